@@ -1,0 +1,1 @@
+"""What gamecast runs on: Redis, memory, and the server that it starts itself."""

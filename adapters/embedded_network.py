@@ -1,0 +1,55 @@
+"""A private network: redis-servers of our own, and relays between them. ``embedded://?nodes=3``."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from adapters.embedded import EmbeddedServers
+from adapters.memory import parse_node_count
+from adapters.redis_network import RedisNetwork
+from adapters.redis_relays import RedisRelays
+from sequencing.errors import UsageError
+from sequencing.plan import Ordering
+
+
+class EmbeddedNetwork(RedisNetwork):
+    """A `RedisNetwork` that brings its servers with it and takes them away when it closes.
+
+    The first server is the control Redis and node ``n1``, the others are ``n2`` and on. `url` is the control Redis, by
+    which others join while this connection is open.
+    """
+
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
+        """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet."""
+        parts = urlsplit(url)
+        if parts.netloc or parts.path.strip("/"):
+            raise UsageError(f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}")
+        self._servers = EmbeddedServers(parse_node_count(parts.query))
+        self._options: tuple[Ordering, int] = (ordering, retention_events)
+        self._relays: RedisRelays | None = None
+
+    async def open(self) -> None:
+        """Start the servers, register them, start the relays."""
+        await self._servers.start_async()
+        try:
+            ordering, retention_events = self._options
+            super().__init__(self._servers.urls[0], ordering=ordering, retention_events=retention_events)
+            await super().open()
+            for number, url in enumerate(self._servers.urls, start=1):
+                await self.register_node(f"n{number}", url if number > 1 else "")
+            if len(self._servers.urls) > 1:
+                self._relays = RedisRelays(self.url)
+                self._relays.start()
+        except BaseException:
+            await asyncio.shield(self._servers.stop_async())
+            raise
+
+    async def close(self) -> None:
+        """Stop the relays, then the servers."""
+        try:
+            if self._relays is not None:
+                await self._relays.stop()
+            await super().close()
+        finally:
+            await self._servers.stop_async()

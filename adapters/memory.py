@@ -1,0 +1,230 @@
+"""A network within this process: the pure state machines, run as they are. ``memory://NAME``; public, for tests.
+
+Frames take the same steps as over Redis (ingress, links, relays, egress); only the wire is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import parse_qs, urlsplit
+
+from adapters.network import Position
+from adapters.relay import Relay, Relays
+from placement.planner import add_regions, make_plan
+from sequencing.conditions import require_sound
+from sequencing.errors import GamecastError, UsageError
+from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.membership import Membership
+from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
+from sequencing.plan import Ordering, Plan
+from sequencing.roster import Roster
+
+NODES_MAX = 64
+
+
+class MemoryWorld:
+    """What the connections of one ``memory://NAME`` share. It lives while any of them is open."""
+
+    def __init__(self, nodes: int, retention_events: int) -> None:
+        self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
+        self.roster = Roster(ttl_ms=2**62)
+        self.plan: Plan | None = None
+        self.users = 0
+        self.relays = Relays(self._relay)
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """Wake whoever waits for something to read."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def change(self, block_ms: int) -> None:
+        """Wait for the next change, up to ``block_ms``."""
+        try:
+            async with asyncio.timeout(block_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _relay(self, source: str, target: str, plan: Plan) -> Relay:
+        return Relay(MemoryNode(self, source), MemoryNode(self, target))
+
+
+_worlds: dict[str, MemoryWorld] = {}
+
+
+class MemoryNode:
+    """One task's way to one node in memory."""
+
+    def __init__(self, world: MemoryWorld, name: str) -> None:
+        self.name = name
+        self._world = world
+        self._node = world.nodes[name]
+
+    async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """See `Lane.publish`."""
+        await asyncio.sleep(0)
+        answers = self._node.publish(frames)
+        self._world.changed()
+        return answers
+
+    async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
+        """See `LinkTarget.transfer`."""
+        answer = self._node.transfer(source, frames)
+        self._world.changed()
+        return answer
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+        """See `Reader.read`."""
+        found = self._read_now(after, frames_max)
+        if not found:
+            await self._world.change(block_ms)
+            found = self._read_now(after, frames_max)
+        return found
+
+    async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
+        """See `LinkSource.read_link`."""
+        link = self._node.links.get(target, [])
+        found = [linked for linked in link[: 2 * frames_max] if linked.sequence > after][:frames_max]
+        if not found:
+            await self._world.change(block_ms)
+        return found
+
+    async def acknowledge(self, target: str, accepted: int) -> None:
+        """See `LinkSource.acknowledge`."""
+        self._node.acknowledge(target, accepted)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
+        found: list[StampedFrame] = []
+        for region, position in after.items():
+            stream = self._node.egress.get(region, [])
+            start = _first_after(stream, position)
+            found += stream[start : start + frames_max]
+        return found
+
+
+class MemoryNetwork:
+    """One connection's view of a network in this process. Implements `adapters.network.Network`."""
+
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
+        """``url``: ``memory://NAME`` or ``memory://NAME?nodes=3``; the first to open decides how many nodes."""
+        self.url = url
+        parts = urlsplit(url)
+        self._world_name = parts.netloc + parts.path
+        if not self._world_name:
+            raise UsageError("a memory network has a name, by which others in this process find it: memory://NAME")
+        self._node_count = parse_node_count(parts.query)
+        self._ordering = ordering
+        self._retention_events = retention_events
+        self._world: MemoryWorld | None = None
+
+    async def open(self) -> None:
+        """Join the world of this name, or begin it."""
+        if self._world_name not in _worlds:
+            _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events)
+        self._world = _worlds[self._world_name]
+        self._world.users += 1
+
+    async def close(self) -> None:
+        """Leave the world; the last to leave ends it."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.users -= 1
+            if not world.users:
+                del _worlds[self._world_name]
+                await world.relays.stop()
+
+    async def incarnate(self, name: str) -> int:
+        """See `Network.incarnate`."""
+        return self._open_world.roster.incarnate(name, _now_ms())
+
+    async def subscribe(self, name: str, regions: Iterable[str]) -> int:
+        """See `Network.subscribe`."""
+        return self._open_world.roster.subscribe(name, regions, _now_ms())
+
+    async def unsubscribe(self, name: str, regions: Iterable[str]) -> None:
+        """See `Network.unsubscribe`."""
+        self._open_world.roster.unsubscribe(name, regions)
+
+    async def beat(self, name: str) -> None:
+        """See `Network.beat`."""
+        self._open_world.roster.beat(name, _now_ms())
+
+    async def leave(self, name: str) -> None:
+        """See `Network.leave`."""
+        self._open_world.roster.leave(name)
+
+    async def settle(self, name: str, regions: Iterable[str]) -> Plan:
+        """See `Network.settle`."""
+        world, wanted = self._open_world, frozenset(regions)
+        epoch, membership = world.roster.settle(name, _now_ms())
+        plan = world.plan
+        if plan is None or plan.epoch < epoch:
+            try:
+                nodes = dict.fromkeys(world.nodes, "")
+                membership = Membership(membership.regions_of, wanted)
+                plan = make_plan(membership, nodes, epoch=epoch, ordering=self._ordering)
+                require_sound(plan)
+            except GamecastError:
+                world.roster.reopen()
+                raise
+        elif missing := wanted - plan.paths.keys():
+            plan = add_regions(plan, missing)
+        if plan is not world.plan:
+            for node in world.nodes.values():
+                node.install(plan.epoch, plan.version, plan.steps(node.name))
+            world.plan = plan
+            world.relays.follow(plan)
+            world.changed()
+        return plan
+
+    async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:
+        """See `Network.plan_since`."""
+        world = self._open_world
+        if world.plan is None or world.plan.epoch < epoch:
+            await world.change(block_ms)
+        return world.plan if world.plan is not None and world.plan.epoch >= epoch else None
+
+    def lane(self, node: str, plan: Plan) -> MemoryNode:
+        """See `Network.lane`."""
+        return MemoryNode(self._open_world, node)
+
+    def reader(self, node: str, plan: Plan) -> MemoryNode:
+        """See `Network.reader`."""
+        return MemoryNode(self._open_world, node)
+
+    @property
+    def _open_world(self) -> MemoryWorld:
+        assert self._world is not None, "the connection opens its network before it uses it"
+        return self._world
+
+
+def parse_node_count(query: str) -> int:
+    """Return ``nodes=N`` of a URL's query, 1 when absent; raises `UsageError`."""
+    options = parse_qs(query, keep_blank_values=True)
+    if unknown := options.keys() - {"nodes"}:
+        raise UsageError(f"unknown option in the URL: {', '.join(sorted(unknown))}; there is only nodes=N")
+    text = options.get("nodes", ["1"])[-1]
+    if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
+        raise UsageError(f"nodes={text!r}: a network has 1 to {NODES_MAX} nodes")
+    return int(text)
+
+
+def _first_after(stream: Sequence[StampedFrame], position: Position) -> int:
+    low, high = 0, len(stream)
+    while low < high:
+        middle = (low + high) // 2
+        if (stream[middle].epoch, stream[middle].last) > position:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,206 @@
+"""A network whose control plane and sequencing nodes live in Redis.
+
+The control Redis holds, under one hash tag: the roster, the registry of nodes, the lease of whoever plans, and the
+plans, as a stream whose entry ids are ``epoch-version``, so that a plan can only follow older ones. Who publishes first
+plans: there is no daemon to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from adapters.redis_connection import RedisConnection, Script, redacted
+from adapters.redis_node import RedisNode
+from placement.planner import add_regions, make_plan
+from sequencing.conditions import require_sound
+from sequencing.errors import GamecastError, MembershipSettled, NetworkError, PlanError
+from sequencing.membership import Membership
+from sequencing.names import check_node_name
+from sequencing.plan import Ordering, Plan
+from sequencing.roster import settled_message
+
+ROSTER = Script.beside(__file__, "roster.lua", keys=5)
+
+TTL_MS = 10_000
+"""A connection that has not been heard of for so long counts as gone."""
+
+LEASE_MS = 10_000
+"""How long a planner may take before another may try: planning and installing take well under a second."""
+
+LEASE_POLL_S = 0.05
+SOLE_NODE = "n1"
+"""A network in which no node is registered sequences in the control Redis itself, under this name."""
+
+
+class ControlKeys:
+    """The Redis keys of the control plane."""
+
+    state = "gamecast:{control}:state"
+    members = "gamecast:{control}:members"
+    alive = "gamecast:{control}:alive"
+    participants = "gamecast:{control}:participants"
+    incarnations = "gamecast:{control}:incarnations"
+    nodes = "gamecast:{control}:nodes"
+    lease = "gamecast:{control}:lease"
+    plans = "gamecast:{control}:plans"
+    roster = (state, members, alive, participants, incarnations)
+
+
+class RedisNetwork:
+    """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
+
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
+        """``url``: of the control Redis. ``ordering`` and ``retention_events`` count for plans made from here."""
+        self.url = url
+        self._ordering = ordering
+        self._retention_events = retention_events
+        self._calls = RedisConnection(url)
+        self._calls_turn = asyncio.Lock()
+        self._watch = RedisConnection(url)
+        self._planning = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Reach the control Redis."""
+        await self._call("PING")
+
+    async def close(self) -> None:
+        """Close the connections to the control Redis."""
+        await self._watch.close()
+        await self._calls.close()
+
+    async def incarnate(self, name: str) -> int:
+        """See `Network.incarnate`."""
+        return int(await self._roster("incarnate", name))
+
+    async def subscribe(self, name: str, regions: Iterable[str]) -> int:
+        """See `Network.subscribe`."""
+        wanted = sorted(regions)
+        answer = await self._roster("subscribe", name, *wanted)
+        if answer == b"settled":
+            raise MembershipSettled(settled_message(name, wanted))
+        return int(answer)
+
+    async def unsubscribe(self, name: str, regions: Iterable[str]) -> None:
+        """See `Network.unsubscribe`."""
+        await self._roster("unsubscribe", name, *sorted(regions))
+
+    async def beat(self, name: str) -> None:
+        """See `Network.beat`."""
+        await self._roster("beat", name)
+
+    async def leave(self, name: str) -> None:
+        """See `Network.leave`."""
+        await self._roster("leave", name)
+
+    async def settle(self, name: str, regions: Iterable[str]) -> Plan:
+        """See `Network.settle`. Under the lease: plan, check, install at every node, publish the plan."""
+        wanted = frozenset(regions)
+        async with self._planning:
+            epoch, flat = await self._roster("settle", name)
+            while True:
+                plan = await self._latest_plan()
+                if plan is not None and plan.epoch >= epoch and wanted <= plan.paths.keys():
+                    return plan
+                token = secrets.token_hex(8)
+                if await self._call("SET", ControlKeys.lease, token, "NX", "PX", LEASE_MS):
+                    break
+                await asyncio.sleep(LEASE_POLL_S)
+            try:
+                plan = await self._latest_plan()
+                if plan is None or plan.epoch < epoch:
+                    plan = await self._first_plan(name, epoch, flat, wanted)
+                elif missing := wanted - plan.paths.keys():
+                    plan = add_regions(plan, missing)
+                    await self._install(plan)
+                return plan
+            finally:
+                await self._release(token)
+
+    async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:
+        """See `Network.plan_since`."""
+        return await self.plan_after(epoch, 0, block_ms=block_ms)
+
+    async def plan_after(self, epoch: int, version: int, *, block_ms: int) -> Plan | None:
+        """Return the newest plan later than (epoch, version), waiting up to ``block_ms`` for one."""
+        reply = await self._watch.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.plans, f"{epoch}-{version}")
+        if not reply:
+            return None
+        return Plan.from_json(reply[0][1][-1][1][1])
+
+    async def nodes(self) -> Mapping[str, str]:
+        """Return the registered nodes, name → url (empty: the control Redis), in the order of their names."""
+        flat = await self._call("HGETALL", ControlKeys.nodes)
+        found = {name.decode(): url.decode() for name, url in zip(flat[::2], flat[1::2], strict=True)}
+        return dict(sorted(found.items())) or {SOLE_NODE: ""}
+
+    async def register_node(self, name: str, url: str) -> None:
+        """Add a sequencing node to the registry; plans made from now on use it. ``url`` empty: the control Redis."""
+        await self._call("HSET", ControlKeys.nodes, check_node_name(name), url)
+
+    def lane(self, node: str, plan: Plan) -> RedisNode:
+        """See `Network.lane`."""
+        return RedisNode(node, plan.nodes[node] or self.url)
+
+    def reader(self, node: str, plan: Plan) -> RedisNode:
+        """See `Network.reader`."""
+        return self.lane(node, plan)
+
+    async def _first_plan(self, name: str, epoch: int, flat: list[bytes], wanted: frozenset[str]) -> Plan:
+        """Plan and install an epoch; on failure membership is open again, as if nobody had published."""
+        members = {
+            subscriber.decode(): frozenset(orjson.loads(packed))
+            for subscriber, packed in zip(flat[::2], flat[1::2], strict=True)
+        }
+        try:
+            nodes = await self.nodes()
+            membership = Membership(members, wanted)
+            plan = await asyncio.to_thread(make_plan, membership, nodes, epoch=epoch, ordering=self._ordering)
+            require_sound(plan)
+            await self._install(plan)
+        except GamecastError:
+            await self._roster("reopen", name)
+            raise
+        return plan
+
+    async def _install(self, plan: Plan) -> None:
+        nodes = [self.lane(name, plan) for name in plan.nodes]
+        try:
+            for node in nodes:
+                try:
+                    await node.install(plan, self._retention_events)
+                except NetworkError as error:
+                    where = redacted(plan.nodes[node.name] or self.url)
+                    raise PlanError(
+                        f"the plan needs node {node.name!r} at {where}, which cannot be reached: {error}"
+                    ) from error
+        finally:
+            for node in nodes:
+                await node.close()
+        plan_id = f"{plan.epoch}-{plan.version}"
+        newest = await self._call("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
+        if not newest or newest[0][0].decode() != plan_id:
+            await self._call("XADD", ControlKeys.plans, "MAXLEN", "=", 16, plan_id, "plan", plan.to_json())
+
+    async def _latest_plan(self) -> Plan | None:
+        newest = await self._call("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
+        return Plan.from_json(newest[0][1][1]) if newest else None
+
+    async def _release(self, token: str) -> None:
+        try:
+            if await self._call("GET", ControlKeys.lease) == token.encode():
+                await self._call("DEL", ControlKeys.lease)
+        except GamecastError:
+            return  # the lease expires by itself
+
+    async def _roster(self, verb: str, name: str, *regions: str) -> Any:
+        async with self._calls_turn:
+            return await self._calls.run(ROSTER, ControlKeys.roster, verb, name, TTL_MS, *regions)
+
+    async def _call(self, *command: Any) -> Any:
+        async with self._calls_turn:
+            return await self._calls.call(*command)

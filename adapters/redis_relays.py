@@ -1,0 +1,60 @@
+"""The relays of a network in Redis: follow its plans and carry the links of some of its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from redis.backoff import ExponentialWithJitterBackoff
+
+from adapters.redis_network import RedisNetwork
+from adapters.redis_node import RedisNode
+from adapters.relay import BLOCK_MS, Relay, Relays
+from sequencing.errors import GamecastError
+from sequencing.plan import Plan
+
+logger = logging.getLogger("gamecast.relay")
+
+
+class RedisRelays:
+    """Watches the plans of a network and runs a relay for each link that leaves one of ``sources`` (all when None)."""
+
+    def __init__(self, control_url: str, sources: frozenset[str] | None = None) -> None:
+        """``control_url``: the control Redis. Nothing runs before `start`."""
+        self._network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
+        self._relays = Relays(self._open_relay, sources)
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow the plans."""
+        self._task = asyncio.create_task(self._follow(), name="gamecast relays")
+
+    async def stop(self) -> None:
+        """Stop all relays; takes no longer than a blocking read."""
+        self._stopping = True
+        if self._task is not None:
+            await self._task
+        await self._relays.stop()
+        await self._network.close()
+
+    async def _follow(self) -> None:
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        failures = 0
+        seen = (0, 0)
+        while not self._stopping:
+            try:
+                plan = await self._network.plan_after(*seen, block_ms=BLOCK_MS)
+                failures = 0
+            except GamecastError as error:
+                failures += 1
+                logger.warning("relays cannot read the plans: %s", error)
+                await asyncio.sleep(backoff.compute(failures))
+                continue
+            if plan is not None:
+                seen = plan.epoch, plan.version
+                self._relays.follow(plan)
+
+    def _open_relay(self, source: str, target: str, plan: Plan) -> Relay:
+        url = self._network.url
+        return Relay(RedisNode(source, plan.nodes[source] or url), RedisNode(target, plan.nodes[target] or url))

@@ -1,0 +1,126 @@
+"""Relays: what carries frames from a node's link to the next node.
+
+A relay reads the link, offers the frames to the next node's step, and trims from the link what that node says it has
+accepted. It keeps no state that matters: the receiving node accepts each link sequence once and in order, so a relay
+may die at any point, start again from the beginning of the link, or run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from redis.backoff import ExponentialWithJitterBackoff
+
+from sequencing.errors import GamecastError
+from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.plan import Plan
+
+FRAMES_MAX = 256
+"""Frames a transfer: enough to spread its cost, few enough that Redis does not block for long."""
+
+BLOCK_MS = 200
+"""How long a read waits: also the longest that stopping a relay takes."""
+
+UNKNOWN_WAIT_S = 0.02
+"""How long to wait for a node whose plan is being installed."""
+
+logger = logging.getLogger("gamecast.relay")
+
+
+class LinkSource(Protocol):
+    """The node that a link leaves."""
+
+    name: str
+
+    async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> Sequence[LinkedFrame]:
+        """Return frames of the link after a link sequence."""
+
+    async def acknowledge(self, target: str, accepted: int) -> None:
+        """Drop from the link what was accepted."""
+
+    async def close(self) -> None:
+        """Release the connection."""
+
+
+class LinkTarget(Protocol):
+    """The node that a link leads to."""
+
+    name: str
+
+    async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
+        """Accept frames, each once and in order."""
+
+    async def close(self) -> None:
+        """Release the connection."""
+
+
+class Relay:
+    """Carries one link until stopped."""
+
+    def __init__(self, source: LinkSource, target: LinkTarget) -> None:
+        """``source`` and ``target`` belong to this relay alone."""
+        self._source = source
+        self._target = target
+        self._stopping = False
+        self.frames_moved = 0
+
+    async def run(self) -> None:
+        """Move frames until `stop`; network trouble is waited out."""
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        after = failures = 0
+        try:
+            while not self._stopping:
+                try:
+                    after = await self._move(after)
+                    failures = 0
+                except GamecastError as error:
+                    failures += 1
+                    logger.warning("relay %s → %s: %s", self._source.name, self._target.name, error)
+                    await asyncio.sleep(backoff.compute(failures))
+        finally:
+            await self._target.close()
+            await self._source.close()
+
+    def stop(self) -> None:
+        """Ask `run` to return, which it does within `BLOCK_MS`."""
+        self._stopping = True
+
+    async def _move(self, after: int) -> int:
+        frames = await self._source.read_link(self._target.name, after, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
+        if not frames:
+            return after
+        answer = await self._target.transfer(self._source.name, frames)
+        if answer.accepted > after:
+            self.frames_moved += answer.accepted - after
+            await self._source.acknowledge(self._target.name, answer.accepted)
+        if answer.verdict is TransferVerdict.UNKNOWN:
+            await asyncio.sleep(UNKNOWN_WAIT_S)
+        return answer.accepted
+
+
+class Relays:
+    """Relays for the links of a plan that leave certain nodes; follows the plan as it changes."""
+
+    def __init__(self, open_relay: Callable[[str, str, Plan], Relay], sources: frozenset[str] | None = None) -> None:
+        """``sources``: the nodes whose links to carry, all when None."""
+        self._open_relay = open_relay
+        self._sources = sources
+        self._running: dict[tuple[str, str], tuple[Relay, asyncio.Task[None]]] = {}
+
+    def follow(self, plan: Plan) -> None:
+        """Start relays for links that have none yet."""
+        for source, target in sorted(plan.links):
+            if (source, target) not in self._running and (self._sources is None or source in self._sources):
+                relay = self._open_relay(source, target, plan)
+                task = asyncio.create_task(relay.run(), name=f"gamecast relay {source} → {target}")
+                self._running[source, target] = relay, task
+
+    async def stop(self) -> None:
+        """Stop all relays and wait for them."""
+        for relay, _ in self._running.values():
+            relay.stop()
+        await asyncio.gather(*(task for _, task in self._running.values()))
+        self._running.clear()

@@ -1,0 +1,69 @@
+"""Ordered publish-subscribe for game worlds.
+
+>>> async with gamecast.connect("redis://127.0.0.1:6379", name="server-eu-1") as cast:
+...     await cast.subscribe("forest", "river")
+...     await cast.publish("forest", {"type": "spell"})
+...     async for event in cast:
+...         print(event.region, event.sender, event.payload)
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from gamecast.client import Cast, connect
+from gamecast.errors import (
+    AuthenticationFailed,
+    BufferFull,
+    EmbeddedServerError,
+    GamecastError,
+    InvalidInput,
+    InvalidName,
+    InvalidPayload,
+    MembershipSettled,
+    NetworkError,
+    NotConnected,
+    OtherSideError,
+    PayloadTooLarge,
+    PlanError,
+    PublishUncertain,
+    Refused,
+    Superseded,
+    UnknownScheme,
+    Unreachable,
+    UnsupportedServer,
+    UsageError,
+)
+from gamecast.event import Event, Gap, Receipt, Statistics
+
+try:
+    __version__ = version("gamecast")
+except PackageNotFoundError:
+    __version__ = "0+uninstalled"
+
+__all__ = [
+    "AuthenticationFailed",
+    "BufferFull",
+    "Cast",
+    "EmbeddedServerError",
+    "Event",
+    "GamecastError",
+    "Gap",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidPayload",
+    "MembershipSettled",
+    "NetworkError",
+    "NotConnected",
+    "OtherSideError",
+    "PayloadTooLarge",
+    "PlanError",
+    "PublishUncertain",
+    "Receipt",
+    "Refused",
+    "Statistics",
+    "Superseded",
+    "UnknownScheme",
+    "Unreachable",
+    "UnsupportedServer",
+    "UsageError",
+    "connect",
+]

@@ -1,0 +1,256 @@
+"""`connect` and the connection that it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+from urllib.parse import urlsplit
+
+from redis.backoff import ExponentialWithJitterBackoff
+
+from adapters.embedded_network import EmbeddedNetwork
+from adapters.memory import MemoryNetwork
+from adapters.network import Network
+from adapters.redis_connection import redacted
+from adapters.redis_network import TTL_MS, RedisNetwork
+from gamecast.configuration import Configuration, LimitOptions, Limits, WhenFull, default_url, generated_name
+from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.incoming import Incoming
+from gamecast.outgoing import Outgoing
+from sequencing.errors import GamecastError, NotConnected, UnknownScheme, UsageError
+from sequencing.names import check_connection_name
+from sequencing.plan import Ordering
+
+Handler = Callable[[Event], Awaitable[None] | None]
+SomeHandler = TypeVar("SomeHandler", bound=Handler)
+
+_NETWORKS: dict[str, type[RedisNetwork | MemoryNetwork]] = {
+    "redis": RedisNetwork,
+    "rediss": RedisNetwork,
+    "unix": RedisNetwork,
+    "memory": MemoryNetwork,
+    "embedded": EmbeddedNetwork,
+}
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    ordering: Ordering = "acyclic",
+    when_full: WhenFull = "wait",
+    **limits: Unpack[LimitOptions],
+) -> Cast:
+    """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
+
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``memory://NAME`` (this process),
+    ``embedded://`` or ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None means
+    the environment's ``GAMECAST_URL``, else ``embedded://``.
+
+    ``name``: by which subscribers know the sender; unique in the network, a newer connection takes it over. Generated
+    when None. ``ordering``: what a plan made from here orders, see `Ordering`. ``when_full``: whether a publish waits or
+    is refused when the buffer is full. ``limits``: see `Limits`.
+
+    Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
+    """
+    url = default_url() if url is None else url
+    name = generated_name() if name is None else check_connection_name(name)
+    if when_full not in ("wait", "refuse"):
+        raise UsageError(f"when_full is 'wait' or 'refuse', not {when_full!r}")
+    if ordering not in ("acyclic", "overlap"):
+        raise UsageError(f"ordering is 'acyclic' or 'overlap', not {ordering!r}")
+    try:
+        checked = Limits(**limits)
+    except TypeError as error:
+        raise UsageError(f"connect() has no such option: {error}") from error
+    return Cast(Configuration(url=url, name=name, ordering=ordering, when_full=when_full, limits=checked))
+
+
+class Cast:
+    """A connection: publishes into the network, and hands out the events of its regions in order.
+
+    Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Use `connect`."""
+        self.name = configuration.name
+        self._configuration = configuration
+        scheme = urlsplit(configuration.url).scheme
+        if scheme not in _NETWORKS:
+            raise UnknownScheme(
+                f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
+                "memory://NAME or embedded://"
+            )
+        self._network: Network = _NETWORKS[scheme](
+            configuration.url,
+            ordering=configuration.ordering,
+            retention_events=configuration.limits.retention_events,
+        )
+        self._open_halves: tuple[Outgoing, Incoming] | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._stop_beating = asyncio.Event()
+        self._current: Iterator[Event | Gap] = iter(())
+        self._batches: AsyncIterator[list[Event | Gap]] | None = None
+        self._handlers: list[tuple[str, Handler]] = []
+
+    @property
+    def url(self) -> str:
+        """The control URL, by which other connections join the same network."""
+        self._halves()
+        return self._network.url
+
+    async def open(self) -> Self:
+        """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
+        if self._open_halves is not None or self._stop_beating.is_set():
+            raise UsageError("a connection opens once: make another one with gamecast.connect()")
+        await self._network.open()
+        try:
+            incarnation = await self._network.incarnate(self.name)
+        except BaseException:
+            await self._network.close()
+            raise
+        outgoing = Outgoing(self._network, self._configuration, incarnation)
+        self._open_halves = outgoing, Incoming(self._network, self._configuration)
+        self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
+        return self
+
+    async def close(self) -> None:
+        """End now: reading stops, events that were not sent fail with `NotConnected`. Harmless when repeated."""
+        if self._open_halves is None or self._stop_beating.is_set():
+            return
+        self._stop_beating.set()
+        outgoing, incoming = self._open_halves
+        try:
+            await asyncio.gather(outgoing.close(), incoming.close())
+            if self._heart is not None:
+                await self._heart
+            try:
+                await self._network.leave(self.name)
+            except GamecastError:
+                pass  # the network will take us for gone soon
+        finally:
+            await self._network.close()
+
+    async def drain(self) -> None:
+        """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""
+        outgoing, incoming = self._halves()
+        await outgoing.flush()
+        incoming.drain()
+
+    async def subscribe(self, *regions: str) -> None:
+        """Follow regions; returns when everything published from now on will be delivered.
+
+        Raises `MembershipSettled` once the network carries traffic, `InvalidName`.
+        """
+        await self._halves()[1].subscribe(regions)
+
+    async def unsubscribe(self, *regions: str) -> None:
+        """Follow these regions no more."""
+        await self._halves()[1].unsubscribe(regions)
+
+    async def publish(self, region: str, payload: Any) -> Receipt:
+        """Publish an event; returns when the region's ingress has it.
+
+        ``payload``: whatever orjson takes, or `bytes`. Waits while the buffer is full, or raises `BufferFull`, as
+        configured. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName`, `PlanError`, `Refused`, `Unreachable`, or
+        `PublishUncertain`, the only one after which the event may have been published.
+        """
+        return await self._halves()[0].publish(region, payload)
+
+    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
+        """Publish an event without waiting: returns a future of its receipt, which fails as `publish` does.
+
+        What is called in one go shares frames. Raises at once for what can never be published, and `BufferFull`.
+        """
+        return self._halves()[0].publish_soon(region, payload)
+
+    def __aiter__(self) -> Self:
+        self._halves()
+        return self
+
+    async def __anext__(self) -> Event | Gap:
+        """Return the next event in order, or a `Gap` in the place of missing ones; ends when the connection closes."""
+        for event in self._current:
+            return event
+        if self._batches is None:
+            self._batches = self.batches()
+        async for batch in self._batches:
+            self._current = iter(batch)
+            return next(self._current)
+        raise StopAsyncIteration
+
+    def batches(self) -> AsyncIterator[list[Event | Gap]]:
+        """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
+        return self._halves()[1].batches()
+
+    def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
+        """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
+
+        def register(handler: SomeHandler) -> SomeHandler:
+            self._handlers.append((region_pattern, handler))
+            return handler
+
+        return register
+
+    async def run(self) -> None:
+        """Hand events to the handlers, one after the other, in order, until the connection closes."""
+        async for event in self:
+            if isinstance(event, Gap):
+                continue
+            for pattern, handler in self._handlers:
+                if fnmatchcase(event.region, pattern):
+                    result = handler(event)
+                    if result is not None:
+                        await result
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the counters."""
+        outgoing, incoming = self._halves()
+        return Statistics(
+            published_events=outgoing.published_events,
+            refused_events=outgoing.refused_events,
+            buffered_events=outgoing.buffered_events,
+            received_frames=incoming.received_frames,
+            delivered_events=incoming.delivered_events,
+            held_frames=incoming.held_frames,
+            gaps=incoming.gaps,
+            inbox_events=incoming.inbox_events,
+            reconnects=outgoing.reconnects + incoming.reconnects,
+        )
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; without an exception, publish first what is still buffered."""
+        try:
+            if kind is None and not self._stop_beating.is_set():
+                await self._halves()[0].flush()
+        finally:
+            await self.close()
+
+    def _halves(self) -> tuple[Outgoing, Incoming]:
+        if self._open_halves is None:
+            raise NotConnected
+        return self._open_halves
+
+    async def _beat(self) -> None:
+        backoff = ExponentialWithJitterBackoff(base=0.1, cap=TTL_MS / 3000)
+        failures = 0
+        while not self._stop_beating.is_set():
+            wait_s = backoff.compute(failures) if failures else TTL_MS / 3000
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._stop_beating.wait()
+            except TimeoutError:
+                try:
+                    await self._network.beat(self.name)
+                    failures = 0
+                except GamecastError:
+                    failures += 1

@@ -1,0 +1,75 @@
+"""The limits of a connection, and where its URL comes from."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from sequencing.errors import UsageError
+from sequencing.plan import Ordering
+
+DEFAULT_URL = "embedded://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every buffer has a bound. All can be given to `gamecast.connect` by name."""
+
+    buffer_events_max: int = 50_000
+    """Published events that wait for their ingress; beyond it ``publish`` waits or refuses (``when_full``)."""
+    overflow_events_max: int = 1_000_000
+    """Where ``publish_soon``, which cannot wait, refuses in any case."""
+    payload_bytes_max: int = 1_000_000
+    """The encoded size of one event."""
+    inbox_events_max: int = 50_000
+    """Delivered events that the application has not taken; beyond it reading pauses."""
+    held_frames_max: int = 20_000
+    """Received frames of one region that wait for others; beyond it reading that region pauses."""
+    publish_timeout_s: float = 10.0
+    """How long an unreachable ingress is tried again before publishes fail."""
+    retention_events: int = 1_000_000
+    """How many events of each region its node keeps; counts for plans made from this connection."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
+
+
+class LimitOptions(TypedDict, total=False):
+    """The keyword arguments by which `gamecast.connect` takes `Limits`."""
+
+    buffer_events_max: int
+    overflow_events_max: int
+    payload_bytes_max: int
+    inbox_events_max: int
+    held_frames_max: int
+    publish_timeout_s: float
+    retention_events: int
+
+
+WhenFull = Literal["wait", "refuse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Everything that `gamecast.connect` was told."""
+
+    url: str
+    name: str
+    ordering: Ordering
+    when_full: WhenFull
+    limits: Limits
+
+
+def default_url() -> str:
+    """Return ``GAMECAST_URL``, else a private embedded network."""
+    return os.environ.get("GAMECAST_URL") or DEFAULT_URL
+
+
+def generated_name() -> str:
+    """Return a name that no other connection has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,61 @@
+"""What a connection hands out: events, gaps, receipts, statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Event(NamedTuple):
+    """One event, in delivery order.
+
+    A tuple, because one is made for every delivery. ``payload`` is what JSON made of what was published, or `bytes`.
+    ``sequence`` numbers the events of the region within ``epoch``, from 1 and without holes. Times are nanoseconds since
+    the Unix epoch: ``sent_at_ns`` by the publisher's clock, ``delivered_at_ns`` by this process's.
+    """
+
+    region: str
+    sender: str
+    payload: Any
+    epoch: int
+    sequence: int
+    sent_at_ns: int
+    delivered_at_ns: int
+
+    @property
+    def position(self) -> str:
+        """A printable token that names this event's place in its region: ``epoch-sequence``."""
+        return f"{self.epoch}-{self.sequence}"
+
+
+class Gap(NamedTuple):
+    """Events of a region that will not come, in the place where they are missing; both numbers included."""
+
+    region: str
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    reason: str
+
+
+class Receipt(NamedTuple):
+    """The ingress has the event: its region, epoch, and sequence in the region."""
+
+    region: str
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A snapshot of one connection's counters."""
+
+    published_events: int
+    refused_events: int
+    buffered_events: int
+    received_frames: int
+    delivered_events: int
+    held_frames: int
+    gaps: int
+    inbox_events: int
+    reconnects: int

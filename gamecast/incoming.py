@@ -1,0 +1,230 @@
+"""The subscribing half of a connection: a thin shell around `sequencing.delivery`.
+
+One task a node reads the egress streams there; all feed one `Delivery`, which says what the application gets and when.
+Reading pauses while the application is behind (``inbox_events_max``) or while a region runs too far ahead of the others
+(``held_frames_max``), so memory is bounded; the streams keep what is not read yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from itertools import repeat
+
+from redis.backoff import ExponentialWithJitterBackoff
+
+from adapters.network import Network, Position, Reader
+from gamecast.configuration import Configuration
+from gamecast.event import Event, Gap
+from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.errors import InvalidInput, NetworkError, PlanError
+from sequencing.frames import FrameKind, decode_body
+from sequencing.names import check_region
+from sequencing.plan import Plan
+
+FRAMES_MAX = 128
+"""Frames a region and read: large enough to keep up, small enough that one region does not starve the others."""
+
+BLOCK_MS = 200
+"""How long a read waits for frames: also the longest that closing takes."""
+
+_new_event = partial(tuple.__new__, Event)
+
+
+class Incoming:
+    """Delivers for one connection, once it is open."""
+
+    def __init__(self, network: Network, configuration: Configuration) -> None:
+        self._network = network
+        self._configuration = configuration
+        self._limits = configuration.limits
+        self.regions: set[str] = set()
+        self._epoch = 0
+        self._delivery: Delivery | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._readers: list[asyncio.Task[None]] = []
+        self._inbox: deque[list[Event | Gap]] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._stopping = False
+        self._draining = False
+        self._failure: Exception | None = None
+        self.inbox_events = 0
+        self.received_frames = 0
+        self.delivered_events = 0
+        self.gaps = 0
+        self.reconnects = 0
+
+    @property
+    def held_frames(self) -> int:
+        """Frames that are received and wait for others."""
+        return self._delivery.held_frames if self._delivery is not None else 0
+
+    async def subscribe(self, regions: Iterable[str]) -> None:
+        """See `Cast.subscribe`."""
+        wanted = set(map(check_region, regions)) - self.regions
+        if not wanted:
+            return
+        self._epoch = await self._network.subscribe(self._configuration.name, wanted)
+        self.regions |= wanted
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="gamecast plan watch")
+
+    async def unsubscribe(self, regions: Iterable[str]) -> None:
+        """See `Cast.unsubscribe`."""
+        leaving = set(map(check_region, regions)) & self.regions
+        if not leaving:
+            return
+        await self._network.unsubscribe(self._configuration.name, leaving)
+        self.regions -= leaving
+        if self._delivery is not None:
+            for region in leaving:
+                self._hand_over(self._delivery.drop(region))
+
+    async def batches(self) -> AsyncIterator[list[Event | Gap]]:
+        """See `Cast.batches`."""
+        while True:
+            while not self._inbox:
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopping or (self._draining and all(reader.done() for reader in self._readers)):
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+            batch = self._inbox.popleft()
+            self.inbox_events -= len(batch)
+            self._taken.set()
+            yield batch
+
+    def drain(self) -> None:
+        """Let reading end when nothing more comes; iteration ends after what has been read."""
+        self._draining = True
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Stop reading; iteration ends."""
+        self._stopping = True
+        self._arrived.set()
+        self._taken.set()
+        if self._watching is not None:
+            await self._watching
+        await asyncio.gather(*self._readers)
+
+    async def _watch(self) -> None:
+        """Wait for the plan of our epoch, then read by it."""
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        failures = 0
+        while not self._stopping and not self._draining:
+            try:
+                plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
+                failures = 0
+            except NetworkError:
+                failures += 1
+                self.reconnects += 1
+                await asyncio.sleep(backoff.compute(failures))
+                continue
+            except Exception as error:
+                self._fail(error)
+                return
+            if plan is not None:
+                self._follow(plan)
+                return
+
+    def _follow(self, plan: Plan) -> None:
+        unplanned = self.regions - plan.paths.keys()
+        if plan.epoch != self._epoch or unplanned:
+            self._fail(
+                PlanError(
+                    f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without it "
+                    f"(plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
+                )
+            )
+            return
+        self._delivery = Delivery(plan.epoch, self.regions, plan.atoms)
+        egresses: dict[str, dict[str, Position]] = {}
+        for region in self.regions:
+            egresses.setdefault(plan.paths[region][-1], {})[region] = (plan.epoch, 0)
+        for node, after in egresses.items():
+            reader = self._network.reader(node, plan)
+            task = asyncio.create_task(self._read(reader, self._delivery, after), name=f"gamecast read {node}")
+            self._readers.append(task)
+
+    async def _read(self, reader: Reader, delivery: Delivery, after: dict[str, Position]) -> None:
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        failures = 0
+        try:
+            while not self._stopping:
+                wanted = await self._wanted(delivery, after)
+                if not wanted:
+                    continue
+                try:
+                    frames = await reader.read(wanted, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
+                    failures = 0
+                except NetworkError:
+                    failures += 1
+                    self.reconnects += 1
+                    await asyncio.sleep(backoff.compute(failures))
+                    continue
+                if not frames and self._draining:
+                    return
+                self.received_frames += len(frames)
+                for frame in frames:
+                    after[frame.region] = (frame.epoch, frame.last)
+                self._hand_over(delivery.receive(frames))
+        except Exception as error:
+            self._fail(error)
+        finally:
+            await reader.close()
+            self._arrived.set()
+
+    async def _wanted(self, delivery: Delivery, after: Mapping[str, Position]) -> dict[str, Position]:
+        """Return what to read next, waiting (not for long) while the application is behind."""
+        if self.inbox_events >= self._limits.inbox_events_max:
+            self._taken.clear()
+            await self._taken.wait()
+            return {}
+        wanted = {
+            region: position
+            for region, position in after.items()
+            if region in self.regions and delivery.held(region) < self._limits.held_frames_max
+        }
+        if not wanted:
+            await asyncio.sleep(BLOCK_MS / 1000)
+        return wanted
+
+    def _hand_over(self, items: Iterable[Ready | Missing]) -> None:
+        batch: list[Event | Gap] = []
+        now_ns = time.time_ns()
+        for item in items:
+            if isinstance(item, Missing):
+                self.gaps += 1
+                batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
+                continue
+            frame, meta = item
+            if meta.kind != FrameKind.EVENTS:
+                continue
+            first = frame.last - meta.count + 1
+            try:
+                sent_at_ns, payloads = decode_body(frame.body)
+                if not len(payloads) == len(sent_at_ns) == meta.count:
+                    raise InvalidInput(f"a frame of {meta.count} events has {len(payloads)}")
+            except InvalidInput as error:
+                self.gaps += 1
+                batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
+                continue
+            numbers = range(first, frame.last + 1)
+            constant = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
+            batch += map(_new_event, zip(*constant, numbers, sent_at_ns, repeat(now_ns), strict=False))
+            self.delivered_events += meta.count
+        if batch:
+            self.inbox_events += len(batch)
+            self._inbox.append(batch)
+            self._arrived.set()
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._arrived.set()

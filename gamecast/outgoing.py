@@ -1,0 +1,228 @@
+"""The publishing half of a connection: a thin shell around `sequencing.publisher`.
+
+One task a node offers its frames, one request at a time. What a broken connection leaves open is asked again with the
+same frames, which the ingress recognises; only when that stays impossible for ``publish_timeout_s`` do events fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+from redis.backoff import ExponentialWithJitterBackoff
+
+from adapters.network import Lane, Network
+from gamecast.configuration import Configuration
+from gamecast.event import Receipt
+from sequencing.errors import (
+    BufferFull,
+    GamecastError,
+    InvalidPayload,
+    NetworkError,
+    NotConnected,
+    PayloadTooLarge,
+    PublishUncertain,
+    Unreachable,
+)
+from sequencing.frames import PublishedFrame
+from sequencing.names import check_region
+from sequencing.node import Answer
+from sequencing.plan import Plan
+from sequencing.publisher import Publisher, Resolved
+
+ReceiptFuture = asyncio.Future[Receipt]
+
+
+class Outgoing:
+    """Publishes for one connection, once it is open."""
+
+    def __init__(self, network: Network, configuration: Configuration, incarnation: int) -> None:
+        self._network = network
+        self._configuration = configuration
+        self._limits = configuration.limits
+        self._publisher: Publisher[ReceiptFuture] = Publisher(configuration.name, incarnation)
+        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._planning: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._closing = False
+        self._checked_regions: set[str] = set()
+        self.published_events = 0
+        self.refused_events = 0
+        self.reconnects = 0
+
+    @property
+    def buffered_events(self) -> int:
+        """Events that have no answer yet."""
+        return self._publisher.buffered_events
+
+    async def publish(self, region: str, payload: Any) -> Receipt:
+        """See `Cast.publish`."""
+        encoded, binary = self._encoded(region, payload)
+        while self._publisher.buffered_events >= self._limits.buffer_events_max:
+            if self._configuration.when_full == "refuse":
+                raise self._full(self._limits.buffer_events_max)
+            self._room.clear()
+            await self._room.wait()
+            self._require_open()
+        return await self._add(region, encoded, binary)
+
+    def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
+        """See `Cast.publish_soon`."""
+        limits = self._limits
+        refuse = self._configuration.when_full == "refuse"
+        events_max = limits.buffer_events_max if refuse else limits.overflow_events_max
+        if self._publisher.buffered_events >= events_max:
+            raise self._full(events_max)
+        encoded, binary = self._encoded(region, payload)
+        return self._add(region, encoded, binary)
+
+    async def flush(self) -> None:
+        """Return when every buffered event has its answer."""
+        while self._publisher.buffered_events:
+            self._room.clear()
+            await self._room.wait()
+
+    async def close(self) -> None:
+        """End now: what is under way gets its answer, what waits fails with `NotConnected`."""
+        self._closing = True
+        for wake in self._wakes.values():
+            wake.set()
+        if self._planning is not None:
+            await self._planning
+        await asyncio.gather(*self._lanes.values())
+        closed = NotConnected("the connection was closed before these events were sent")
+        for resolved in self._publisher.failed(self._publisher.regions(), under_way=closed, waiting=closed):
+            self._resolve(resolved)
+        self._room.set()
+
+    def _encoded(self, region: str, payload: Any) -> tuple[bytes, bool]:
+        self._require_open()
+        if region not in self._checked_regions:
+            self._checked_regions.add(check_region(region))
+        binary = type(payload) is bytes
+        if binary:
+            encoded: bytes = payload
+        else:
+            try:
+                encoded = orjson.dumps(payload)
+            except (TypeError, RecursionError) as error:
+                raise InvalidPayload(f"the payload for region {region!r} cannot be encoded: {error}") from error
+        if len(encoded) > self._limits.payload_bytes_max:
+            raise PayloadTooLarge(
+                f"the payload for region {region!r} has {len(encoded):,} bytes encoded, more than payload_bytes_max="
+                f"{self._limits.payload_bytes_max:,}: send less, or a reference to it"
+            )
+        return encoded, binary
+
+    def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
+        future: ReceiptFuture = asyncio.get_running_loop().create_future()
+        node = self._publisher.add(region, encoded, binary=binary, sent_at_ns=time.time_ns(), token=future)
+        if node is not None:
+            self._wakes[node].set()
+        elif self._planning is None or self._planning.done():
+            self._planning = asyncio.create_task(self._plan(), name="gamecast planning")
+        return future
+
+    async def _plan(self) -> None:
+        while (regions := self._publisher.unassigned()) and not self._closing:
+            try:
+                plan = await self._network.settle(self._configuration.name, regions)
+            except GamecastError as error:
+                self._fail(regions, under_way=error, waiting=error)
+                continue
+            self._start_lanes(plan)
+            for node in self._publisher.assign({r: path[0] for r, path in plan.paths.items()}, plan.epoch):
+                self._wakes[node].set()
+
+    def _start_lanes(self, plan: Plan) -> None:
+        for node in {path[0] for path in plan.paths.values()} - self._lanes.keys():
+            self._wakes[node] = asyncio.Event()
+            lane = self._network.lane(node, plan)
+            self._lanes[node] = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
+
+    async def _serve(self, node: str, lane: Lane) -> None:
+        wake = self._wakes[node]
+        try:
+            while not self._closing:
+                frames = self._publisher.take(node)
+                if not frames:
+                    wake.clear()
+                    await wake.wait()
+                    continue
+                try:
+                    answers = await self._offer(lane, frames)
+                except GamecastError as error:
+                    await self._give_up(node, error)
+                    continue
+                for resolved in self._publisher.answered(node, answers):
+                    self._resolve(resolved)
+                self._room.set()
+        finally:
+            await lane.close()
+
+    async def _offer(self, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """Offer frames until the node answers; raises the last error when that takes too long."""
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        deadline = time.monotonic() + self._limits.publish_timeout_s
+        failures = 0
+        while True:
+            try:
+                return await lane.publish(frames)
+            except NetworkError as error:
+                failures += 1
+                self.reconnects += 1
+                wait_s = backoff.compute(failures)
+                if self._closing or time.monotonic() + wait_s > deadline:
+                    raise PublishUncertain(
+                        f"no answer from the ingress for {self._limits.publish_timeout_s:g} s, "
+                        f"so these events may or may not have been published: {error}"
+                    ) from error
+                await asyncio.sleep(wait_s)
+
+    async def _give_up(self, node: str, error: GamecastError) -> None:
+        """Fail what is buffered for a node, and number its regions' events anew."""
+        regions = self._publisher.regions_at(node)
+        waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
+        self._fail(regions, under_way=error, waiting=waiting)
+        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        failures = 0
+        while not self._closing:
+            try:
+                incarnation = await self._network.incarnate(self._configuration.name)
+            except GamecastError as unreachable:
+                failures += 1
+                await asyncio.sleep(backoff.compute(failures))
+                self._fail(regions, under_way=unreachable, waiting=unreachable)
+            else:
+                self._publisher.renew(regions, incarnation)
+                return
+
+    def _fail(self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError) -> None:
+        for resolved in self._publisher.failed(regions, under_way=under_way, waiting=waiting):
+            self._resolve(resolved)
+        self._room.set()
+
+    def _resolve(self, resolved: Resolved[ReceiptFuture]) -> None:
+        if resolved.error is None:
+            self.published_events += len(resolved.tokens)
+            for sequence, future in enumerate(resolved.tokens, resolved.first_sequence):
+                if not future.done():
+                    future.set_result(Receipt(resolved.region, resolved.epoch, sequence))
+            return
+        self.refused_events += len(resolved.tokens)
+        for future in resolved.tokens:
+            if not future.done():
+                future.set_exception(resolved.error)
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise NotConnected("the connection is closed: open another one")
+
+    def _full(self, events_max: int) -> BufferFull:
+        return BufferFull(f"{events_max:,} events wait for their ingress already: publish slower, or raise the limit")
+
+

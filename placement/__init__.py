@@ -1,0 +1,1 @@
+"""Where the sequencing nodes stand: topologies, and the choice of a host for each atom."""

@@ -1,0 +1,1 @@
+"""The pure core: overlaps, atoms, the plan, the node's step, delivery, and the order checkers."""

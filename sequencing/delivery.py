@@ -1,0 +1,166 @@
+"""Delivery: whether a received frame may be handed to the application, from its stamp alone.
+
+A subscriber reads the egress stream of each of its regions; each stream is in region order, so only the heads can wait.
+A head is delivered when
+
+- its region sequence is the next of its region, and
+- each *relevant* atom on its stamp, one whose regions the subscriber has all, shows the next number of that atom.
+
+No timeout takes part (seed 002 §3.1: destinations decide immediately whether to deliver or to buffer).
+
+After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
+an atom's numbers is settled by the heads: streams are in order, so when every region of the atom shows a head and none
+of them has the awaited number, that number will never come, and the smallest one shown is next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sequencing.frames import Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.plan import Atom
+
+
+class Ready(NamedTuple):
+    """A frame to deliver now."""
+
+    frame: StampedFrame
+    meta: Meta
+
+
+class Missing(NamedTuple):
+    """Events of a region that will never come: region sequences ``first`` … ``last``, both included."""
+
+    region: str
+    epoch: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Head:
+    ready: Ready
+    numbers: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Stream:
+    region: str
+    next: int = 1
+    received: int = 0
+    queue: deque[_Head] = field(default_factory=deque)
+
+
+class Delivery:
+    """The delivery order of one subscriber within one epoch."""
+
+    def __init__(self, epoch: int, regions: Iterable[str], atoms: Iterable[Atom]) -> None:
+        """``regions``: the subscriber's; ``atoms``: the plan's (irrelevant ones are ignored)."""
+        self.epoch = epoch
+        self._streams = {region: _Stream(region) for region in regions}
+        mine = self._streams.keys()
+        self._regions_of = {int(atom.id): atom.regions for atom in atoms if mine >= set(atom.regions)}
+        self._next = dict.fromkeys(self._regions_of, 1)
+        self._waiting: dict[int, list[_Stream]] = {}
+        self.held_frames = 0
+
+    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        """Take frames, each region's in its stream's order; return what may be delivered now, in order.
+
+        Frames of regions that are not the subscriber's, and repeated ones, are ignored.
+        """
+        out: list[Ready | Missing] = []
+        for frame in frames:
+            stream = self._streams.get(frame.region)
+            if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
+                continue
+            stream.received = frame.last
+            meta = parse_meta(frame.meta)
+            atoms_next = self._next
+            stamp = parse_stamp(frame.stamp)
+            pairs = zip(stamp[::2], stamp[1::2], strict=True)
+            numbers = [(atom, number) for atom, number in pairs if atom in atoms_next]
+            stream.queue.append(_Head(Ready(frame, meta), numbers))
+            self.held_frames += 1
+            if len(stream.queue) == 1:
+                self._drain(stream, out)
+        return out
+
+    def held(self, region: str) -> int:
+        """Return how many frames of a region are received and not delivered."""
+        return len(self._streams[region].queue)
+
+    def drop(self, region: str) -> list[Ready | Missing]:
+        """Stop following a region; return what this sets free."""
+        stream = self._streams.pop(region, None)
+        if stream is None:
+            return []
+        self.held_frames -= len(stream.queue)
+        retired = [atom for atom, regions in self._regions_of.items() if region in regions]
+        free: list[_Stream] = []
+        for atom in retired:
+            del self._regions_of[atom], self._next[atom]
+            free += self._waiting.pop(atom, [])
+        for other in self._streams.values():
+            for head in other.queue:
+                head.numbers = [pair for pair in head.numbers if pair[0] in self._next]
+        out: list[Ready | Missing] = []
+        for waiting in free:
+            if waiting is not stream:
+                self._drain(waiting, out)
+        return out
+
+    def _drain(self, stream: _Stream, out: list[Ready | Missing]) -> None:
+        work = [stream]
+        while work:
+            stream = work.pop()
+            while stream.queue:
+                head = stream.queue[0]
+                blocking = self._blocking(stream, head)
+                if blocking is not None:
+                    self._waiting.setdefault(blocking, []).append(stream)
+                    work += self._settle_jump(blocking, stream)
+                    break
+                stream.queue.popleft()
+                self.held_frames -= 1
+                self._deliver(stream, head, out)
+                for atom, number in head.numbers:
+                    self._next[atom] = number + 1
+                    if self._waiting:
+                        work += self._waiting.pop(atom, ())
+
+    def _blocking(self, stream: _Stream, head: _Head) -> int | None:
+        """Return the first atom for which the head is not the next."""
+        atoms_next = self._next
+        for atom, number in head.numbers:
+            if atoms_next[atom] < number:
+                return atom
+        return None
+
+    def _settle_jump(self, atom: int, blocked: _Stream) -> list[_Stream]:
+        """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
+        shown: list[int] = []
+        for region in self._regions_of[atom]:
+            queue = self._streams[region].queue
+            if not queue:
+                return []
+            number = next((n for a, n in queue[0].numbers if a == atom), None)
+            if number is None:
+                return []
+            shown.append(number)
+        smallest = min(shown)
+        if smallest <= self._next[atom]:
+            return []
+        self._next[atom] = smallest
+        return self._waiting.pop(atom, [])
+
+    def _deliver(self, stream: _Stream, head: _Head, out: list[Ready | Missing]) -> None:
+        ready = head.ready
+        first = ready.frame.last - ready.meta.count + 1
+        if first > stream.next:
+            out.append(Missing(stream.region, self.epoch, stream.next, first - 1))
+        stream.next = ready.frame.last + 1
+        out.append(ready)

@@ -1,0 +1,105 @@
+"""The errors that gamecast raises: whose fault it was, and what is certain afterwards.
+
+Every error answers two questions that a caller must be able to act on:
+
+- ``definite``: the effect certainly did not happen (a publish with a definite error was not, and will not be, delivered);
+- ``retriable``: the same call may succeed later without anyone changing the program.
+
+A class docstring is the default message, so that ``raise NotConnected()`` already says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class GamecastError(Exception):
+    """Something in gamecast failed."""
+
+    definite: ClassVar[bool] = True
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else (type(self).__doc__ or "").strip())
+
+
+class UsageError(GamecastError):
+    """The call cannot be carried out as it was made."""
+
+
+class InvalidName(UsageError):
+    """A region or connection name is empty, too long, or has control characters."""
+
+
+class InvalidPayload(UsageError):
+    """The payload is neither bytes nor anything that JSON can carry."""
+
+
+class PayloadTooLarge(InvalidPayload):
+    """The payload is larger than a frame may be: send less, or a reference to it."""
+
+
+class UnknownScheme(UsageError):
+    """The URL's scheme is not one that gamecast knows: use redis://, rediss://, unix://, memory:// or embedded://."""
+
+
+class NotConnected(UsageError):
+    """The connection is not open: use `async with gamecast.connect(...)`, or await `open()` first."""
+
+
+class MembershipSettled(UsageError):
+    """Traffic has begun, so the membership is settled: subscribe before the first publish."""
+
+
+class InvalidInput(UsageError):
+    """A file or a line of it cannot be read as what it should be."""
+
+
+class BufferFull(GamecastError):
+    """The publish buffer is full: wait for earlier events, or raise its limit."""
+
+    retriable = True
+
+
+class OtherSideError(GamecastError):
+    """Redis answered, but not as gamecast needs it to."""
+
+
+class AuthenticationFailed(OtherSideError):
+    """Redis refused the user or the password in the URL."""
+
+
+class UnsupportedServer(OtherSideError):
+    """The Redis server is older than 6.2, which gamecast needs."""
+
+
+class Refused(OtherSideError):
+    """The sequencing node refused the frame."""
+
+
+class Superseded(OtherSideError):
+    """Another connection has taken this name over: give each game server a name of its own."""
+
+
+class NetworkError(GamecastError):
+    """The other side cannot be reached."""
+
+    retriable = True
+
+
+class Unreachable(NetworkError):
+    """Nothing answers at the Redis URL: start a server there, or correct the URL."""
+
+
+class PublishUncertain(NetworkError):
+    """The connection was lost before the ingress answered: the event may or may not have been published."""
+
+    definite = False
+
+
+class PlanError(GamecastError):
+    """The plan of the sequencing network cannot be made, read or installed."""
+
+
+class EmbeddedServerError(GamecastError):
+    """The private redis-server could not be started: install redis-server, or `gamecast[embedded]`."""

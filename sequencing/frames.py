@@ -1,0 +1,131 @@
+"""Frames: what travels through the sequencing network, and how it is written down.
+
+A *frame* is one publisher's batch of events for one region: the unit that is stamped, forwarded and stored. It is
+made of three byte strings that no node needs to understand beyond their first fields:
+
+``meta``
+    ``kind count incarnation first publisher``, blank-separated; ``first`` numbers the publisher's events in this
+    region from 1, so that a node can refuse what it has already seen.
+``stamp``
+    ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed.
+``body``
+    the events. JSON ``[sent_at_ns, [delay_ns, …], [payload, …]]``; a body of bytes payloads begins with a NUL and
+    carries ``[sent_at_ns, [delay_ns, …], [length, …]]`` and a newline before the concatenated payloads.
+
+The region sequence counts events, so that every event of a region has a number of its own; atoms count frames, for
+nothing can come between two events of one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from sequencing.errors import InvalidInput
+
+FRAME_BYTES_MAX = 4 * 1024 * 1024
+"""A frame is copied once per hop and once per subscriber; Redis blocks while it copies."""
+
+_BINARY = b"\x00"
+
+
+class FrameKind(IntEnum):
+    """What a frame is: events, or one of the markers that change the network's shape in band."""
+
+    EVENTS = 0
+    START = 1
+    JOIN = 2
+    MOVED = 3
+    TICK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFrame:
+    """A frame as a publisher hands it to its region's ingress."""
+
+    region: str
+    epoch: int
+    publisher: str
+    incarnation: int
+    first: int
+    count: int
+    body: bytes
+    kind: FrameKind = FrameKind.EVENTS
+
+    @property
+    def meta(self) -> bytes:
+        """The fields that travel with the frame to its subscribers."""
+        return b"%d %d %d %d %s" % (self.kind, self.count, self.incarnation, self.first, self.publisher.encode())
+
+
+class StampedFrame(NamedTuple):
+    """A frame inside the network or leaving it: ``last`` is the region sequence of its last event.
+
+    A tuple, because one is made for every frame that a subscriber reads: a frozen dataclass takes four times as long.
+    """
+
+    region: str
+    epoch: int
+    last: int
+    meta: bytes
+    stamp: bytes
+    body: bytes
+
+
+class Meta(NamedTuple):
+    """The parsed ``meta`` of a frame."""
+
+    kind: int
+    count: int
+    incarnation: int
+    first: int
+    publisher: str
+
+
+def parse_meta(meta: bytes) -> Meta:
+    """Parse a frame's ``meta``; raises `InvalidInput` when it is not one."""
+    try:
+        kind, count, incarnation, first, publisher = meta.split(b" ", 4)
+        return Meta(int(kind), int(count), int(incarnation), int(first), publisher.decode())
+    except ValueError as error:
+        raise InvalidInput(f"not the meta of a frame: {meta[:80]!r}") from error
+
+
+def parse_stamp(stamp: bytes) -> list[int]:
+    """Return the stamp as a flat list: atom, number, atom, number, …"""
+    return [*map(int, stamp.split(b","))] if stamp else []
+
+
+def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:
+    """Write a body of payloads that are already JSON."""
+    base = sent_at_ns[0]
+    delays = ",".join([str(at - base) for at in sent_at_ns])
+    return b"[%d,[%s],[%s]]" % (base, delays.encode(), b",".join(payloads))
+
+
+def encode_binary_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:
+    """Write a body of payloads that are plain bytes."""
+    base = sent_at_ns[0]
+    header = orjson.dumps([base, [at - base for at in sent_at_ns], [len(payload) for payload in payloads]])
+    return b"".join([_BINARY, header, b"\n", *payloads])
+
+
+def decode_body(body: bytes) -> tuple[list[int], list[Any]]:
+    """Return (sent_at_ns of each event, payload of each event); raises `InvalidInput` for a foreign body."""
+    try:
+        if not body.startswith(_BINARY):
+            base, delays, payloads = orjson.loads(body)
+        else:
+            header, _, rest = body[1:].partition(b"\n")
+            base, delays, lengths = orjson.loads(header)
+            payloads, at = [], 0
+            for length in lengths:
+                payloads.append(rest[at : at + length])
+                at += length
+        return [base + delay for delay in delays], payloads
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"not the body of a frame: {body[:80]!r}") from error

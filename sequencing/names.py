@@ -1,0 +1,45 @@
+"""What regions, connections and sequencing nodes may be called.
+
+Names become parts of Redis keys and of log lines, so what would make either ambiguous is refused at the door.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sequencing.errors import InvalidName
+
+NAME_BYTES_MAX = 200
+"""Long enough for any readable name; a name is carried by every frame."""
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def check_region(region: object) -> str:
+    """Return ``region`` if it may name a region, else raise `InvalidName`."""
+    return _check(region, "region")
+
+
+def check_connection_name(name: object) -> str:
+    """Return ``name`` if it may name a connection (a subscriber, a publisher), else raise `InvalidName`."""
+    return _check(name, "connection name")
+
+
+def check_node_name(name: object) -> str:
+    """Return ``name`` if it may name a sequencing node (letters, digits and ``_.-``, at most 64), else raise."""
+    if not isinstance(name, str) or not _NODE_NAME.fullmatch(name):
+        raise InvalidName(f"a sequencing node is named by 1 to 64 letters, digits, '_', '.' or '-', not {name!r}")
+    return name
+
+
+def _check(name: object, what: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidName(f"a {what} is a string, not {type(name).__name__}: {name!r}")
+    if not name or name.isspace():
+        raise InvalidName(f"a {what} must not be empty: {name!r}")
+    if not name.isprintable():
+        raise InvalidName(f"a {what} must not contain control characters: {name!r}")
+    name_bytes = len(name.encode())
+    if name_bytes > NAME_BYTES_MAX:
+        raise InvalidName(f"a {what} has at most {NAME_BYTES_MAX} bytes in UTF-8, this one has {name_bytes}: {name[:40]!r}…")
+    return name

@@ -1,0 +1,114 @@
+"""The plan: an immutable, numbered assignment of regions to paths and of atoms to nodes.
+
+A plan is what the manager installs and what publishers, relays and subscribers read. ``(epoch, version)`` numbers it:
+a version changes the network in place, an epoch begins every number space anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NewType, get_args
+
+import orjson
+
+from sequencing.errors import InvalidInput, PlanError
+from sequencing.names import check_node_name, check_region
+
+Ordering = Literal["acyclic", "overlap"]
+"""``overlap`` orders double overlaps (seed 002); ``acyclic`` also the rings of single ones, so that the union of all
+delivery orders has no cycle."""
+
+AtomId = NewType("AtomId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One sequence-number space: it orders the frames of two (or, for twins, more) regions for who has them all."""
+
+    id: AtomId
+    regions: tuple[str, ...]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one node does with the frames of one region: which atoms stamp it, and where it goes next (None = out)."""
+
+    region: str
+    ingress: bool
+    next: str | None
+    atoms: tuple[AtomId, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first."""
+
+    epoch: int
+    version: int
+    ordering: Ordering
+    nodes: Mapping[str, str]
+    paths: Mapping[str, tuple[str, ...]]
+    atoms: tuple[Atom, ...]
+
+    @cached_property
+    def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
+        """Region → the atoms that stamp its frames."""
+        found: dict[str, list[Atom]] = {region: [] for region in self.paths}
+        for atom in self.atoms:
+            for region in atom.regions:
+                found[region].append(atom)
+        return {region: tuple(atoms) for region, atoms in found.items()}
+
+    @cached_property
+    def links(self) -> frozenset[tuple[str, str]]:
+        """The (node, next node) pairs that some path uses."""
+        return frozenset(pair for path in self.paths.values() for pair in zip(path, path[1:], strict=False))
+
+    def steps(self, node: str) -> Iterator[Step]:
+        """Yield the step of each region whose path visits ``node``."""
+        for region, path in self.paths.items():
+            if node in path:
+                place = path.index(node)
+                following = path[place + 1] if place + 1 < len(path) else None
+                atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
+                yield Step(region, place == 0, following, atoms)
+
+    def to_json(self) -> bytes:
+        """Serialise; `from_json` is the inverse."""
+        document = {
+            "epoch": self.epoch,
+            "version": self.version,
+            "ordering": self.ordering,
+            "nodes": {name: {"url": url} for name, url in self.nodes.items()},
+            "regions": {region: {"path": list(path)} for region, path in self.paths.items()},
+            "atoms": [{"id": a.id, "regions": list(a.regions), "node": a.node} for a in self.atoms],
+        }
+        return orjson.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Plan:
+        """Read a plan back, checking its shape; raises `PlanError` saying what is wrong."""
+        try:
+            return cls._from_document(orjson.loads(text))
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+            raise PlanError(f"this is not a gamecast plan: {error!r}") from error
+
+    @classmethod
+    def _from_document(cls, document: Any) -> Plan:
+        nodes = {check_node_name(name): str(entry.get("url", "")) for name, entry in document["nodes"].items()}
+        paths = {check_region(region): tuple(entry["path"]) for region, entry in document["regions"].items()}
+        atoms = tuple(
+            Atom(AtomId(int(entry["id"])), tuple(entry["regions"]), entry["node"]) for entry in document["atoms"]
+        )
+        for region, path in paths.items():
+            if not path or not nodes.keys() >= set(path):
+                raise ValueError(f"the path of region {region!r} is empty or names an unknown node: {path}")
+        for atom in atoms:
+            if atom.node not in nodes or not paths.keys() >= set(atom.regions):
+                raise ValueError(f"atom {atom.id} names an unknown node or region")
+        if document["ordering"] not in get_args(Ordering):
+            raise ValueError(f"unknown ordering {document['ordering']!r}")
+        return cls(int(document["epoch"]), int(document["version"]), document["ordering"], nodes, paths, atoms)
