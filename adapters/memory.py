@@ -97,7 +97,8 @@ class MemoryNode:
         self._node.acknowledge(target, accepted)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Wake what waits in `read` or `read_link`: it looks again, and its caller sees that it should stop."""
+        self._world.changed()
 
     def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
         found: list[StampedFrame] = []
@@ -189,6 +190,14 @@ class MemoryNetwork:
         if world.plan is None or world.plan.epoch < epoch:
             await world.change(block_ms)
         return world.plan if world.plan is not None and world.plan.epoch >= epoch else None
+
+    async def stop_watching(self) -> None:
+        """See `Network.stop_watching`."""
+        self._open_world.changed()
+
+    async def latest_plan(self) -> Plan | None:
+        """See `Network.latest_plan`."""
+        return self._open_world.plan
 
     def lane(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.lane`."""

@@ -30,7 +30,7 @@ class Reader(Protocol):
         """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``."""
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Release the connection; a read that waits on it is broken off (`NetworkError`, or nothing found)."""
 
 
 class Network(Protocol):
@@ -65,6 +65,12 @@ class Network(Protocol):
 
     async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:
         """Return the newest plan of this epoch or a later one, waiting up to ``block_ms`` for it."""
+
+    async def stop_watching(self) -> None:
+        """Break off a `plan_since` that waits, for good."""
+
+    async def latest_plan(self) -> Plan | None:
+        """Return the newest plan, None before there is one."""
 
     def lane(self, node: str, plan: Plan) -> Lane:
         """Return a way to publish at a node of the plan."""

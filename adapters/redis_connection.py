@@ -69,8 +69,7 @@ class RedisConnection:
                 socket_timeout=None,
                 socket_connect_timeout=CONNECT_TIMEOUT_S,
                 socket_read_size=READ_BYTES,
-                lib_name=None,
-                lib_version=None,
+                driver_info=None,
             )
             self._connection: Any = pool.make_connection()
         except (ValueError, TypeError) as error:

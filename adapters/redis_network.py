@@ -33,6 +33,9 @@ LEASE_MS = 10_000
 """How long a planner may take before another may try: planning and installing take well under a second."""
 
 LEASE_POLL_S = 0.05
+PLANS_KEPT = 16
+"""For whoever wants to see how the network came to be; only the newest counts."""
+
 SOLE_NODE = "n1"
 """A network in which no node is registered sequences in the control Redis itself, under this name."""
 
@@ -103,7 +106,7 @@ class RedisNetwork:
         async with self._planning:
             epoch, flat = await self._roster("settle", name)
             while True:
-                plan = await self._latest_plan()
+                plan = await self.latest_plan()
                 if plan is not None and plan.epoch >= epoch and wanted <= plan.paths.keys():
                     return plan
                 token = secrets.token_hex(8)
@@ -111,7 +114,7 @@ class RedisNetwork:
                     break
                 await asyncio.sleep(LEASE_POLL_S)
             try:
-                plan = await self._latest_plan()
+                plan = await self.latest_plan()
                 if plan is None or plan.epoch < epoch:
                     plan = await self._first_plan(name, epoch, flat, wanted)
                 elif missing := wanted - plan.paths.keys():
@@ -125,12 +128,21 @@ class RedisNetwork:
         """See `Network.plan_since`."""
         return await self.plan_after(epoch, 0, block_ms=block_ms)
 
+    async def stop_watching(self) -> None:
+        """See `Network.stop_watching`."""
+        await self._watch.close()
+
     async def plan_after(self, epoch: int, version: int, *, block_ms: int) -> Plan | None:
         """Return the newest plan later than (epoch, version), waiting up to ``block_ms`` for one."""
         reply = await self._watch.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.plans, f"{epoch}-{version}")
         if not reply:
             return None
         return Plan.from_json(reply[0][1][-1][1][1])
+
+    async def latest_plan(self) -> Plan | None:
+        """See `Network.latest_plan`."""
+        newest = await self._call("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
+        return Plan.from_json(newest[0][1][1]) if newest else None
 
     async def nodes(self) -> Mapping[str, str]:
         """Return the registered nodes, name → url (empty: the control Redis), in the order of their names."""
@@ -182,13 +194,7 @@ class RedisNetwork:
             for node in nodes:
                 await node.close()
         plan_id = f"{plan.epoch}-{plan.version}"
-        newest = await self._call("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
-        if not newest or newest[0][0].decode() != plan_id:
-            await self._call("XADD", ControlKeys.plans, "MAXLEN", "=", 16, plan_id, "plan", plan.to_json())
-
-    async def _latest_plan(self) -> Plan | None:
-        newest = await self._call("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
-        return Plan.from_json(newest[0][1][1]) if newest else None
+        await self._call("XADD", ControlKeys.plans, "MAXLEN", "=", PLANS_KEPT, plan_id, "plan", plan.to_json())
 
     async def _release(self, token: str) -> None:
         try:

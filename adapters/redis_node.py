@@ -29,6 +29,10 @@ class RedisNode:
         self._connection = RedisConnection(url)
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
 
+    async def ping(self) -> None:
+        """Reach the server; raises `NetworkError` or `OtherSideError`."""
+        await self._connection.call("PING")
+
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Run the step for published frames."""
         arguments: list[Any] = ["publish"]

@@ -31,8 +31,9 @@ class RedisRelays:
         self._task = asyncio.create_task(self._follow(), name="gamecast relays")
 
     async def stop(self) -> None:
-        """Stop all relays; takes no longer than a blocking read."""
+        """Stop all relays, each after the transfer under way."""
         self._stopping = True
+        await self._network.stop_watching()
         if self._task is not None:
             await self._task
         await self._relays.stop()
@@ -47,6 +48,8 @@ class RedisRelays:
                 plan = await self._network.plan_after(*seen, block_ms=BLOCK_MS)
                 failures = 0
             except GamecastError as error:
+                if self._stopping:
+                    return
                 failures += 1
                 logger.warning("relays cannot read the plans: %s", error)
                 await asyncio.sleep(backoff.compute(failures))

@@ -22,7 +22,7 @@ FRAMES_MAX = 256
 """Frames a transfer: enough to spread its cost, few enough that Redis does not block for long."""
 
 BLOCK_MS = 200
-"""How long a read waits: also the longest that stopping a relay takes."""
+"""How long a read waits before it is asked again."""
 
 UNKNOWN_WAIT_S = 0.02
 """How long to wait for a node whose plan is being installed."""
@@ -77,6 +77,8 @@ class Relay:
                     after = await self._move(after)
                     failures = 0
                 except GamecastError as error:
+                    if self._stopping:
+                        return
                     failures += 1
                     logger.warning("relay %s → %s: %s", self._source.name, self._target.name, error)
                     await asyncio.sleep(backoff.compute(failures))
@@ -84,9 +86,10 @@ class Relay:
             await self._target.close()
             await self._source.close()
 
-    def stop(self) -> None:
-        """Ask `run` to return, which it does within `BLOCK_MS`."""
+    async def stop(self) -> None:
+        """Let `run` return after the transfer under way; a read that waits is broken off."""
         self._stopping = True
+        await self._source.close()
 
     async def _move(self, after: int) -> int:
         frames = await self._source.read_link(self._target.name, after, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
@@ -120,7 +123,6 @@ class Relays:
 
     async def stop(self) -> None:
         """Stop all relays and wait for them."""
-        for relay, _ in self._running.values():
-            relay.stop()
+        await asyncio.gather(*(relay.stop() for relay, _ in self._running.values()))
         await asyncio.gather(*(task for _, task in self._running.values()))
         self._running.clear()

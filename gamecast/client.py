@@ -22,7 +22,7 @@ from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
 from sequencing.errors import GamecastError, NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
-from sequencing.plan import Ordering
+from sequencing.plan import Ordering, Plan
 
 Handler = Callable[[Event], Awaitable[None] | None]
 SomeHandler = TypeVar("SomeHandler", bound=Handler)
@@ -206,6 +206,11 @@ class Cast:
                     result = handler(event)
                     if result is not None:
                         await result
+
+    async def plan(self) -> Plan | None:
+        """Return the network's newest plan, None before the first publish."""
+        self._halves()
+        return await self._network.latest_plan()
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters."""

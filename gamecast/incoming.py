@@ -45,7 +45,7 @@ class Incoming:
         self._epoch = 0
         self._delivery: Delivery | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._readers: list[asyncio.Task[None]] = []
+        self._readers: dict[asyncio.Task[None], Reader] = {}
         self._inbox: deque[list[Event | Gap]] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
@@ -105,12 +105,14 @@ class Incoming:
         self._arrived.set()
 
     async def close(self) -> None:
-        """Stop reading; iteration ends."""
+        """Stop reading; iteration ends. Reads that wait are broken off: nothing more is asked on their connections."""
         self._stopping = True
         self._arrived.set()
         self._taken.set()
         if self._watching is not None:
+            await self._network.stop_watching()
             await self._watching
+        await asyncio.gather(*(reader.close() for reader in self._readers.values()))
         await asyncio.gather(*self._readers)
 
     async def _watch(self) -> None:
@@ -122,6 +124,8 @@ class Incoming:
                 plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
                 failures = 0
             except NetworkError:
+                if self._stopping:
+                    return
                 failures += 1
                 self.reconnects += 1
                 await asyncio.sleep(backoff.compute(failures))
@@ -150,7 +154,7 @@ class Incoming:
         for node, after in egresses.items():
             reader = self._network.reader(node, plan)
             task = asyncio.create_task(self._read(reader, self._delivery, after), name=f"gamecast read {node}")
-            self._readers.append(task)
+            self._readers[task] = reader
 
     async def _read(self, reader: Reader, delivery: Delivery, after: dict[str, Position]) -> None:
         backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
@@ -164,6 +168,8 @@ class Incoming:
                     frames = await reader.read(wanted, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
                     failures = 0
                 except NetworkError:
+                    if self._stopping:
+                        return
                     failures += 1
                     self.reconnects += 1
                     await asyncio.sleep(backoff.compute(failures))

@@ -1,0 +1,1 @@
+"""The ``gamecast`` command: one module a subcommand."""

@@ -1,0 +1,141 @@
+"""``gamecast demo``: the main job on real input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from gamecast.deliverylog import DeliveryLogWriter, log_file_name
+from gamecast.demo.hosting import Workload, build_workload
+from gamecast.demo.outcome import Outcome
+from gamecast.demo.plain import replay_plain
+from gamecast.demo.replay import Replay, replay
+from gamecast.demo.skirmish import generate_skirmish
+from gamecast.demo.trace import read_match
+from gamecast.errors import PlanError, UsageError
+
+
+@click.command()
+@click.argument("prefix", required=False)
+@click.option("--nodes", type=click.IntRange(1, 64), default=3, show_default=True, help="Sequencing nodes, a redis-server each.")
+@click.option("--servers", type=click.IntRange(1, 256), default=8, show_default=True, help="Game servers that host the players.")
+@click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
+@click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
+@click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
+@click.option("--duration-s", type=float, help="How much of the trace to replay, in seconds.  [default: all]")
+@click.option("--speed", type=click.FloatRange(min=0), default=0.0, show_default=True, help="1: as it happened, 10: ten times as fast, 0: as fast as possible.")
+@click.option("--moves", is_flag=True, help="Publish every recorded move of a player as an event too.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
+@click.option("--record", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write a delivery log for each server, for `gamecast audit DIR`.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def demo(
+    context: click.Context,
+    prefix: str | None,
+    *,
+    nodes: int,
+    servers: int,
+    cell_m: float,
+    radius_m: float,
+    start_s: float,
+    duration_s: float | None,
+    speed: float,
+    moves: bool,
+    seed: int,
+    record: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay a match through a sequencing network, and check the order that every game server saw.
+
+    PREFIX names a recorded match: PREFIX_players.csv, PREFIX_positions.csv.gz and PREFIX_events.csv.gz. Without it a
+    skirmish is generated. The map is cut into square regions; each game server hosts some players, subscribes to the
+    regions that they see and publishes what they do. The same events then go over plain Redis Pub/Sub on the same
+    servers, and the same checkers judge both; they know nothing of sequence numbers.
+
+    Exit status: 0 if gamecast kept every promise, 1 if not, 2 for wrong input.
+    """
+    match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
+    workload = build_workload(
+        match,
+        cell_m=cell_m,
+        radius_m=radius_m,
+        servers=servers,
+        start_s=start_s,
+        duration_s=duration_s,
+        moves=moves,
+    )
+    if record is not None:
+        _require_writable(record, workload.servers)
+    outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
+    if record is not None:
+        _write_logs(record, outcome.ours)
+    if as_json:
+        click.echo(orjson.dumps(outcome.as_dict(), option=orjson.OPT_INDENT_2))
+    else:
+        source = Path(prefix).name if prefix is not None else f"A skirmish (seed {seed})"
+        outcome.tell(Console(highlight=False, soft_wrap=False), source)
+        if record is not None:
+            click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
+    if not outcome.fine:
+        context.exit(1)
+
+
+async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
+    expected = workload.expected_deliveries()
+    with _progress(expected) as begin:
+        async with AsyncExitStack() as open_casts:
+            ours, cast = await replay(open_casts, workload, nodes=nodes, speed=speed, progress=begin("gamecast"))
+            plan = await cast.plan()
+            if plan is None:
+                raise PlanError("the network has no plan after a replay")
+            urls = [url or cast.url for url in plan.nodes.values()]
+            plain = await replay_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
+    return Outcome(workload, plan, ours, plain)
+
+
+@contextmanager
+def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+    """Yield what begins a bar on the terminal, if standard error is one."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def begin(description: str) -> Callable[[int], None]:
+            task = bars.add_task(description, total=expected)
+            return lambda deliveries: bars.advance(task, deliveries)
+
+        yield begin
+
+
+def _require_writable(directory: Path, servers: Sequence[str]) -> None:
+    """Make the directory; logs of other servers in it would be judged together with ours, so there must be none."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--record {directory}: {error.strerror}") from error
+    ours = {log_file_name(server) for server in servers}
+    strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
+    if strangers:
+        raise UsageError(f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another")
+
+
+def _write_logs(directory: Path, replayed: Replay) -> None:
+    for server, seen in replayed.deliveries.items():
+        with DeliveryLogWriter(directory / log_file_name(server), server) as log:
+            for delivered in seen:
+                log.write(
+                    delivered.event,
+                    region=delivered.region,
+                    sender=delivered.sender,
+                    sent_at_ns=delivered.sent_at_ns,
+                    delivered_at_ns=delivered.delivered_at_ns,
+                )
+
+

@@ -1,0 +1,105 @@
+"""The same workload over plain Redis Pub/Sub on the same servers: what a game would do without gamecast.
+
+Each region is a channel on one of the servers, chosen by hash. Each game server has one subscribing and one publishing
+connection to every Redis server, as redis-py's own examples do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from zlib import crc32
+
+import orjson
+import redis.asyncio
+
+from gamecast.demo.hosting import Publication, Workload
+from gamecast.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish, published_by
+
+
+async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: float, progress: Progress) -> Replay:
+    """Publish and deliver the workload; losses end the wait after a silence."""
+    deliveries: dict[str, list[Delivered]] = {name: [] for name in workload.servers}
+    silence = Silence()
+    async with AsyncExitStack() as stack:
+        clients = {
+            name: [await stack.enter_async_context(redis.asyncio.from_url(url)) for url in redis_urls]
+            for name in workload.servers
+        }
+        subscribed = [
+            (name, subscription)
+            for name in workload.servers
+            for subscription in await _subscribe(stack, clients[name], workload.membership[name])
+        ]
+        begun_ns = time.monotonic_ns()
+        pace = Pace(speed, workload.publications[0].t_s)
+
+        async def receive(name: str, subscription: redis.asyncio.client.PubSub) -> None:
+            seen = deliveries[name]
+            async for message in subscription.listen():
+                if message["type"] != "message":
+                    continue
+                sent_at_ns, sender, payload = orjson.loads(message["data"])
+                region = message["channel"].decode()
+                seen.append(Delivered(payload["id"], region, sender, sent_at_ns, time.time_ns()))
+                silence.last_ns = time.monotonic_ns()
+                progress(1)
+
+        async def watch() -> None:
+            expected = workload.expected_deliveries()
+            while sum(map(len, deliveries.values())) < expected:
+                await asyncio.sleep(0.01)
+
+        publishing = [
+            asyncio.create_task(_publish(name, clients[name], published_by(workload, name), pace))
+            for name in workload.servers
+        ]
+        receiving = [asyncio.create_task(receive(name, subscription)) for name, subscription in subscribed]
+        await finish(publishing, [asyncio.create_task(watch())], silence, background=receiving)
+        seconds = max(1, silence.last_ns - begun_ns) / 1e9
+    return Replay(len(workload.publications), deliveries, seconds)
+
+
+async def _subscribe(
+    stack: AsyncExitStack, clients: Sequence[redis.asyncio.Redis], regions: frozenset[str]
+) -> list[redis.asyncio.client.PubSub]:
+    subscriptions = []
+    for place, client in enumerate(clients):
+        channels = [region for region in regions if _place(region, len(clients)) == place]
+        if channels:
+            subscription = await stack.enter_async_context(client.pubsub())
+            await subscription.subscribe(*channels)
+            for _ in channels:
+                confirmed = await subscription.get_message(timeout=10)
+                assert confirmed is not None
+            subscriptions.append(subscription)
+    return subscriptions
+
+
+async def _publish(
+    sender: str, clients: Sequence[redis.asyncio.Redis], publications: Sequence[Publication], pace: Pace
+) -> None:
+    """Publish in order, a pipeline to each server for what is due at once."""
+    due: list[Publication] = []
+    for publication in publications:
+        ahead_s = pace.ahead_s(publication.t_s)
+        if ahead_s or len(due) == BURST_EVENTS:
+            await _send(sender, clients, due)
+            due = []
+            await asyncio.sleep(ahead_s)
+        due.append(publication)
+    await _send(sender, clients, due)
+
+
+async def _send(sender: str, clients: Sequence[redis.asyncio.Redis], due: Sequence[Publication]) -> None:
+    pipelines = [client.pipeline(transaction=False) for client in clients]
+    for publication in due:
+        message = orjson.dumps([time.time_ns(), sender, publication.payload])
+        pipelines[_place(publication.region, len(clients))].publish(publication.region, message)
+    await asyncio.gather(*(pipeline.execute() for pipeline in pipelines))
+
+
+def _place(region: str, servers: int) -> int:
+    return crc32(region.encode()) % servers

@@ -1,0 +1,161 @@
+"""Replay a workload through gamecast: one connection for each game server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from gamecast.client import Cast, connect
+from gamecast.demo.hosting import Publication, Workload
+from gamecast.event import Event
+
+IDLE_S_MAX = 10.0
+"""How long a server waits for its next delivery, once all is published, before the rest counts as lost."""
+
+BURST_EVENTS = 32
+"""As fast as possible still means that servers take turns: after so many events another one goes on."""
+
+Progress = Callable[[int], None]
+"""Called with the number of deliveries since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One delivery, as the game server saw it."""
+
+    event: str
+    region: str
+    sender: str
+    sent_at_ns: int
+    delivered_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What each game server delivered, in its order."""
+
+    published: int
+    deliveries: dict[str, list[Delivered]]
+    seconds: float
+    """From the first publish to the last delivery."""
+
+    @property
+    def delivery_count(self) -> int:
+        """Deliveries of all servers together."""
+        return sum(map(len, self.deliveries.values()))
+
+
+class Pace:
+    """Turns trace time into waiting. ``speed`` 0: as fast as possible; 1: as it happened; 10: ten times as fast."""
+
+    def __init__(self, speed: float, start_s: float) -> None:
+        self._speed = speed
+        self._start_s = start_s
+        self._begun_s = time.monotonic()
+
+    def ahead_s(self, t_s: float) -> float:
+        """Return how many seconds it is until the trace time ``t_s``, 0 when it has come."""
+        if not self._speed:
+            return 0.0
+        return max(0.0, self._begun_s + (t_s - self._start_s) / self._speed - time.monotonic())
+
+
+class Silence:
+    """Tells when nothing has been delivered for too long after the last publish."""
+
+    def __init__(self) -> None:
+        self._published = asyncio.Event()
+        self.last_ns = time.monotonic_ns()
+
+    def all_published(self) -> None:
+        """From now on silence counts."""
+        self.last_ns = max(self.last_ns, time.monotonic_ns())
+        self._published.set()
+
+    async def too_long(self) -> None:
+        """Return when silence has lasted `IDLE_S_MAX`."""
+        await self._published.wait()
+        while (left_s := IDLE_S_MAX - (time.monotonic_ns() - self.last_ns) / 1e9) > 0:
+            await asyncio.sleep(left_s)
+
+
+async def replay(
+    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, speed: float, progress: Progress
+) -> tuple[Replay, Cast]:
+    """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
+    servers: dict[str, Cast] = {}
+    url = f"embedded://?nodes={nodes}"
+    for name in workload.servers:
+        servers[name] = await open_casts.enter_async_context(connect(url, name=name))
+        url = servers[name].url
+    await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
+    deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
+    expected = _expected_by_server(workload)
+    silence = Silence()
+    pace = Pace(speed, workload.publications[0].t_s)
+    begun_ns = time.monotonic_ns()
+
+    async def receive(name: str) -> None:
+        seen, missing = deliveries[name], expected[name]
+        async for batch in servers[name].batches():
+            events = [event for event in batch if isinstance(event, Event)]
+            seen += [Delivered(e.payload["id"], e.region, e.sender, e.sent_at_ns, e.delivered_at_ns) for e in events]
+            silence.last_ns = time.monotonic_ns()
+            progress(len(events))
+            if len(seen) >= missing:
+                return
+
+    publishing = [
+        asyncio.create_task(_publish(cast, published_by(workload, name), pace)) for name, cast in servers.items()
+    ]
+    await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence)
+    seconds = max(1, silence.last_ns - begun_ns) / 1e9
+    return Replay(len(workload.publications), deliveries, seconds), servers[workload.servers[0]]
+
+
+def published_by(workload: Workload, server: str) -> list[Publication]:
+    """Return what a server publishes, in recorded order."""
+    return [publication for publication in workload.publications if publication.server == server]
+
+
+def _expected_by_server(workload: Workload) -> dict[str, int]:
+    published = Counter(publication.region for publication in workload.publications)
+    return {server: sum(published[region] for region in regions) for server, regions in workload.membership.items()}
+
+
+async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:
+    receipts = []
+    for place, publication in enumerate(publications, start=1):
+        ahead_s = pace.ahead_s(publication.t_s)
+        if ahead_s or place % BURST_EVENTS == 0:
+            await asyncio.sleep(ahead_s)
+        receipts.append(cast.publish_soon(publication.region, publication.payload))
+    await asyncio.gather(*receipts)
+
+
+async def finish(
+    publishing: Sequence[asyncio.Task[None]],
+    receiving: Sequence[asyncio.Task[None]],
+    silence: Silence,
+    *,
+    background: Sequence[asyncio.Task[None]] = (),
+) -> None:
+    """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended."""
+    watching = asyncio.create_task(silence.too_long())
+    everyone = [*publishing, *receiving, *background, watching]
+    try:
+        await asyncio.gather(*publishing)
+        silence.all_published()
+        received = asyncio.gather(*receiving)
+        failed = [task for task in background if task.done()]
+        await asyncio.wait([received, watching], return_when=asyncio.FIRST_COMPLETED)
+        for done in (task for task in (received, *failed) if task.done()):
+            done.result()
+    finally:
+        for task in everyone:
+            task.cancel()
+        await asyncio.gather(*everyone, return_exceptions=True)

@@ -1,0 +1,176 @@
+"""The node script and the node state machine are one: same frames in, same bytes out, same bytes stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.embedded import EmbeddedServer
+from adapters.redis_node import RedisNode
+from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
+from sequencing.node import LinkedFrame, Node
+from sequencing.plan import Atom, AtomId, Plan
+
+REGIONS = ("forest", "river", "höhle 7", "%d {x}")
+PUBLISHERS = ("s1", "server with blanks")
+NODES = ("n1", "n2", "n3")
+RETENTION_EVENTS = 1500
+
+
+@dataclass(frozen=True)
+class Install:
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Publish:
+    node: str
+    frames: tuple[PublishedFrame, ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Move what is on a link, from an offset that may repeat or skip, and acknowledge or not."""
+
+    source: str
+    target: str
+    offset: int
+    acknowledge: bool
+
+
+@st.composite
+def plans(draw: st.DrawFn, epoch: int, version: int) -> Plan:
+    paths = {}
+    for region in draw(st.lists(st.sampled_from(REGIONS), unique=True, min_size=1)):
+        first = draw(st.integers(0, 2))
+        paths[region] = NODES[first : draw(st.integers(first, 2)) + 1]
+    atoms = []
+    for number in range(draw(st.integers(0, 6))):
+        node = draw(st.sampled_from(NODES))
+        members = [region for region, path in paths.items() if node in path]
+        if len(members) > 1:
+            chosen = draw(st.lists(st.sampled_from(members), unique=True, min_size=2))
+            atoms.append(Atom(AtomId(number + 1), tuple(chosen), node))
+    return Plan(epoch, version, "overlap", dict.fromkeys(NODES, ""), paths, tuple(atoms))
+
+
+bodies = st.binary(max_size=12)
+
+
+@st.composite
+def published(draw: st.DrawFn) -> PublishedFrame:
+    return PublishedFrame(
+        region=draw(st.sampled_from(REGIONS)),
+        epoch=draw(st.integers(1, 3)),
+        publisher=draw(st.sampled_from(PUBLISHERS)),
+        incarnation=draw(st.integers(1, 2)),
+        first=draw(st.sampled_from((1, 1, 2, 3, 4, 701, 1401))),
+        count=draw(st.sampled_from((1, 1, 2, 700))),
+        body=draw(bodies),
+        kind=draw(st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.START, FrameKind.TICK))),
+    )
+
+
+@st.composite
+def actions(draw: st.DrawFn) -> list[Any]:
+    found: list[Any] = [Install(draw(plans(draw(st.integers(1, 2)), 1)))]
+    for _ in range(draw(st.integers(1, 25))):
+        kind = draw(st.integers(0, 9))
+        if kind == 0:
+            found.append(Install(draw(plans(draw(st.integers(1, 3)), draw(st.integers(1, 2))))))
+        elif kind < 6:
+            frames = draw(st.lists(published(), min_size=1, max_size=5))
+            found.append(Publish(draw(st.sampled_from(NODES)), tuple(frames)))
+        else:
+            source, target = draw(st.sampled_from((("n1", "n2"), ("n2", "n3"))))
+            found.append(Transfer(source, target, draw(st.sampled_from((0, 0, 0, 1, -1))), draw(st.booleans())))
+    return found
+
+
+def stored(client: redis.Redis) -> dict[bytes, Any]:
+    """Return every gamecast key with its content, in the form of `Node.keyspace`."""
+    found: dict[bytes, Any] = {}
+    for key in client.keys("gamecast:*"):
+        if client.type(key) == b"hash":
+            found[key] = client.hgetall(key)
+        else:
+            found[key] = [(entry, [part for pair in fields.items() for part in pair]) for entry, fields in client.xrange(key)]
+    return found
+
+
+def without_empty_streams(keyspace: dict[bytes, Any]) -> dict[bytes, Any]:
+    """A trimmed stream stays in Redis as an empty key, or not, depending on the server's version."""
+    return {key: content for key, content in keyspace.items() if content}
+
+
+async def play(script: Sequence[Any], url: str) -> None:
+    """Drive the machine and the script with the same actions; compare every answer, and what is stored after each."""
+    machines = {name: Node(name, RETENTION_EVENTS) for name in NODES}
+    scripts = {name: RedisNode(name, url) for name in NODES}
+    client = redis.Redis.from_url(url)
+    client.flushall()
+    try:
+        for action in script:
+            if isinstance(action, Install):
+                for name in NODES:
+                    accepted = machines[name].install(action.plan.epoch, action.plan.version, action.plan.steps(name))
+                    try:
+                        await scripts[name].install(action.plan, RETENTION_EVENTS)
+                    except Exception:
+                        assert not accepted
+                    else:
+                        assert accepted
+            elif isinstance(action, Publish):
+                expected = machines[action.node].publish(action.frames)
+                assert await scripts[action.node].publish(action.frames) == expected
+            else:
+                link = machines[action.source].links.get(action.target, [])
+                frames = link[action.offset :] if action.offset >= 0 else link[:1] + link
+                expected_transfer = machines[action.target].transfer(action.source, frames)
+                assert await scripts[action.target].transfer(action.source, frames) == expected_transfer
+                if action.acknowledge:
+                    machines[action.source].acknowledge(action.target, expected_transfer.accepted)
+                    await scripts[action.source].acknowledge(action.target, expected_transfer.accepted)
+            expected_keys: dict[bytes, Any] = {}
+            for machine in machines.values():
+                expected_keys |= machine.keyspace()
+            assert without_empty_streams(stored(client)) == without_empty_streams(expected_keys)
+    finally:
+        client.close()
+        for node in scripts.values():
+            await node.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(script=actions())
+def test_the_script_answers_and_stores_what_the_state_machine_does(shared_redis: EmbeddedServer, script: list[Any]) -> None:
+    asyncio.run(play(script, shared_redis.url))
+
+
+async def test_a_call_of_thousands_of_atoms_is_not_too_much_for_the_script(shared_redis: EmbeddedServer) -> None:
+    atoms = tuple(Atom(AtomId(number), ("a", "b"), "n1") for number in range(1, 9001))
+    plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, atoms)
+    frames = tuple(PublishedFrame(region, 1, "s", 1, 1, 1, b"[0,[0],[1]]") for region in "ab")
+    await play([Install(plan), Publish("n1", frames)], shared_redis.url)
+
+
+async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: EmbeddedServer) -> None:
+    redis.Redis.from_url(shared_redis.url).flushall()
+    node, machine = RedisNode("n1", shared_redis.url), Node("n1")
+    plan = Plan(1, 1, "overlap", {"n1": "", "n2": ""}, {"a": ("n1",), "b": ("n1", "n2")}, ())
+    machine.install(1, 1, plan.steps("n1"))
+    await node.install(plan, 10)
+    frames = [PublishedFrame(region, 1, "s", 1, 1, 2, b"x") for region in "ab"]
+    assert await node.publish(frames) == machine.publish(frames)
+    assert await node.read({"a": (1, 0)}, frames_max=10, block_ms=100) == machine.egress["a"]
+    assert await node.read({"a": (1, 2)}, frames_max=10, block_ms=10) == []
+    linked: list[LinkedFrame] = await node.read_link("n2", 0, frames_max=10, block_ms=100)
+    assert linked == machine.links["n2"]
+    assert isinstance(linked[0].frame, StampedFrame)
+    await node.close()
