@@ -1,0 +1,346 @@
+"""The public interface over every kind of network: one suite, whatever carries the frames."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+import gamecast
+from adapters.embedded import EmbeddedServer, EmbeddedServers
+from gamecast import Cast, Event
+
+KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3")
+
+
+@pytest.fixture(params=KINDS)
+async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
+    """A fresh network of each kind."""
+    async with AsyncExitStack() as stack:
+        yield await Network.start(request.param, stack)
+
+
+class Network:
+    """Opens connections to one network."""
+
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self.url = url
+        self._stack = stack
+
+    @classmethod
+    async def start(cls, kind: str, stack: AsyncExitStack) -> Network:
+        nodes = 3 if kind.endswith("-3") else 1
+        if kind.startswith("memory"):
+            return cls(f"memory://{secrets.token_hex(4)}?nodes={nodes}", stack)
+        if kind.startswith("embedded"):
+            return cls(f"embedded://?nodes={nodes}", stack)
+        if nodes == 1:
+            server = await stack.enter_async_context(EmbeddedServer())
+            return cls(server.url, stack)
+        servers = await stack.enter_async_context(EmbeddedServers(nodes))
+        for number, url in enumerate(servers.urls, start=1):
+            stack.callback(end, start_node(f"n{number}", url, servers.urls[0]))
+        return cls(servers.urls[0], stack)
+
+    async def connect(self, name: str | None = None, **options: object) -> Cast:
+        cast = await self._stack.enter_async_context(gamecast.connect(self.url, name=name, **options))  # type: ignore[arg-type]
+        self.url = cast.url
+        return cast
+
+
+def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:
+    """Start `gamecast node` and wait until it says that it is there."""
+    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "node"]
+    process = subprocess.Popen(
+        [*command, "--name", name, "--redis", url, "--control", control], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert "is registered" in process.stderr.readline()
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=5) == 0
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+async def take(cast: Cast, count: int) -> list[Event]:
+    """Return the next ``count`` events."""
+    events: list[Event] = []
+    async with asyncio.timeout(20):
+        async for event in cast:
+            assert isinstance(event, Event), event
+            events.append(event)
+            if len(events) == count:
+                return events
+    raise AssertionError(f"iteration ended after {len(events)} of {count} events")
+
+
+async def test_an_event_comes_to_its_subscribers_and_only_to_them(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await one.subscribe("forest")
+    await other.subscribe("river")
+    receipt = await one.publish("forest", {"type": "spell", "at": [1, 2.5, None]})
+    await other.publish("river", "quiet")
+    [event] = await take(one, 1)
+    assert (event.region, event.sender, event.payload) == ("forest", "one", {"type": "spell", "at": [1, 2.5, None]})
+    assert (event.epoch, event.sequence) == (receipt.epoch, receipt.sequence) == (1, 1)
+    assert event.position == "1-1"
+    assert 0 < event.sent_at_ns <= event.delivered_at_ns
+    assert [e.payload for e in await take(other, 1)] == ["quiet"]
+
+
+async def test_servers_that_share_regions_see_one_order(network: Network) -> None:
+    regions = [f"cell:{number}" for number in range(6)]
+    casts = [await network.connect(f"s{number}") for number in range(4)]
+    for number, cast in enumerate(casts):
+        await cast.subscribe(*(regions[(number + offset) % 6] for offset in range(4)))
+    published: list[asyncio.Future[gamecast.Receipt]] = []
+    for burst in range(25):
+        for number, cast in enumerate(casts):
+            region = regions[(number + burst) % 6]
+            published += [cast.publish_soon(region, {"id": f"{number}:{burst}:{i}"}) for i in range(4)]
+        await asyncio.sleep(0)
+    receipts = await asyncio.gather(*published)
+    assert len({(receipt.region, receipt.sequence) for receipt in receipts}) == 400
+    orders = []
+    for number, cast in enumerate(casts):
+        mine = {regions[(number + offset) % 6] for offset in range(4)}
+        events = await take(cast, sum(receipt.region in mine for receipt in receipts))
+        assert {event.region for event in events} <= mine
+        orders.append([event.payload["id"] for event in events])
+    for one in orders:
+        for other in orders:
+            common = set(one) & set(other)
+            assert [e for e in one if e in common] == [e for e in other if e in common]
+
+
+async def test_region_sequences_have_no_holes_and_keep_each_publishers_order(network: Network) -> None:
+    casts = [await network.connect(f"s{number}") for number in range(2)]
+    for cast in casts:
+        await cast.subscribe("forest")
+    await asyncio.gather(*(cast.publish_soon("forest", [cast.name, i]) for i in range(300) for cast in casts))
+    for cast in casts:
+        events = await take(cast, 600)
+        assert [event.sequence for event in events] == list(range(1, 601))
+        for sender in ("s0", "s1"):
+            assert [event.payload[1] for event in events if event.sender == sender] == list(range(300))
+
+
+async def test_bytes_stay_bytes_and_mix_with_json_in_order(network: Network) -> None:
+    cast = await network.connect()
+    await cast.subscribe("forest")
+    payloads = [b"\x00\xff[", {"ä": "✓"}, b"", [], b"\n", "text", None, 7]
+    await asyncio.gather(*(cast.publish_soon("forest", payload) for payload in payloads))
+    assert [event.payload for event in await take(cast, len(payloads))] == payloads
+
+
+async def test_publishing_where_nobody_subscribes_is_accepted_also_later(network: Network) -> None:
+    cast = await network.connect()
+    assert (await cast.publish("desert", 1)).sequence == 1
+    assert (await cast.publish("swamp", 1)).sequence == 1
+    assert (await cast.publish("desert", 2)).sequence == 2
+
+
+async def test_subscribing_after_the_first_publish_is_a_clear_error(network: Network) -> None:
+    one, other = await network.connect("one"), await network.connect("other")
+    await one.subscribe("forest")
+    await one.publish("forest", 1)
+    for cast in (one, other):
+        with pytest.raises(gamecast.MembershipSettled, match="before the first publish") as raised:
+            await cast.subscribe("river")
+        assert raised.value.definite
+        assert not raised.value.retriable
+    await one.subscribe("forest")
+    assert [event.payload for event in await take(one, 1)] == [1]
+
+
+async def test_unsubscribing_before_traffic_takes_the_subscription_back(network: Network) -> None:
+    cast = await network.connect()
+    await cast.subscribe("forest", "river")
+    await cast.unsubscribe("forest")
+    await cast.publish("forest", "unheard")
+    await cast.publish("river", "heard")
+    assert [event.payload for event in await take(cast, 1)] == ["heard"]
+
+
+async def test_unsubscribing_under_traffic_ends_the_deliveries_of_that_region(network: Network) -> None:
+    cast = await network.connect()
+    await cast.subscribe("forest", "river")
+    await cast.publish("forest", 1)
+    assert len(await take(cast, 1)) == 1
+    await cast.unsubscribe("forest")
+    await cast.publish("forest", 2)
+    await cast.publish("river", 3)
+    assert [event.payload for event in await take(cast, 1)] == [3]
+
+
+async def test_a_network_outlives_its_connections_and_begins_a_new_epoch(network: Network) -> None:
+    keeper = await network.connect("keeper")
+    async with gamecast.connect(network.url, name="a") as first:
+        await first.subscribe("forest")
+        await first.publish("forest", "old")
+    async with gamecast.connect(network.url, name="b") as second:
+        await second.subscribe("forest", "river")
+        receipt = await second.publish("forest", "new")
+        assert (receipt.epoch, receipt.sequence) == (2, 1)
+        assert [event.payload for event in await take(second, 1)] == ["new"]
+    assert keeper.statistics().delivered_events == 0
+
+
+async def test_what_cannot_be_published_is_refused_at_once_and_disturbs_nothing(network: Network) -> None:
+    cast = await network.connect(payload_bytes_max=100)
+    await cast.subscribe("forest")
+    for region, payload, kind in (
+        ("forest", object(), gamecast.InvalidPayload),
+        ("forest", {1: "number as key"}, gamecast.InvalidPayload),
+        ("forest", 2**70, gamecast.InvalidPayload),
+        ("forest", bytearray(b"not bytes"), gamecast.InvalidPayload),
+        ("forest", "x" * 200, gamecast.PayloadTooLarge),
+        ("forest", b"x" * 101, gamecast.PayloadTooLarge),
+        ("", 1, gamecast.InvalidName),
+        (" ", 1, gamecast.InvalidName),
+        ("a\nb", 1, gamecast.InvalidName),
+        ("x" * 201, 1, gamecast.InvalidName),
+        (7, 1, gamecast.InvalidName),
+    ):
+        with pytest.raises(kind):
+            await cast.publish(region, payload)  # type: ignore[arg-type]
+        with pytest.raises(kind):
+            cast.publish_soon(region, payload)  # type: ignore[arg-type]
+    assert (await cast.publish("forest", "fine")).sequence == 1
+    assert [event.payload for event in await take(cast, 1)] == ["fine"]
+
+
+async def test_a_full_buffer_refuses_or_waits_as_configured(network: Network) -> None:
+    waiting = await network.connect("waiting", buffer_events_max=5)
+    refusing = await network.connect("refusing", buffer_events_max=5, when_full="refuse")
+    receipts = await asyncio.gather(*(waiting.publish("forest", i) for i in range(50)))
+    assert [receipt.sequence for receipt in receipts] == list(range(1, 51))
+    accepted = [refusing.publish_soon("forest", i) for i in range(5)]
+    with pytest.raises(gamecast.BufferFull) as raised:
+        refusing.publish_soon("forest", "too much")
+    assert raised.value.retriable
+    assert raised.value.definite
+    with pytest.raises(gamecast.BufferFull):
+        await refusing.publish("forest", "too much")
+    assert len(await asyncio.gather(*accepted)) == 5
+    assert (await refusing.publish("forest", "room again")).sequence == 56
+
+
+async def test_a_slow_application_bounds_memory_and_misses_nothing(network: Network) -> None:
+    slow = await network.connect("slow", inbox_events_max=10)
+    quick = await network.connect("quick")
+    for cast in (slow, quick):
+        await cast.subscribe("forest", "river")
+    for start in range(0, 2000, 100):
+        await asyncio.gather(*(quick.publish_soon(("forest", "river")[i % 2], i) for i in range(start, start + 100)))
+    await take(quick, 2000)
+    assert slow.statistics().inbox_events < 2000
+    order = [(event.region, event.sequence) for event in await take(slow, 2000)]
+    assert len(set(order)) == 2000
+
+
+async def test_batches_and_handlers_see_the_same_events_in_order(network: Network) -> None:
+    batching, handling = await network.connect("batching"), await network.connect("handling")
+    seen: list[str] = []
+
+    @handling.on("cell:*")
+    async def remember(event: Event) -> None:
+        seen.append(event.payload)
+        if len(seen) == 20:
+            await handling.close()
+
+    for cast in (batching, handling):
+        await cast.subscribe("cell:1", "cell:2", "forest")
+    await asyncio.gather(*(batching.publish_soon(f"cell:{1 + i % 2}", i) for i in range(20)))
+    async with asyncio.timeout(20):
+        await handling.run()
+        got: list[str] = []
+        async for batch in batching.batches():
+            got += [event.payload for event in batch if isinstance(event, Event)]
+            if len(got) == 20:
+                break
+    assert seen == got
+
+
+async def test_leaving_the_block_publishes_what_is_buffered(network: Network) -> None:
+    listener = await network.connect("listener")
+    await listener.subscribe("forest")
+    async with gamecast.connect(network.url, name="speaker") as speaker:
+        futures = [speaker.publish_soon("forest", i) for i in range(100)]
+    assert [future.result().sequence for future in futures] == list(range(1, 101))
+    assert len(await take(listener, 100)) == 100
+
+
+async def test_close_ends_iteration_and_fails_what_was_not_sent(network: Network) -> None:
+    cast = await network.connect("cast")
+    await cast.subscribe("forest")
+    reading = asyncio.create_task(take(cast, 1))
+    await asyncio.sleep(0)
+    unsent = cast.publish_soon("forest", 1)
+    async with asyncio.timeout(2):
+        await cast.close()
+    with pytest.raises((gamecast.NotConnected, AssertionError)):
+        await reading
+    if unsent.exception() is not None:
+        assert isinstance(unsent.exception(), gamecast.NotConnected)
+    with pytest.raises(gamecast.NotConnected):
+        await cast.publish("forest", 2)
+    await cast.close()
+
+
+async def test_drain_delivers_what_is_under_way_and_then_ends_iteration(network: Network) -> None:
+    cast = await network.connect("cast")
+    await cast.subscribe("forest")
+    futures = [cast.publish_soon("forest", i) for i in range(50)]
+    await cast.drain()
+    assert all(future.done() for future in futures)
+    async with asyncio.timeout(10):
+        assert [event.payload async for event in cast if isinstance(event, Event)] == list(range(50))
+
+
+async def test_a_newer_connection_of_a_name_fences_the_older_one(network: Network) -> None:
+    older = await network.connect("twin")
+    assert (await older.publish("forest", 1)).sequence == 1
+    newer = await network.connect("twin")
+    assert (await newer.publish("forest", 2)).sequence == 2
+    with pytest.raises(gamecast.Superseded):
+        await older.publish("forest", 3)
+    assert (await newer.publish("forest", 4)).sequence == 3
+
+
+async def test_nothing_is_left_behind(network: Network) -> None:
+    tasks_before = {task for task in asyncio.all_tasks() if not task.done()}
+    async with gamecast.connect(network.url, name="guest") as guest:
+        await guest.subscribe("forest")
+        await guest.publish("forest", 1)
+        await take(guest, 1)
+    assert {task for task in asyncio.all_tasks() if not task.done()} == tasks_before
+
+
+async def test_using_a_connection_that_is_not_open_says_so() -> None:
+    cast = gamecast.connect("memory://unopened")
+    with pytest.raises(gamecast.NotConnected, match="async with"):
+        await cast.subscribe("forest")
+    await cast.close()
+
+
+def test_the_environment_names_the_default_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMECAST_URL", "memory://from-the-environment")
+
+    async def url() -> str:
+        async with gamecast.connect() as cast:
+            return cast.url
+
+    assert asyncio.run(url()) == "memory://from-the-environment"
+    assert os.environ["GAMECAST_URL"]
