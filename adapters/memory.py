@@ -12,11 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from adapters.network import Position
 from adapters.relay import Relay, Relays
-from placement.planner import add_regions, make_plan
-from sequencing.conditions import require_sound
 from sequencing.errors import GamecastError, UsageError
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.membership import Membership
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.roster import Roster
@@ -163,19 +160,19 @@ class MemoryNetwork:
     async def settle(self, name: str, regions: Iterable[str]) -> Plan:
         """See `Network.settle`."""
         world, wanted = self._open_world, frozenset(regions)
-        epoch, membership = world.roster.settle(name, _now_ms())
+        epoch, members = world.roster.settle(name, _now_ms())
         plan = world.plan
         if plan is None or plan.epoch < epoch:
             try:
+                from adapters.planning import plan_epoch
+
                 nodes = dict.fromkeys(world.nodes, "")
-                membership = Membership(membership.regions_of, wanted)
-                plan = make_plan(membership, nodes, epoch=epoch, ordering=self._ordering)
-                require_sound(plan)
+                plan = plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering)
             except GamecastError:
                 world.roster.reopen()
                 raise
         elif missing := wanted - plan.paths.keys():
-            plan = add_regions(plan, missing)
+            plan = plan.with_regions(missing)
         if plan is not world.plan:
             for node in world.nodes.values():
                 node.install(plan.epoch, plan.version, plan.steps(node.name))

@@ -16,10 +16,7 @@ import orjson
 
 from adapters.redis_connection import RedisConnection, Script, redacted
 from adapters.redis_node import RedisNode
-from placement.planner import add_regions, make_plan
-from sequencing.conditions import require_sound
 from sequencing.errors import GamecastError, MembershipSettled, NetworkError, PlanError
-from sequencing.membership import Membership
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering, Plan
 from sequencing.roster import settled_message
@@ -118,7 +115,7 @@ class RedisNetwork:
                 if plan is None or plan.epoch < epoch:
                     plan = await self._first_plan(name, epoch, flat, wanted)
                 elif missing := wanted - plan.paths.keys():
-                    plan = add_regions(plan, missing)
+                    plan = plan.with_regions(missing)
                     await self._install(plan)
                 return plan
             finally:
@@ -165,19 +162,24 @@ class RedisNetwork:
     async def _first_plan(self, name: str, epoch: int, flat: list[bytes], wanted: frozenset[str]) -> Plan:
         """Plan and install an epoch; on failure membership is open again, as if nobody had published."""
         members = {
-            subscriber.decode(): frozenset(orjson.loads(packed))
+            subscriber.decode(): orjson.loads(packed)
             for subscriber, packed in zip(flat[::2], flat[1::2], strict=True)
         }
         try:
             nodes = await self.nodes()
-            membership = Membership(members, wanted)
-            plan = await asyncio.to_thread(make_plan, membership, nodes, epoch=epoch, ordering=self._ordering)
-            require_sound(plan)
+            plan = await asyncio.to_thread(self._plan_epoch, members, wanted, nodes, epoch)
             await self._install(plan)
         except GamecastError:
             await self._roster("reopen", name)
             raise
         return plan
+
+    def _plan_epoch(
+        self, members: Mapping[str, Iterable[str]], published: Iterable[str], nodes: Mapping[str, str], epoch: int
+    ) -> Plan:
+        from adapters.planning import plan_epoch
+
+        return plan_epoch(members, published, nodes, epoch=epoch, ordering=self._ordering)
 
     async def _install(self, plan: Plan) -> None:
         nodes = [self.lane(name, plan) for name in plan.nodes]

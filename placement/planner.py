@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from placement.cutting import cut
 from sequencing.arrangement import Arrangement, arrange
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
-from sequencing.names import check_node_name, check_region
+from sequencing.names import check_node_name
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
 
@@ -49,25 +48,6 @@ def make_plan(
         for number, atom in enumerate(arrangement.atoms, start=1)
     )
     return Plan(epoch, 1, ordering, dict(nodes), dict(sorted(paths.items())), atoms)
-
-
-def add_regions(plan: Plan, regions: Iterable[str]) -> Plan:
-    """Return the next version of the plan with paths for regions that nobody subscribes to.
-
-    A region without subscribers overlaps with nothing, so it needs no atom and any node serves: the one that is on the
-    fewest paths. In place: nothing that exists changes.
-    """
-    crowd = {name: 0 for name in plan.nodes}
-    for path in plan.paths.values():
-        for name in path:
-            crowd[name] += 1
-    paths = dict(plan.paths)
-    for region in map(check_region, regions):
-        if region not in paths:
-            lightest = min(crowd, key=lambda name: (crowd[name], name))
-            paths[region] = (lightest,)
-            crowd[lightest] += 1
-    return replace(plan, version=plan.version + 1, paths=paths)
 
 
 def _class_rates(membership: Membership, arrangement: Arrangement, rates: Mapping[str, float]) -> np.ndarray:

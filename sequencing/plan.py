@@ -6,9 +6,11 @@ a version changes the network in place, an epoch begins every number space anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, Literal, NewType, get_args
 
 import orjson
@@ -65,7 +67,7 @@ class Plan:
     @cached_property
     def links(self) -> frozenset[tuple[str, str]]:
         """The (node, next node) pairs that some path uses."""
-        return frozenset(pair for path in self.paths.values() for pair in zip(path, path[1:], strict=False))
+        return frozenset(pair for path in self.paths.values() for pair in pairwise(path))
 
     def steps(self, node: str) -> Iterator[Step]:
         """Yield the step of each region whose path visits ``node``."""
@@ -75,6 +77,21 @@ class Plan:
                 following = path[place + 1] if place + 1 < len(path) else None
                 atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
                 yield Step(region, place == 0, following, atoms)
+
+    def with_regions(self, regions: Iterable[str]) -> Plan:
+        """Return the next version, with paths for regions that nobody subscribes to.
+
+        Such a region overlaps with nothing, so it needs no atom and any node serves: the one that the fewest paths
+        visit. In place: nothing that exists changes.
+        """
+        visits = Counter(chain.from_iterable(self.paths.values()))
+        paths = dict(self.paths)
+        for region in map(check_region, regions):
+            if region not in paths:
+                quietest = min(self.nodes, key=lambda name: (visits[name], name))
+                paths[region] = (quietest,)
+                visits[quietest] += 1
+        return replace(self, version=self.version + 1, paths=paths)
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""

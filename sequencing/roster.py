@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sequencing.errors import MembershipSettled
-from sequencing.membership import Membership
 
 
 @dataclass(slots=True)
@@ -63,13 +62,13 @@ class Roster:
         if not self.settled:
             self.members.pop(name, None)
 
-    def settle(self, name: str, now_ms: int) -> tuple[int, Membership]:
+    def settle(self, name: str, now_ms: int) -> tuple[int, dict[str, frozenset[str]]]:
         """Close the membership on behalf of a publisher; return the epoch and the members, the living ones."""
         if not self.settled:
             self.members = {m: r for m, r in self.members.items() if self.alive_until_ms.get(m, 0) > now_ms}
             self.settled = True
         self.participants.add(name)
-        return self.epoch, Membership(dict(self.members))
+        return self.epoch, dict(self.members)
 
     def reopen(self) -> None:
         """Undo `settle`, when no plan came of it."""

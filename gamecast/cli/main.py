@@ -6,19 +6,55 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
 
-from gamecast.cli.audit import audit
-from gamecast.cli.bench import bench
-from gamecast.cli.demo import demo
-from gamecast.cli.node import node
-from gamecast.errors import EmbeddedServerError, GamecastError, InvalidInput, UsageError
+from gamecast.errors import GamecastError, UsageError
 
-CHECK_FAILED, WRONG_USE, NOT_THERE = 1, 2, 3
+WRONG_USE, NOT_THERE = 2, 3
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"})
+def _demo() -> click.Command:
+    from gamecast.cli.demo import demo
+
+    return demo
+
+
+def _audit() -> click.Command:
+    from gamecast.cli.audit import audit
+
+    return audit
+
+
+def _bench() -> click.Command:
+    from gamecast.cli.bench import bench
+
+    return bench
+
+
+def _node() -> click.Command:
+    from gamecast.cli.node import node
+
+    return node
+
+
+_COMMANDS: dict[str, Callable[[], click.Command]] = {"demo": _demo, "audit": _audit, "bench": _bench, "node": _node}
+
+
+class Commands(click.Group):
+    """Subcommands that are imported when they are called: a daemon should not load what only the demo needs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which a newcomer meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command, None if there is none of this name."""
+        return _COMMANDS[cmd_name]() if cmd_name in _COMMANDS else None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"})
 @click.version_option(package_name="gamecast", message="gamecast %(version)s")
 def cli() -> None:
     """Ordered publish-subscribe for game worlds.
@@ -30,15 +66,10 @@ def cli() -> None:
     """
 
 
-for command in (demo, audit, bench, node):
-    cli.add_command(command)
-
-
 def main() -> None:
     """Run the command; errors become one line on stderr and an exit status."""
     try:
         cli.main(standalone_mode=True)
     except GamecastError as error:
         print(f"gamecast: {error}", file=sys.stderr)
-        wrong_use = isinstance(error, (UsageError, InvalidInput)) and not isinstance(error, EmbeddedServerError)
-        sys.exit(WRONG_USE if wrong_use else NOT_THERE)
+        sys.exit(WRONG_USE if isinstance(error, UsageError) else NOT_THERE)
