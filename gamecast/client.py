@@ -107,8 +107,8 @@ class Cast:
         """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
         if self._open_halves is not None or self._stop_beating.is_set():
             raise UsageError("a connection opens once: make another one with gamecast.connect()")
-        await self._network.open()
         try:
+            await self._network.open()
             incarnation = await self._network.incarnate(self.name)
         except BaseException:
             await self._network.close()

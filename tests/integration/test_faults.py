@@ -1,0 +1,286 @@
+"""What happens when processes die, servers restart, memory is full, or strangers answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import redis
+
+import gamecast
+from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.ports import free_port
+from adapters.redis_node import RedisNode
+from adapters.redis_relays import RedisRelays
+from gamecast import Cast, Event, Gap
+from sequencing.frames import PublishedFrame
+from sequencing.node import NodeKeys
+from sequencing.plan import Plan
+from tests.integration.test_interface import end, start_node, take
+
+CHAIN = {"s0": ("a", "b"), "s1": ("a", "b", "c"), "s2": ("b", "c"), "s3": ("b", "c", "a")}
+"""Memberships under which three nodes have something to forward."""
+
+
+@asynccontextmanager
+async def casts_on(url: str) -> AsyncIterator[dict[str, Cast]]:
+    async with AsyncExitStack() as stack:
+        casts = {name: await stack.enter_async_context(gamecast.connect(url, name=name)) for name in CHAIN}
+        for name, cast in casts.items():
+            await cast.subscribe(*CHAIN[name])
+        yield casts
+
+
+async def publish_and_check(casts: dict[str, Cast], rounds: int, disturb: Callable[[int], None]) -> None:
+    """Publish from everyone, disturbing each round, and check that everybody got everything once, in one order."""
+    receipts: list[asyncio.Future[gamecast.Receipt]] = []
+    for number in range(rounds):
+        for name, cast in casts.items():
+            receipts += [cast.publish_soon(region, f"{name}:{number}:{region}") for region in CHAIN[name]]
+        disturb(number)
+        await asyncio.sleep(0.02)
+    done = await asyncio.gather(*receipts)
+    orders = {}
+    for name, cast in casts.items():
+        count = sum(receipt.region in CHAIN[name] for receipt in done)
+        orders[name] = [(event.region, event.sequence) for event in await take(cast, count)]
+        assert len(set(orders[name])) == count
+    for one in orders.values():
+        for other in orders.values():
+            common = set(one) & set(other)
+            assert [e for e in one if e in common] == [e for e in other if e in common]
+
+
+async def test_relays_killed_again_and_again_lose_and_repeat_nothing(three_redis_servers: EmbeddedServers) -> None:
+    urls = three_redis_servers.urls
+    places = dict(zip(("n1", "n2", "n3"), urls, strict=True))
+    processes = {name: start_node(name, url, urls[0]) for name, url in places.items()}
+
+    def kill_one(number: int) -> None:
+        if number % 20 == 10:
+            name = ("n1", "n2")[number // 20 % 2]
+            processes[name].send_signal(signal.SIGKILL)
+            processes[name].wait()
+            assert processes[name].stderr is not None
+            processes[name].stderr.close()
+            processes[name] = start_node(name, places[name], urls[0])
+
+    try:
+        async with casts_on(urls[0]) as casts:
+            await publish_and_check(casts, 80, kill_one)
+            plan = await casts["s0"].plan()
+            assert plan is not None
+            assert plan.links, "the plan forwards nothing, so no relay was tried"
+    finally:
+        for process in processes.values():
+            end(process)
+
+
+async def test_frames_read_but_not_acknowledged_by_a_dead_relay_arrive_once(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    source = RedisNode("n1", three_redis_servers.urls[0])
+    target = RedisNode("n2", three_redis_servers.urls[1])
+    plan = Plan(1, 1, "overlap", dict.fromkeys(("n1", "n2"), ""), {"a": ("n1", "n2")}, ())
+    for node in (source, target):
+        await node.install(plan, 1000)
+    await source.publish([PublishedFrame("a", 1, "s", 1, first, 1, b"[0,[0],[1]]") for first in range(1, 6)])
+    first_read = await source.read_link("n2", 0, frames_max=3, block_ms=100)
+    assert (await target.transfer("n1", first_read)).accepted == 3
+    again = await source.read_link("n2", 0, frames_max=10, block_ms=100)
+    assert [linked.sequence for linked in again] == [1, 2, 3, 4, 5]
+    assert (await target.transfer("n1", again)).accepted == 5
+    await source.acknowledge("n2", 5)
+    assert [frame.last for frame in await target.read({"a": (1, 0)}, frames_max=10, block_ms=100)] == [1, 2, 3, 4, 5]
+    for node in (source, target):
+        await node.close()
+
+
+async def test_two_relays_on_every_link_repeat_nothing(three_redis_servers: EmbeddedServers) -> None:
+    urls = three_redis_servers.urls
+    processes = [start_node(name, url, urls[0]) for name, url in zip(("n1", "n2", "n3"), urls, strict=True)]
+    more = RedisRelays(urls[0])
+    more.start()
+    try:
+        async with casts_on(urls[0]) as casts:
+            await publish_and_check(casts, 40, lambda _: None)
+    finally:
+        await more.stop()
+        for process in processes:
+            end(process)
+
+
+async def test_killing_redis_loses_nothing_that_was_acknowledged_when_it_syncs_always() -> None:
+    async with EmbeddedServer(appendfsync="always") as server, casts_on(server.url) as casts:
+
+        def kill(number: int) -> None:
+            if number % 20 == 10:
+                server.kill()
+                server.restart()
+
+        await publish_and_check(casts, 60, kill)
+        assert casts["s0"].statistics().reconnects > 0
+
+
+async def test_scripts_that_the_server_has_forgotten_are_loaded_again(redis_server: EmbeddedServer) -> None:
+    async with casts_on(redis_server.url) as casts:
+        with redis.Redis.from_url(redis_server.url) as client:
+            await publish_and_check(casts, 20, lambda _: client.script_flush())
+
+
+async def test_a_full_redis_refuses_for_certain_and_goes_on_when_there_is_room(redis_server: EmbeddedServer) -> None:
+    async with casts_on(redis_server.url) as casts:
+        cast = casts["s0"]
+        await cast.publish("a", "before")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.config_set("maxmemory", "1mb")
+            with pytest.raises(gamecast.OutOfMemory, match="OOM") as raised:
+                await cast.publish("a", "x" * 1000)
+            assert raised.value.definite
+            assert raised.value.retriable
+            client.config_set("maxmemory", "0")
+        assert (await cast.publish("a", "after")).sequence == 2
+        assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
+
+
+async def test_an_ingress_that_stays_away_fails_publishes_as_uncertain(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="s", publish_timeout_s=0.3) as cast:
+        assert (await cast.publish("a", 1)).sequence == 1
+        redis_server.kill()
+        with pytest.raises(gamecast.PublishUncertain) as raised:
+            await cast.publish("a", 2)
+        assert not raised.value.definite
+        assert raised.value.retriable
+
+
+async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
+    async with (
+        EmbeddedServer(appendfsync="always") as server,
+        gamecast.connect(server.url, name="s", publish_timeout_s=0.2) as cast,
+    ):
+        await cast.subscribe("a")
+        assert (await cast.publish("a", 1)).sequence == 1
+        server.kill()
+        with pytest.raises(gamecast.NetworkError):
+            await cast.publish("a", "in the dark")
+        server.restart()
+        async with asyncio.timeout(15):
+            while True:
+                try:
+                    assert (await cast.publish("a", 2)).sequence == 2
+                    break
+                except gamecast.NetworkError as error:
+                    assert error.definite
+        assert [event.payload for event in await take(cast, 2)] == [1, 2]
+
+
+async def test_nothing_answers_at_the_url() -> None:
+    with pytest.raises(gamecast.Unreachable, match="is a server running there") as raised:
+        await gamecast.connect(f"redis://127.0.0.1:{free_port()}").open()
+    assert raised.value.definite
+    assert raised.value.retriable
+
+
+async def test_a_wrong_password_is_told_apart_and_not_repeated() -> None:
+    async with EmbeddedServer(password="open sesame") as server:
+        async with gamecast.connect(server.url) as cast:
+            assert (await cast.publish("a", 1)).sequence == 1
+        for url in (server.url.replace("open%20sesame", "s3cret"), server.url.replace(":open%20sesame@", "")):
+            with pytest.raises(gamecast.AuthenticationFailed) as raised:
+                await gamecast.connect(url).open()
+            assert "s3cret" not in str(raised.value)
+            assert not raised.value.retriable
+
+
+async def test_a_server_that_is_too_old_is_refused() -> None:
+    async with server_that_claims("5.0.14") as url:
+        with pytest.raises(gamecast.UnsupportedServer, match=r"5\.0\.14 is too old: gamecast needs 6\.2"):
+            await gamecast.connect(url).open()
+
+
+async def test_a_plan_with_an_unreachable_node_is_not_half_made(redis_server: EmbeddedServer) -> None:
+    nobody = f"redis://127.0.0.1:{free_port()}"
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.hset("gamecast:{control}:nodes", mapping={"n1": "", "n2": nobody})
+    async with casts_on(redis_server.url) as casts:
+        with pytest.raises(gamecast.PlanError, match=r"'n2' at redis://127.0.0.1:\d+, which cannot be reached"):
+            await casts["s0"].publish("a", 1)
+        assert await casts["s0"].plan() is None
+        await casts["s0"].subscribe("c")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.hset("gamecast:{control}:nodes", "n2", "")
+        assert (await casts["s0"].publish("c", 1)).sequence == 1
+
+
+@pytest.mark.parametrize("url", ["http://x", "redis+cluster://127.0.0.1:1", "nonsense", "", "embedded://name", "memory://"])
+async def test_a_url_of_an_unknown_kind_is_wrong_use(url: str) -> None:
+    with pytest.raises(gamecast.UsageError) as raised:
+        await gamecast.connect(url).open()
+    assert raised.value.definite
+
+
+async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="s") as cast:
+        await cast.subscribe("a")
+        await cast.publish("a", 1)
+        assert len(await take(cast, 1)) == 1
+        with redis.Redis.from_url(redis_server.url) as client:
+            entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
+            client.xadd(NodeKeys("n1").egress("a"), entry, id="1-3")
+        async with asyncio.timeout(5):
+            gap = await anext(cast)
+        assert isinstance(gap, Gap)
+        assert (gap.region, gap.first_sequence, gap.last_sequence) == ("a", 2, 3)
+        assert "cannot be read" in gap.reason
+
+
+async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="slow", inbox_events_max=1) as cast:
+        await cast.subscribe("a", "b")
+        await cast.publish("a", 0)
+        assert len(await take(cast, 1)) == 1
+        for number in range(1, 401):
+            await cast.publish("a", number)
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.xtrim(NodeKeys("n1").egress("a"), maxlen=50, approximate=False)
+        missing, last = 0, 1
+        async with asyncio.timeout(10):
+            async for item in cast:
+                if isinstance(item, Event):
+                    assert item.sequence == last + 1
+                    last = item.sequence
+                else:
+                    assert item.first_sequence == last + 1
+                    missing += item.last_sequence - item.first_sequence + 1
+                    last = item.last_sequence
+                if last == 401:
+                    break
+        assert missing > 0
+
+
+@asynccontextmanager
+async def server_that_claims(version: str) -> AsyncIterator[str]:
+    """Listen and answer INFO as a server of another version would; everything else is OK."""
+
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                length = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(length + 2))[:-2])
+            info = f"# Server\r\nredis_version:{version}\r\n".encode()
+            writer.write(b"$%d\r\n%s\r\n" % (len(info), info) if words[0] == b"INFO" else b"+OK\r\n")
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        # The connection's end reaches the server in the loop's next rounds.
+        async with asyncio.timeout(5):
+            await ended.wait()
