@@ -40,10 +40,8 @@ class Missing(NamedTuple):
     last: int
 
 
-@dataclass(slots=True)
-class _Head:
-    ready: Ready
-    numbers: list[tuple[int, int]]
+Numbers = list[tuple[int, int]]
+"""The relevant part of a stamp: (atom, number)."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class _Stream:
     region: str
     next: int = 1
     received: int = 0
-    queue: deque[_Head] = field(default_factory=deque)
+    queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
 
 
 class Delivery:
@@ -78,12 +76,9 @@ class Delivery:
             if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
                 continue
             stream.received = frame.last
-            meta = parse_meta(frame.meta)
-            atoms_next = self._next
-            stamp = parse_stamp(frame.stamp)
-            pairs = zip(stamp[::2], stamp[1::2], strict=True)
-            numbers = [(atom, number) for atom, number in pairs if atom in atoms_next]
-            stream.queue.append(_Head(Ready(frame, meta), numbers))
+            stamp = iter(parse_stamp(frame.stamp))
+            numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
+            stream.queue.append((Ready(frame, parse_meta(frame.meta)), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
                 self._drain(stream, out)
@@ -105,8 +100,9 @@ class Delivery:
             del self._regions_of[atom], self._next[atom]
             free += self._waiting.pop(atom, [])
         for other in self._streams.values():
-            for head in other.queue:
-                head.numbers = [pair for pair in head.numbers if pair[0] in self._next]
+            other.queue = deque(
+                (ready, [pair for pair in numbers if pair[0] in self._next]) for ready, numbers in other.queue
+            )
         out: list[Ready | Missing] = []
         for waiting in free:
             if waiting is not stream:
@@ -118,36 +114,35 @@ class Delivery:
         while work:
             stream = work.pop()
             while stream.queue:
-                head = stream.queue[0]
-                blocking = self._blocking(stream, head)
+                ready, numbers = stream.queue[0]
+                blocking = self._blocking(numbers)
                 if blocking is not None:
                     self._waiting.setdefault(blocking, []).append(stream)
-                    work += self._settle_jump(blocking, stream)
+                    work += self._settle_jump(blocking)
                     break
                 stream.queue.popleft()
                 self.held_frames -= 1
-                self._deliver(stream, head, out)
-                for atom, number in head.numbers:
+                self._deliver(stream, ready, out)
+                for atom, number in numbers:
                     self._next[atom] = number + 1
                     if self._waiting:
                         work += self._waiting.pop(atom, ())
 
-    def _blocking(self, stream: _Stream, head: _Head) -> int | None:
+    def _blocking(self, numbers: Numbers) -> int | None:
         """Return the first atom for which the head is not the next."""
-        atoms_next = self._next
-        for atom, number in head.numbers:
-            if atoms_next[atom] < number:
+        for atom, number in numbers:
+            if self._next[atom] < number:
                 return atom
         return None
 
-    def _settle_jump(self, atom: int, blocked: _Stream) -> list[_Stream]:
+    def _settle_jump(self, atom: int) -> list[_Stream]:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
         shown: list[int] = []
         for region in self._regions_of[atom]:
             queue = self._streams[region].queue
             if not queue:
                 return []
-            number = next((n for a, n in queue[0].numbers if a == atom), None)
+            number = next((number for stamped, number in queue[0][1] if stamped == atom), None)
             if number is None:
                 return []
             shown.append(number)
@@ -157,8 +152,7 @@ class Delivery:
         self._next[atom] = smallest
         return self._waiting.pop(atom, [])
 
-    def _deliver(self, stream: _Stream, head: _Head, out: list[Ready | Missing]) -> None:
-        ready = head.ready
+    def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
         first = ready.frame.last - ready.meta.count + 1
         if first > stream.next:
             out.append(Missing(stream.region, self.epoch, stream.next, first - 1))

@@ -77,27 +77,29 @@ class StampedFrame(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """The parsed ``meta`` of a frame."""
+    """What delivery needs of a frame's ``meta``."""
 
     kind: int
     count: int
-    incarnation: int
-    first: int
     publisher: str
 
 
 def parse_meta(meta: bytes) -> Meta:
     """Parse a frame's ``meta``; raises `InvalidInput` when it is not one."""
     try:
-        kind, count, incarnation, first, publisher = meta.split(b" ", 4)
-        return Meta(int(kind), int(count), int(incarnation), int(first), publisher.decode())
+        kind, count, _, _, publisher = meta.split(b" ", 4)
+        return Meta(int(kind), int(count), publisher.decode())
     except ValueError as error:
         raise InvalidInput(f"not the meta of a frame: {meta[:80]!r}") from error
 
 
 def parse_stamp(stamp: bytes) -> list[int]:
-    """Return the stamp as a flat list: atom, number, atom, number, …"""
-    return [*map(int, stamp.split(b","))] if stamp else []
+    """Return the stamp as a flat list: atom, number, atom, number, …; raises `InvalidInput` when it is not one."""
+    try:
+        numbers: list[int] = orjson.loads(b"[%b]" % stamp)
+    except ValueError as error:
+        raise InvalidInput(f"not the stamp of a frame: {stamp[:80]!r}") from error
+    return numbers
 
 
 def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:

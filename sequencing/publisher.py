@@ -114,6 +114,10 @@ class Publisher(Generic[Token]):
         """Return the regions that have events but no place in the plan."""
         return [state.name for state in self._regions.values() if state.node is None and state.frames]
 
+    def waiting_events(self, node: str) -> int:
+        """Return how many events a request to this node would carry now."""
+        return sum(len(state.frames[0].tokens) for state in self._ready.get(node, {}).values())
+
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
         if node in self._in_flight:
