@@ -81,6 +81,31 @@ def read_published(file: Path, *, on_progress: Progress | None = None) -> list[P
     return list(published.values())
 
 
+def write_published(file: Path, published: Iterable[Published]) -> None:
+    """Write what `read_published` reads."""
+    lines = [orjson.dumps({"event": each.event, "region": each.region}) for each in published]
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def published_beside(directory: Path) -> Path:
+    """Return the file in which a recorder of delivery logs notes what was published: beside their directory.
+
+    Not in it, where it would be taken for a log.
+    """
+    directory = directory.absolute()
+    return directory.with_name(directory.name + ".published.jsonl")
+
+
+def find_published(files: Sequence[Path]) -> Path | None:
+    """Return the file of `published_beside` if all these logs lie in one directory and it is there."""
+    directories = {file.absolute().parent for file in files}
+    if len(directories) == 1:
+        beside = published_beside(directories.pop())
+        if beside.is_file():
+            return beside
+    return None
+
+
 def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 

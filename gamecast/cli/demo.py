@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from gamecast.deliverylog import DeliveryLogWriter, log_file_name
+from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.demo.hosting import Workload, build_workload
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
@@ -75,7 +75,7 @@ def demo(
         _require_writable(record, workload.servers)
     outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
     if record is not None:
-        _write_logs(record, outcome.ours)
+        _write_logs(record, workload, outcome.ours)
     if as_json:
         click.echo(orjson.dumps(outcome.as_dict(), option=orjson.OPT_INDENT_2))
     else:
@@ -88,7 +88,7 @@ def demo(
 
 
 async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
-    expected = workload.expected_deliveries()
+    expected = sum(workload.expected_deliveries().values())
     with _progress(expected) as begin:
         async with AsyncExitStack() as open_casts:
             ours, cast = await replay(open_casts, workload, nodes=nodes, speed=speed, progress=begin("gamecast"))
@@ -126,7 +126,9 @@ def _require_writable(directory: Path, servers: Sequence[str]) -> None:
         raise UsageError(f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another")
 
 
-def _write_logs(directory: Path, replayed: Replay) -> None:
+def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
+    """Write a log for each server into the directory, and beside it what was published, so that losses show."""
+    write_published(published_beside(directory), workload.published())
     for server, seen in replayed.deliveries.items():
         with DeliveryLogWriter(directory / log_file_name(server), server) as log:
             for delivered in seen:

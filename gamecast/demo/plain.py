@@ -16,7 +16,7 @@ import orjson
 import redis.asyncio
 
 from gamecast.demo.hosting import Publication, Workload
-from gamecast.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish, published_by
+from gamecast.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish
 
 
 async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: float, progress: Progress) -> Replay:
@@ -48,12 +48,12 @@ async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: 
                 progress(1)
 
         async def watch() -> None:
-            expected = workload.expected_deliveries()
+            expected = sum(workload.expected_deliveries().values())
             while sum(map(len, deliveries.values())) < expected:
                 await asyncio.sleep(0.01)
 
         publishing = [
-            asyncio.create_task(_publish(name, clients[name], published_by(workload, name), pace))
+            asyncio.create_task(_publish(name, clients[name], workload.published_by(name), pace))
             for name in workload.servers
         ]
         receiving = [asyncio.create_task(receive(name, subscription)) for name, subscription in subscribed]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -94,37 +93,29 @@ async def replay(
         url = servers[name].url
     await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
     deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
-    expected = _expected_by_server(workload)
+    expected = workload.expected_deliveries()
     silence = Silence()
     pace = Pace(speed, workload.publications[0].t_s)
     begun_ns = time.monotonic_ns()
 
     async def receive(name: str) -> None:
-        seen, missing = deliveries[name], expected[name]
+        seen = deliveries[name]
+        if not expected[name]:
+            return
         async for batch in servers[name].batches():
             events = [event for event in batch if isinstance(event, Event)]
             seen += [Delivered(e.payload["id"], e.region, e.sender, e.sent_at_ns, e.delivered_at_ns) for e in events]
             silence.last_ns = time.monotonic_ns()
             progress(len(events))
-            if len(seen) >= missing:
+            if len(seen) >= expected[name]:
                 return
 
     publishing = [
-        asyncio.create_task(_publish(cast, published_by(workload, name), pace)) for name, cast in servers.items()
+        asyncio.create_task(_publish(cast, workload.published_by(name), pace)) for name, cast in servers.items()
     ]
     await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence)
     seconds = max(1, silence.last_ns - begun_ns) / 1e9
     return Replay(len(workload.publications), deliveries, seconds), servers[workload.servers[0]]
-
-
-def published_by(workload: Workload, server: str) -> list[Publication]:
-    """Return what a server publishes, in recorded order."""
-    return [publication for publication in workload.publications if publication.server == server]
-
-
-def _expected_by_server(workload: Workload) -> dict[str, int]:
-    published = Counter(publication.region for publication in workload.publications)
-    return {server: sum(published[region] for region in regions) for server, regions in workload.membership.items()}
 
 
 async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:
@@ -150,11 +141,11 @@ async def finish(
     try:
         await asyncio.gather(*publishing)
         silence.all_published()
-        received = asyncio.gather(*receiving)
-        failed = [task for task in background if task.done()]
-        await asyncio.wait([received, watching], return_when=asyncio.FIRST_COMPLETED)
-        for done in (task for task in (received, *failed) if task.done()):
-            done.result()
+        unfinished = set(everyone)
+        while not watching.done() and not unfinished.isdisjoint(receiving):
+            done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
     finally:
         for task in everyone:
             task.cancel()

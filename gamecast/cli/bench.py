@@ -1,0 +1,118 @@
+"""`gamecast bench`: throughput and delay beside what a user would pick instead, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gamecast.bench.campaign import Campaign, document, violations
+from gamecast.bench.peers.registry import OTHERS, OURS
+from gamecast.bench.table import report
+from gamecast.bench.workload import FAN_OUT, Phases
+
+
+def _peers(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in chosen:
+        if name not in OTHERS:
+            raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
+    return chosen
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(dict.fromkeys(int(number) for number in numbers.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{numbers!r} is not a list of numbers like 8,32") from None
+    if min(sizes) < FAN_OUT:
+        raise click.BadParameter(f"each subscriber has {FAN_OUT} regions, so it takes at least {FAN_OUT} of them")
+    return sizes
+
+
+@click.command("bench")
+@click.option("--against", default=",".join(OTHERS), show_default=True, callback=_peers, help="Peers beside gamecast.")
+@click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken.")
+@click.option(
+    "--events",
+    default=200_000,
+    show_default=True,
+    type=click.IntRange(1, 10_000_000),
+    help="Events at full speed, in each trial.",
+)
+@click.option(
+    "--seconds",
+    default=3.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 3_600),
+    help="Of paced traffic, in each trial, to measure delay.",
+)
+@click.option(
+    "--rate", default=1_000, show_default=True, type=click.IntRange(1, 100_000), help="Events/s of the paced traffic."
+)
+@click.option(
+    "--window",
+    default=8_192,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000),
+    help="Events under way at full speed, at most.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of the regions that events are published to.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def bench(
+    context: click.Context,
+    against: tuple[str, ...],
+    sizes: tuple[int, ...],
+    runs: int,
+    events: int,
+    seconds: float,
+    rate: int,
+    window: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure gamecast beside what you would pick instead, on this machine.
+
+    S subscribers on S regions, three each, and about 190 bytes of JSON an event, decoded and handed to a callback on
+    every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
+    exit status is 1 if gamecast lost, repeated or reordered anything.
+    """
+    campaign = Campaign(
+        peers=(OURS, *(OTHERS[name] for name in against)),
+        sizes=sizes,
+        runs=runs,
+        phases=Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed),
+    )
+    with _progress(len(campaign.peers) * len(sizes) * runs) as begin:
+        result = document(campaign.run(begin), campaign, OURS.name)
+    if as_json:
+        click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(result, OURS.name))
+    broken = violations(result["peers"][OURS.name])
+    if broken:
+        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+        context.exit(1)
+
+
+@contextmanager
+def _progress(trials: int) -> Iterator[Callable[[str, int, int], None]]:
+    """To be called when a trial begins; it shows on a terminal only."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=trials)
+        begun = 0
+
+        def begin(peer: str, size: int, run: int) -> None:
+            nonlocal begun
+            progress.update(task, completed=begun, description=f"run {run + 1}: {peer}, {size} subscribers")
+            begun += 1
+
+        yield begin

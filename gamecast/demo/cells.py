@@ -1,0 +1,57 @@
+"""Regions of a map: square cells, and those that a player's view touches.
+
+The point (x, z) lies in the cell (⌊x/S⌋, ⌊z/S⌋) of side S, and each cell is a region, ``cell:⌊x/S⌋:⌊z/S⌋``. A view is
+the circle of radius R around a point; it touches every cell that has a point at a distance of at most R. A cell owns
+its lower edges and not its upper ones, so a circle that just reaches an upper edge does not touch the cell below it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gamecast.demo.trace import FloatArray
+from sequencing.errors import UsageError
+
+Cell = tuple[int, int]
+
+VIEW_CELLS_MAX = 1024
+"""A view that is 32 cells wide: beyond that a server has more regions than any game would give it."""
+
+
+def region_of(x_m: float, z_m: float, *, cell_m: float) -> str:
+    """Return the region of a point."""
+    return region_name((math.floor(x_m / cell_m), math.floor(z_m / cell_m)))
+
+
+def region_name(cell: Cell) -> str:
+    """Return the region of a cell."""
+    return f"cell:{cell[0]}:{cell[1]}"
+
+
+def cells_in_view(x_m: FloatArray, z_m: FloatArray, *, cell_m: float, radius_m: float) -> set[Cell]:
+    """Return the cells that views from these points touch.
+
+    Raises `UsageError` if a view is more than ``VIEW_CELLS_MAX`` cells.
+    """
+    reach = math.ceil(radius_m / cell_m)
+    if (2 * reach + 1) ** 2 > VIEW_CELLS_MAX:
+        raise UsageError(
+            f"a view of --radius-m {radius_m:g} over cells of --cell-m {cell_m:g} is more than {VIEW_CELLS_MAX} cells: "
+            "make the cells larger or the radius smaller"
+        )
+    points = np.unique(np.stack([x_m, z_m], axis=1), axis=0)
+    own = np.floor(points / cell_m).astype(np.int64)
+    touched: set[Cell] = set()
+    for dx in range(-reach, reach + 1):
+        for dz in range(-reach, reach + 1):
+            step = np.array([dx, dz])
+            # The nearest edge is the lower one of a cell above, and the upper one, which is not its own, of one below.
+            edge = (own + np.where(step < 0, step + 1, step)) * cell_m
+            away = np.where(step == 0, 0.0, points - edge)
+            distance_squared = (away**2).sum(axis=1)
+            below = bool((step < 0).any())
+            within = distance_squared < radius_m**2 if below else distance_squared <= radius_m**2
+            touched.update(map(tuple, np.unique(own[within] + step, axis=0).tolist()))
+    return touched

@@ -1,0 +1,275 @@
+"""A match hosted by game servers: who subscribes to what, and who publishes what, in recorded order.
+
+*Who hosts whom.* A squad lives on one server, since its members talk to each other and come back to life at each
+other's side. A player's squad is the first that it is in during the replayed window; who is in none is a group of one.
+In the order in which their first members joined, groups go to the server that hosts the fewest players so far, the
+first of several such; if there are fewer groups than servers, the largest group is halved until there are enough. So
+both teams are on every server, and servers overlap where teams meet: at the flags. That is how servers that share one
+world overlap: by who plays with whom, not by who stands where.
+
+*Who publishes.* An event is published by the server of its actor; where that is no player, by that of its target; where
+neither is, by the server that the CRC-32 of the region's name picks. It goes to the cell of its place. Events without a
+place are not published.
+
+*Who subscribes.* A server has the cells that its players' views touch in the window (`gamecast.demo.cells`), and those
+that it publishes to. A position holds until the player's next one, or until the player leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gamecast.demo.cells import cells_in_view, region_name, region_of
+from gamecast.demo.trace import Match, MatchEvent
+from sequencing.checkers import Published
+from sequencing.errors import UsageError
+
+NO_SQUAD = ("", "0")
+
+Payload = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One event to be published by ``server`` to ``region``; its unique id is in the payload too, as ``id``."""
+
+    t_s: float
+    server: str
+    region: str
+    event: str
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A replay: servers, their regions, and publications in recorded order. Every server has a region."""
+
+    match: str
+    servers: tuple[str, ...]
+    membership: Mapping[str, frozenset[str]]
+    publications: tuple[Publication, ...]
+    players: int
+    skipped_without_position: int
+    """Events of the window that are nowhere, so that no region could hear of them."""
+
+    @property
+    def regions(self) -> frozenset[str]:
+        """All regions; each has a subscriber."""
+        return frozenset[str]().union(*self.membership.values())
+
+    def expected_deliveries(self) -> dict[str, int]:
+        """Return how many deliveries each server must make: every publication of its regions, once."""
+        published = Counter(publication.region for publication in self.publications)
+        return {server: sum(published[region] for region in self.membership[server]) for server in self.servers}
+
+    def published_by(self, server: str) -> list[Publication]:
+        """Return what the server publishes, in order."""
+        return [publication for publication in self.publications if publication.server == server]
+
+    def published(self) -> list[Published]:
+        """Return what the checkers count losses against."""
+        return [Published(publication.event, publication.region) for publication in self.publications]
+
+    def publication_order(self) -> dict[str, list[str]]:
+        """Return the ids of each server's events, in the order in which it publishes them."""
+        order: dict[str, list[str]] = {server: [] for server in self.servers}
+        for publication in self.publications:
+            order[publication.server].append(publication.event)
+        return order
+
+
+def build_workload(
+    match: Match,
+    *,
+    cell_m: float = 250.0,
+    radius_m: float = 100.0,
+    servers: int = 8,
+    start_s: float = 0.0,
+    duration_s: float | None = None,
+    moves: bool = False,
+) -> Workload:
+    """Turn the part of a match from ``start_s``, of ``duration_s`` (None: to the end), into a workload.
+
+    With ``moves``, each row of the positions is an event as well, of the kind ``moved``, before the other events of the
+    same instant. Times are the trace's. Takes a few seconds for 140,000 moves.
+
+    Raises `UsageError`, naming the option, for options out of range, for a window in which nothing can be published,
+    and for more servers than players.
+    """
+    _check_options(cell_m=cell_m, radius_m=radius_m, servers=servers, start_s=start_s, duration_s=duration_s)
+    window = _Window(start_s, math.inf if duration_s is None else start_s + duration_s)
+    in_window = [event for event in match.events if window.start_s <= event.t_s < window.end_s]
+    placed = [event for event in in_window if event.x_m is not None]
+    happenings = sorted([*(_moves(match, window) if moves else ()), *placed], key=lambda event: event.t_s)
+    if not happenings:
+        raise UsageError(_nothing_to_publish(match, window))
+    rows = _rows_in_view(match, window)
+    joined = dict.fromkeys([*(player.name for player in match.players), *match.positions.player])
+    publishers = [_player_of(event, joined) for event in placed]
+    server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
+    server_of = _host(_groups(match, rows, joined, publishers), server_names)
+    publications = tuple(_publications(happenings, server_names, server_of, cell_m=cell_m))
+    membership = {server: set[str]() for server in server_names}
+    for server, hosted in _by_server(match, rows, server_of).items():
+        x_m, z_m = match.positions.x_m[hosted], match.positions.z_m[hosted]
+        membership[server].update(map(region_name, cells_in_view(x_m, z_m, cell_m=cell_m, radius_m=radius_m)))
+    for publication in publications:
+        membership[publication.server].add(publication.region)
+    return Workload(
+        match=match.name,
+        servers=server_names,
+        membership={server: frozenset(regions) for server, regions in membership.items()},
+        publications=publications,
+        players=len(server_of),
+        skipped_without_position=len(in_window) - len(placed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The part of a match that is replayed: from ``start_s`` to before ``end_s``."""
+
+    start_s: float
+    end_s: float
+
+    def rows(self, match: Match) -> range:
+        first, end = np.searchsorted(match.positions.t_s, [self.start_s, self.end_s]).tolist()
+        return range(first, end)
+
+
+def _check_options(*, cell_m: float, radius_m: float, servers: int, start_s: float, duration_s: float | None) -> None:
+    if not (cell_m > 0 and math.isfinite(cell_m)):
+        raise UsageError(f"--cell-m {cell_m:g}: the side of a cell must be more than 0 metres; 250 is usual")
+    if not (radius_m >= 0 and math.isfinite(radius_m)):
+        raise UsageError(f"--radius-m {radius_m:g}: the radius of a view must be 0 metres or more; 100 is usual")
+    if servers < 1:
+        raise UsageError(f"--servers {servers}: there must be at least 1 server")
+    if not math.isfinite(start_s):
+        raise UsageError(f"--start-s {start_s:g}: the start must be a time of the trace, in seconds")
+    if duration_s is not None and not duration_s > 0:
+        raise UsageError(f"--duration-s {duration_s:g}: the window must be longer than 0 s; leave it out to replay all")
+
+
+def _nothing_to_publish(match: Match, window: _Window) -> str:
+    times = [event.t_s for event in match.events if event.x_m is not None]
+    if not times:
+        return f"the trace {match.name} has no event with a position: nothing can be published"
+    until = "its end" if math.isinf(window.end_s) else f"{window.end_s:g} s"
+    return (
+        f"nothing with a position happens from --start-s {window.start_s:g} to {until}: the events of {match.name} "
+        f"go from {min(times):g} to {max(times):g} s; correct --start-s or --duration-s"
+    )
+
+
+def _rows_in_view(match: Match, window: _Window) -> list[int]:
+    """Return the rows of the positions that hold during the window: each player's at its start, then those in it."""
+    t_s, player = match.positions.t_s, match.positions.player
+    inside = window.rows(match)
+    held = {player[row]: row for row in range(inside.start)}
+    for event in match.events:
+        row = held.get(event.actor)
+        if event.kind == "leave" and event.t_s < window.start_s and row is not None and t_s[row] <= event.t_s:
+            del held[event.actor]
+    return [*sorted(held.values()), *inside]
+
+
+def _player_of(event: MatchEvent, players: Mapping[str, object]) -> str | None:
+    """Return the player whose server publishes the event, if there is one."""
+    return next((name for name in (event.actor, event.target) if name in players), None)
+
+
+def _groups(
+    match: Match, rows: Iterable[int], joined: Iterable[str], publishers: Iterable[str | None]
+) -> list[list[str]]:
+    """Return the players of the window, those who are seen or publish, by squad, in the order in which they joined."""
+    positions = match.positions
+    blank: Sequence[str] = [""] * len(positions)
+    team, squad = (positions.extra.get(name, blank) for name in ("team", "squad"))
+    squad_of: dict[str, tuple[str, ...] | None] = {}
+    for row in rows:
+        player = positions.player[row]
+        if squad_of.get(player) is None:
+            squad_of[player] = (team[row], squad[row]) if squad[row] not in NO_SQUAD else None
+    for publisher in publishers:
+        if publisher is not None:
+            squad_of.setdefault(publisher, None)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for player in joined:
+        if player in squad_of:
+            groups.setdefault(squad_of[player] or (player,), []).append(player)
+    return list(groups.values())
+
+
+def _host(groups: list[list[str]], servers: Sequence[str]) -> dict[str, str]:
+    """Return the server of each player."""
+    players = sum(map(len, groups))
+    if players < len(servers):
+        raise UsageError(
+            f"--servers {len(servers)} is more than the {players} players of the replayed window: "
+            "ask for fewer, or replay more with --start-s and --duration-s"
+        )
+    while len(groups) < len(servers):
+        largest = max(range(len(groups)), key=lambda place: len(groups[place]))
+        half = (len(groups[largest]) + 1) // 2
+        groups[largest : largest + 1] = [groups[largest][:half], groups[largest][half:]]
+    hosted = dict.fromkeys(servers, 0)
+    server_of: dict[str, str] = {}
+    for group in groups:
+        chosen = min(servers, key=hosted.__getitem__)
+        hosted[chosen] += len(group)
+        server_of.update(dict.fromkeys(group, chosen))
+    return server_of
+
+
+def _by_server(match: Match, rows: Iterable[int], server_of: Mapping[str, str]) -> dict[str, list[int]]:
+    rows_of: dict[str, list[int]] = {}
+    for row in rows:
+        rows_of.setdefault(server_of[match.positions.player[row]], []).append(row)
+    return rows_of
+
+
+def _moves(match: Match, window: _Window) -> Iterator[MatchEvent]:
+    positions, rows = match.positions, window.rows(match)
+    names = list(positions.extra)
+    others = [positions.extra[name] for name in names]
+    x_m, z_m, t_s = (column.tolist() for column in (positions.x_m, positions.z_m, positions.t_s))
+    for row in rows:
+        extra = dict(zip(names, [column[row] for column in others], strict=True))
+        yield MatchEvent(t_s[row], "moved", positions.player[row], "", x_m[row], z_m[row], "", extra)
+
+
+def _publications(
+    events: Iterable[MatchEvent], servers: Sequence[str], server_of: Mapping[str, str], *, cell_m: float
+) -> Iterator[Publication]:
+    for number, event in enumerate(events):
+        assert event.x_m is not None
+        assert event.z_m is not None
+        region = region_of(event.x_m, event.z_m, cell_m=cell_m)
+        player = _player_of(event, server_of)
+        server = server_of[player] if player else servers[zlib.crc32(region.encode()) % len(servers)]
+        name = f"e{number:06}"
+        yield Publication(event.t_s, server, region, name, _payload(event, name))
+
+
+def _payload(event: MatchEvent, name: str) -> Payload:
+    """Return what is published: nothing empty, and the other columns of the trace as they are."""
+    payload: Payload = {"id": name, "t_s": event.t_s, "kind": event.kind}
+    for key, value in (("actor", event.actor), ("target", event.target), ("detail", event.detail)):
+        if value:
+            payload[key] = value
+    payload.update(x_m=_metres(event.x_m), z_m=_metres(event.z_m))
+    for key, value in event.extra.items():
+        if value:
+            # A game may have ids of its own: ours is the one that the logs are judged by.
+            payload[f"{key}_in_trace" if key in payload else key] = value
+    return payload
+
+
+def _metres(number: float | None) -> float | None:
+    return int(number) if number is not None and float(number).is_integer() else number

@@ -1,0 +1,123 @@
+"""`gamecast audit`: what it prints and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gamecast.cli.audit import audit
+from gamecast.deliverylog import DeliveryLogWriter
+from sequencing.errors import InvalidInput
+
+
+def record(directory: Path, subscriber: str, delivered: str) -> Path:
+    """Write a log of events like ``a1``, region a."""
+    file = directory / f"{subscriber}.jsonl"
+    with DeliveryLogWriter(file, subscriber) as writer:
+        for event in delivered.split():
+            writer.write(event, event[0], "ann")
+    return file
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(audit, [str(argument) for argument in arguments])
+
+
+def test_logs_that_agree_end_with_status_0(tmp_path: Path) -> None:
+    result = run(record(tmp_path, "s1", "a1 b1 a2"), record(tmp_path, "s2", "a1 b1 a2"))
+    assert result.exit_code == 0
+    assert "6 deliveries by 2 subscribers in 2 regions, from 2 files" in result.stdout
+    assert "The promises are kept" in result.stdout
+    assert "give --published FILE" in result.stdout
+
+
+def test_an_inversion_ends_with_status_1_and_is_named(tmp_path: Path) -> None:
+    result = run(record(tmp_path, "s1", "a1 b1 a2"), record(tmp_path, "s2", "b1 a1 a2"))
+    assert result.exit_code == 1
+    assert "The promises are broken" in result.stdout
+    assert "inversion: s1 delivered a1 (a) before b1 (b), s2 delivered b1 (b) before a1 (a)." in result.stdout
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(tmp_path: Path) -> None:
+    with DeliveryLogWriter(tmp_path / "x.jsonl", "[red]s1[/red]") as writer:
+        writer.write("[bold]", ":smile:", "ann")
+        writer.write("[bold]", ":smile:", "ann")
+    assert "[red]s1[/red] delivered [bold] (:smile:) more than once" in run(tmp_path).stdout
+
+
+def test_json_is_one_object_and_nothing_else(tmp_path: Path) -> None:
+    record(tmp_path, "s1", "a1 b1 a2 a2")
+    record(tmp_path, "s2", "b1 a1 a2")
+    result = run(tmp_path, "--json", "--pairs")
+    assert result.exit_code == 1
+    assert result.stderr == ""
+    found = json.loads(result.stdout)
+    expected = {"subscribers": 2, "deliveries": 7, "regions": 2, "inversions": 1, "cycles": 1, "duplicated": 1}
+    assert {key: found[key] for key in expected} == expected
+    assert found["publisher_order_violations"] == 0
+    assert "lost" not in found
+    assert found["first"]["kind"] == "inversion"
+    assert found["first"]["events"] == ["a1", "b1"]
+    assert found["first"]["subscribers"] == ["s1", "s2"]
+    assert found["pairs"] == [{"subscribers": ["s1", "s2"], "common": 3, "inversions": 1}]
+
+
+def test_json_of_logs_that_agree_has_no_first(tmp_path: Path) -> None:
+    record(tmp_path, "s1", "a1 b1")
+    result = run(tmp_path, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["first"] is None
+
+
+def test_losses_are_found_when_it_is_known_what_was_published(tmp_path: Path) -> None:
+    published = tmp_path / "published"
+    published.write_text("".join(f'{{"event": "{event}", "region": "a"}}\n' for event in ("a1", "a2", "a3")))
+    record(tmp_path, "s1", "a1 a2 a3")
+    record(tmp_path, "s2", "a1 a3")
+    result = run(tmp_path, "--published", published, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["lost"] == 1
+    assert found["first"]["says"] == "s2 never delivered a2 (a)"
+    assert "lost: s2 never delivered a2 (a)." in run(tmp_path, "--published", published).stdout
+
+
+def test_pairs_of_subscribers_are_shown_on_request(tmp_path: Path) -> None:
+    record(tmp_path, "s1", "a1 b1")
+    record(tmp_path, "s2", "b1 a1")
+    assert "s1 and s2" in run(tmp_path, "--pairs").stdout
+    assert "s1 and s2" not in run(tmp_path).stdout
+
+
+def test_missing_lines_are_pointed_out(tmp_path: Path) -> None:
+    file = record(tmp_path, "s1", "a1 a2 a3")
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(lines[0] + lines[2])
+    result = run(file)
+    assert result.exit_code == 0
+    assert "1 index missing between the lines" in result.stdout
+
+
+def test_malformed_input_is_raised_for_the_command_line_to_report(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text("nonsense\n")
+    result = run(file, "--json")
+    assert isinstance(result.exception, InvalidInput)
+    assert f"{file}, line 1" in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_a_call_without_files_is_wrong_use() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "FILE" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--published", "--json", "--pairs"])
+def test_help_names_every_option(option: str) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert option in result.stdout

@@ -1,0 +1,117 @@
+"""The bench's arithmetic: percentiles, medians, ratios, and the judgement of what was delivered."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from io import StringIO
+from typing import cast
+
+import orjson
+import pytest
+from rich.console import Console
+
+from gamecast.bench.campaign import Campaign, document, violations
+from gamecast.bench.figures import median, percentile, ratios
+from gamecast.bench.peers.pubsub import PubSubPeer
+from gamecast.bench.peers.streams import StreamsPeer
+from gamecast.bench.receiving import count_missing, count_pairs_out_of_order
+from gamecast.bench.table import report
+from gamecast.bench.trial import Trial
+from gamecast.bench.workload import Grid, Phases, payload_of
+
+PHASES = Phases(events=100, paced_s=0.5, rate_per_s=100, window_events=10, seed=1)
+TRIAL = Trial(
+    deliveries_per_s=100.0,
+    p50_ms=1.0,
+    p95_ms=2.0,
+    p99_ms=4.0,
+    expected=300,
+    lost=0,
+    duplicated=0,
+    sharing_pairs=16,
+    pairs_out_of_order=0,
+    publishers_cpu_cores=0.5,
+    subscribers_cpu_cores=1.0,
+    redis_cpu_cores=0.1,
+    schedule_late_ms=0.2,
+)
+
+
+def test_a_percentile_is_a_value_that_so_many_do_not_exceed() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert [percentile(values, percent) for percent in (0, 1, 50, 95, 99, 100)] == [1, 1, 50, 95, 99, 100]
+    assert percentile([7.0], 50) == 7.0
+    assert math.isnan(percentile([], 50))
+
+
+def test_a_median_over_a_run_that_measured_nothing_is_nothing() -> None:
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([1.0, 2.0]) == 1.5
+    assert math.isnan(median([1.0, math.nan, 3.0]))
+    assert math.isnan(median([]))
+
+
+def test_ratios_are_ours_over_theirs_where_both_have_figures() -> None:
+    ours = {"8": 4.0, "32": 3.0, "64": 1.0, "128": math.nan}
+    assert ratios(ours, {"8": 2.0, "32": 0.0, "128": 1.0}) == {"8": 2.0}
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 8, 32])
+def test_on_the_grid_each_subscriber_has_three_regions_and_each_region_three_subscribers(size: int) -> None:
+    grid = Grid(size)
+    regions = [grid.regions_of(subscriber) for subscriber in range(size)]
+    assert all(len(set(of_one)) == 3 for of_one in regions)
+    assert set(Counter(region for of_one in regions for region in of_one).values()) == {3}
+    if size >= 5:
+        assert len(grid.sharing_pairs()) == 2 * size
+    assert all(shared == set(regions[one]) & set(regions[other]) for one, other, shared in grid.sharing_pairs())
+
+
+def test_the_phases_follow_each_other_without_a_hole() -> None:
+    assert list(PHASES.warm_up) + list(PHASES.fast) + list(PHASES.paced) == list(range(10 + 100 + 20 + 50))
+    assert PHASES.measured_from == 130
+    regions = PHASES.regions(Grid(8))
+    assert len(regions) == PHASES.paced.stop
+    assert regions == PHASES.regions(Grid(8))
+    assert regions != replace(PHASES, seed=2).regions(Grid(8))
+
+
+def test_an_event_is_about_190_bytes_of_json() -> None:
+    assert 180 <= len(orjson.dumps(payload_of(123_456))) <= 200
+
+
+def test_what_is_missing_or_repeated_is_counted() -> None:
+    grid, region_of = Grid(4), [0, 1, 2, 3]
+    complete = [[0, 1, 2], [1, 2, 3], [2, 3, 0], [3, 0, 1]]
+    assert count_missing(complete, grid, region_of) == (0, 0)
+    assert count_missing([[0, 1, 1], [], [2, 3, 0], [3, 0, 1]], grid, region_of) == (4, 1)
+
+
+def test_pairs_that_disagree_on_what_both_delivered_are_counted() -> None:
+    grid, region_of = Grid(4), [0, 1, 2, 3]
+    assert count_pairs_out_of_order([[0, 1, 2], [1, 2, 3], [2, 3, 0], [3, 0, 1]], grid, region_of) == 2
+    assert count_pairs_out_of_order([[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3]], grid, region_of) == 0
+    assert count_pairs_out_of_order([[2], [1, 2, 3], [3, 0], [0, 1, 3]], grid, region_of) == 1
+
+
+def test_the_document_has_medians_ratios_and_what_each_run_gave() -> None:
+    ours = [replace(TRIAL, deliveries_per_s=value, p50_ms=value / 100) for value in (100.0, 900.0, 400.0)]
+    theirs = [replace(TRIAL, deliveries_per_s=200.0, lost=5, pairs_out_of_order=8)] * 3
+    campaign = Campaign(peers=(StreamsPeer("ours"), PubSubPeer()), sizes=(8,), runs=3, phases=PHASES)
+    result = document({"ours": {8: ours}, "pubsub": {8: theirs}}, campaign, "ours")
+    assert result["peers"]["ours"]["8"]["deliveries_per_s"] == 400.0
+    assert result["peers"]["ours"]["8"]["spread"]["deliveries_per_s"] == {"min": 100.0, "max": 900.0}
+    assert [run["p50_ms"] for run in result["peers"]["ours"]["8"]["runs"]] == [1.0, 9.0, 4.0]
+    assert result["ratios"]["deliveries_per_s"] == {"pubsub": {"8": 2.0}}
+    assert result["ratios"]["p50_ms"] == {"pubsub": {"8": 4.0}}
+    assert result["versions"]["redis-server"]
+    assert violations(result["peers"]["ours"]) == []
+    assert violations(result["peers"]["pubsub"]) == ["8 subscribers: 15 lost", "8 subscribers: 8 pairs out of order"]
+    assert orjson.loads(orjson.dumps(result)) == result
+    console = Console(width=80, file=StringIO())
+    console.print(report(result, "ours"))
+    shown = cast(StringIO, console.file).getvalue()
+    assert "8 subscribers, 8 regions" in shown
+    assert "no: 8/16" in shown
