@@ -28,6 +28,9 @@ from sequencing.plan import Plan
 FRAMES_MAX = 128
 """Frames a region and read: large enough to keep up, small enough that one region does not starve the others."""
 
+BATCH_EVENTS = 256
+"""A batch is handed out when it has so many events: small enough that what the application is done with can go."""
+
 BLOCK_MS = 200
 """How long a read waits for frames: also the longest that closing takes."""
 
@@ -46,7 +49,7 @@ class Incoming:
         self._delivery: Delivery | None = None
         self._watching: asyncio.Task[None] | None = None
         self._readers: dict[asyncio.Task[None], Reader] = {}
-        self._inbox: deque[list[Event | Gap]] = deque()
+        self._inbox: deque[Ready | Missing] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._stopping = False
@@ -94,10 +97,12 @@ class Incoming:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-            batch = self._inbox.popleft()
-            self.inbox_events -= len(batch)
+            batch: list[Event | Gap] = []
+            while self._inbox and len(batch) < BATCH_EVENTS:
+                self._deliver(self._inbox.popleft(), batch)
             self._taken.set()
-            yield batch
+            if batch:
+                yield batch
 
     def drain(self) -> None:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
@@ -202,33 +207,36 @@ class Incoming:
         return wanted
 
     def _hand_over(self, items: Iterable[Ready | Missing]) -> None:
-        batch: list[Event | Gap] = []
-        now_ns = time.time_ns()
         for item in items:
-            if isinstance(item, Missing):
-                self.gaps += 1
-                batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
-                continue
-            frame, meta = item
-            if meta.kind != FrameKind.EVENTS:
-                continue
-            first = frame.last - meta.count + 1
-            try:
-                sent_at_ns, payloads = decode_body(frame.body)
-                if not len(payloads) == len(sent_at_ns) == meta.count:
-                    raise InvalidInput(f"a frame of {meta.count} events has {len(payloads)}")
-            except InvalidInput as error:
-                self.gaps += 1
-                batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
-                continue
-            numbers = range(first, frame.last + 1)
-            constant = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
-            batch += map(_new_event, zip(*constant, numbers, sent_at_ns, repeat(now_ns), strict=False))
-            self.delivered_events += meta.count
-        if batch:
-            self.inbox_events += len(batch)
-            self._inbox.append(batch)
+            self._inbox.append(item)
+            if isinstance(item, Ready):
+                self.inbox_events += item.meta.count
+        if self._inbox:
             self._arrived.set()
+
+    def _deliver(self, item: Ready | Missing, batch: list[Event | Gap]) -> None:
+        """Make of a frame the events that the application gets. Not earlier: bytes burden the garbage collector less."""
+        if isinstance(item, Missing):
+            self.gaps += 1
+            batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
+            return
+        frame, meta = item
+        self.inbox_events -= meta.count
+        if meta.kind != FrameKind.EVENTS:
+            return
+        first = frame.last - meta.count + 1
+        try:
+            sent_at_ns, payloads = decode_body(frame.body)
+            if not len(payloads) == len(sent_at_ns) == meta.count:
+                raise InvalidInput(f"a frame of {meta.count} events has {len(payloads)}")
+        except InvalidInput as error:
+            self.gaps += 1
+            batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
+            return
+        same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
+        numbers = range(first, frame.last + 1)
+        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(time.time_ns()), strict=False))
+        self.delivered_events += meta.count
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

