@@ -1,0 +1,1 @@
+"""Spark jobs that judge recorded sessions: latency stretch and order."""

@@ -1,0 +1,1 @@
+"""Workloads that press on a running network and judge what its subscribers saw."""

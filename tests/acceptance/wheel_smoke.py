@@ -1,0 +1,36 @@
+"""What the installed wheel must do in a folder whose neighbours bear the flat tree's names.
+
+usage: python wheel_smoke.py SITE, where SITE is the directory that the wheel was installed under.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import gamecast
+
+FLAT_NAMES = {"adapters", "analytics", "loadtest", "placement", "sequencing"}
+
+
+async def receive_what_is_published() -> None:
+    async with asyncio.timeout(30), gamecast.connect("memory://smoke", name="smoke") as cast:
+        await cast.subscribe("forest")
+        receipt = await cast.publish("forest", {"type": "spell"})
+        async for event in cast:
+            received = (event.region, event.sender, event.payload, event.epoch, event.sequence)
+            assert received == ("forest", "smoke", {"type": "spell"}, receipt.epoch, receipt.sequence), received
+            return
+    raise AssertionError("the connection closed before the event came")
+
+
+def main() -> None:
+    package = Path(gamecast.__file__).resolve().parent
+    assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"gamecast came from {package}"
+    assert (package / "py.typed").is_file(), "py.typed is missing: type checkers would ignore the annotations"
+    asyncio.run(receive_what_is_published())
+    flat = FLAT_NAMES & {name.partition(".")[0] for name in sys.modules}
+    assert not flat, f"imported under their flat names: {sorted(flat)}"
+
+
+if __name__ == "__main__":
+    main()
