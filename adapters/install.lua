@@ -12,17 +12,16 @@ end
 if epoch > node_epoch then
   local steps = redis.call('HGETALL', KEYS[2])
   for i = 1, #steps, 2 do
-    local field, step = steps[i], steps[i + 1]
+    local field, step = steps[i], cjson.decode(steps[i + 1])
     if tonumber(string.match(field, '^%d+')) < epoch - 1 then
       redis.call('HDEL', KEYS[2], field)
+      redis.call('HDEL', KEYS[3], 'r ' .. field)
+      for atom = 3, #step do
+        redis.call('HDEL', KEYS[3], step[atom])
+      end
     else
-      redis.call('HSET', KEYS[2], field, 'T' .. string.sub(step, 2))
-    end
-  end
-  for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
-    local numbered_epoch = string.match(field, '^[ra] (%d+) ')
-    if numbered_epoch and tonumber(numbered_epoch) < epoch - 1 then
-      redis.call('HDEL', KEYS[3], field)
+      step[1] = 'T'
+      redis.call('HSET', KEYS[2], field, cjson.encode(step))
     end
   end
 end

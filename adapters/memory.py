@@ -167,7 +167,7 @@ class MemoryNetwork:
                 from adapters.planning import plan_epoch
 
                 nodes = dict.fromkeys(world.nodes, "")
-                plan = plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering)
+                plan = plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering, before=plan)
             except GamecastError:
                 world.roster.reopen()
                 raise

@@ -21,11 +21,14 @@ def plan_epoch(
     *,
     epoch: int,
     ordering: Ordering,
+    before: Plan | None,
 ) -> Plan:
-    """Plan an epoch for these members and for regions that are published to; checks what it made.
+    """Plan the epoch after ``before`` for these members and for regions that are published to; checks what it made.
 
     Raises `PlanError`, `InvalidName`.
     """
-    plan = make_plan(Membership.of(members, published), nodes, epoch=epoch, ordering=ordering)
+    first_atom = 1 + max((atom.id for atom in before.atoms), default=0) if before is not None else 1
+    membership = Membership.of(members, published)
+    plan = make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
     require_sound(plan)
     return plan

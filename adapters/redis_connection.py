@@ -14,6 +14,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import redis.asyncio
 from redis import exceptions
 
@@ -83,7 +84,8 @@ class RedisConnection:
         try:
             if not self._connection.is_connected:
                 await self._open()
-            await self._connection.send_packed_command(self._connection.pack_command(*command), check_health=False)
+            # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
+            await self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
             return await self._connection.read_response(disable_decoding=True, timeout=timeout_s)
         except GamecastError:
             raise

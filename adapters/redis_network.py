@@ -113,7 +113,7 @@ class RedisNetwork:
             try:
                 plan = await self.latest_plan()
                 if plan is None or plan.epoch < epoch:
-                    plan = await self._first_plan(name, epoch, flat, wanted)
+                    plan = await self._first_plan(name, epoch, flat, wanted, before=plan)
                 elif missing := wanted - plan.paths.keys():
                     plan = plan.with_regions(missing)
                     await self._install(plan)
@@ -159,7 +159,9 @@ class RedisNetwork:
         """See `Network.reader`."""
         return self.lane(node, plan)
 
-    async def _first_plan(self, name: str, epoch: int, flat: list[bytes], wanted: frozenset[str]) -> Plan:
+    async def _first_plan(
+        self, name: str, epoch: int, flat: list[bytes], wanted: frozenset[str], *, before: Plan | None
+    ) -> Plan:
         """Plan and install an epoch; on failure membership is open again, as if nobody had published."""
         members = {
             subscriber.decode(): orjson.loads(packed)
@@ -167,19 +169,18 @@ class RedisNetwork:
         }
         try:
             nodes = await self.nodes()
-            plan = await asyncio.to_thread(self._plan_epoch, members, wanted, nodes, epoch)
+
+            def plan_it() -> Plan:
+                from adapters.planning import plan_epoch
+
+                return plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering, before=before)
+
+            plan = await asyncio.to_thread(plan_it)
             await self._install(plan)
         except GamecastError:
             await self._roster("reopen", name)
             raise
         return plan
-
-    def _plan_epoch(
-        self, members: Mapping[str, Iterable[str]], published: Iterable[str], nodes: Mapping[str, str], epoch: int
-    ) -> Plan:
-        from adapters.planning import plan_epoch
-
-        return plan_epoch(members, published, nodes, epoch=epoch, ordering=self._ordering)
 
     async def _install(self, plan: Plan) -> None:
         nodes = [self.lane(name, plan) for name in plan.nodes]

@@ -37,7 +37,8 @@ class RedisNode:
         """Run the step for published frames."""
         arguments: list[Any] = ["publish"]
         for frame in frames:
-            arguments += (frame.region, frame.epoch, frame.meta, frame.body)
+            arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
+            arguments += (frame.first, frame.count, int(frame.kind), frame.body)
         answers = await self._connection.run(STEP, self._step_keys, *arguments)
         return [Answer.decode(answer) for answer in answers]
 

@@ -1,17 +1,20 @@
 -- One atomic step of a sequencing node: the twin of sequencing/node.py, which explains it.
 --
 -- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag.
--- ARGV: 'publish', then region, epoch, meta, body for each frame
+-- ARGV: 'publish', then region, epoch, publisher, incarnation, first, count, kind, body for each frame
 --    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame.
+--
+-- Everything that the frames may touch is read at once and written back at once: calls cost more than numbers.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix = string.sub(node_key, 1, -5)
 local TRIM_EVERY_EVENTS = 1024
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
+local floor, format = math.floor, string.format
 
 local function int(number)
-  return string.format('%.0f', number)
+  return format('%.0f', number)
 end
 
 local function read(key, fields)
@@ -27,83 +30,63 @@ local function read(key, fields)
 end
 
 local function write(key, values)
-  local flat = {}
+  local flat, size = {}, 0
   for field, value in pairs(values) do
-    flat[#flat + 1] = field
-    flat[#flat + 1] = value
-    if #flat >= CHUNK then
-      redis.call('HSET', key, unpack(flat))
-      flat = {}
+    flat[size + 1], flat[size + 2] = field, value
+    size = size + 2
+    if size >= CHUNK then
+      redis.call('HSET', key, unpack(flat, 1, size))
+      size = 0
     end
   end
-  if #flat > 0 then
-    redis.call('HSET', key, unpack(flat))
+  if size > 0 then
+    redis.call('HSET', key, unpack(flat, 1, size))
   end
 end
 
 local node = redis.call('HMGET', node_key, 'epoch', 'retention')
 local node_epoch, retention = node[1] or '0', tonumber(node[2] or '0')
 
--- Everything that the frames may touch is read at once and written back at once: a call per number costs more than
--- the numbers.
-local frames = {}
-local source, first_field, stride
+local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
+local source
 if ARGV[1] == 'publish' then
-  first_field, stride = 2, 4
+  for at = 2, #ARGV, 8 do
+    local region, epoch, publisher = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local incarnation, first, count = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+    local n = #frames + 1
+    frames[n] = {
+      region = region, epoch = epoch, incarnation = incarnation, first = first, count = tonumber(count),
+      meta = ARGV[at + 6] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher,
+      body = ARGV[at + 7], step_field = epoch .. ' ' .. region, publisher_field = region .. '\n' .. publisher,
+    }
+    step_fields[n], publisher_fields[n] = frames[n].step_field, frames[n].publisher_field
+    counter_fields[n] = 'r ' .. frames[n].step_field
+  end
 else
-  source, first_field, stride = ARGV[2], 3, 7
-end
-local step_fields = {}
-for at = first_field, #ARGV, stride do
-  local frame
-  if source then
-    frame = {
+  source = ARGV[2]
+  counter_fields[1] = 'i ' .. source
+  for at = 3, #ARGV, 7 do
+    local n = #frames + 1
+    frames[n] = {
       sequence = tonumber(ARGV[at]), region = ARGV[at + 1], epoch = ARGV[at + 2], last = tonumber(ARGV[at + 3]),
       meta = ARGV[at + 4], stamp = ARGV[at + 5], body = ARGV[at + 6],
+      step_field = ARGV[at + 2] .. ' ' .. ARGV[at + 1],
     }
-  else
-    frame = { region = ARGV[at], epoch = ARGV[at + 1], meta = ARGV[at + 2], stamp = '', body = ARGV[at + 3] }
+    step_fields[n] = frames[n].step_field
   end
-  frame.step_field = frame.epoch .. ' ' .. frame.region
-  frames[#frames + 1] = frame
-  step_fields[#step_fields + 1] = frame.step_field
 end
 
-local raw_steps = read(steps_key, step_fields)
-local steps, counter_fields, publisher_fields, wanted = {}, {}, {}, {}
-local function want(field)
-  if not wanted[field] then
-    wanted[field] = true
-    counter_fields[#counter_fields + 1] = field
+-- A step is a JSON array: flag, next node or '-', atoms …
+local raw_steps, steps = read(steps_key, step_fields), {}
+for field, raw in pairs(raw_steps) do
+  local step = cjson.decode(raw)
+  steps[field] = step
+  local size = #counter_fields
+  for i = 3, #step do
+    counter_fields[size + i - 2] = step[i]
   end
-end
-if source then
-  want('i ' .. source)
-end
-for _, frame in ipairs(frames) do
-  local field = frame.step_field
-  local step = steps[field]
-  if not step and raw_steps[field] then
-    local flag, following, atoms = string.match(raw_steps[field], '^(%a) (%S+) (%S*)$')
-    step = { flag = flag, following = following, atoms = {}, atom_fields = {} }
-    for atom in string.gmatch(atoms, '%d+') do
-      step.atoms[#step.atoms + 1] = atom
-      local atom_field = 'a ' .. frame.epoch .. ' ' .. atom
-      step.atom_fields[#step.atom_fields + 1] = atom_field
-      want(atom_field)
-    end
-    if following ~= '-' then
-      want('o ' .. following)
-    end
-    steps[field] = step
-  end
-  frame.step = step
-  if not source then
-    frame.kind, frame.count, frame.incarnation, frame.first, frame.publisher =
-      string.match(frame.meta, '^(%d+) (%d+) (%d+) (%d+) (.+)$')
-    frame.publisher_field = frame.region .. '\n' .. frame.publisher
-    publisher_fields[#publisher_fields + 1] = frame.publisher_field
-    want('r ' .. field)
+  if step[2] ~= '-' then
+    counter_fields[#counter_fields + 1] = 'o ' .. step[2]
   end
 end
 local counters = read(counters_key, counter_fields)
@@ -111,47 +94,47 @@ local publishers = source and {} or read(publishers_key, publisher_fields)
 local drawn, accepted_of = {}, {}
 
 local function draw(field, count)
-  local number = tonumber(counters[field] or '0') + count
-  counters[field] = int(number)
-  drawn[field] = counters[field]
-  return counters[field]
+  local number = int((counters[field] or 0) + count)
+  counters[field], drawn[field] = number, number
+  return number
 end
 
 local function trim(key, frame)
   local count = tonumber(string.match(frame.meta, '^%d+ (%d+)'))
-  local crossed = math.floor(frame.last / TRIM_EVERY_EVENTS) > math.floor((frame.last - count) / TRIM_EVERY_EVENTS)
-  if crossed and frame.last > retention then
+  if floor(frame.last / TRIM_EVERY_EVENTS) > floor((frame.last - count) / TRIM_EVERY_EVENTS) then
     redis.call('XTRIM', key, 'MINID', '=', frame.epoch .. '-' .. int(frame.last - retention + 1))
   end
 end
 
-local function pass_on(frame)
-  local step = frame.step
-  local stamp = {}
-  if frame.stamp ~= '' then
-    stamp[1] = frame.stamp
+local function pass_on(step, frame)
+  local stamp, size = {}, 0
+  if frame.stamp and frame.stamp ~= '' then
+    stamp[1], size = frame.stamp, 1
   end
-  for i = 1, #step.atoms do
-    stamp[#stamp + 1] = step.atoms[i] .. ',' .. draw(step.atom_fields[i], 1)
+  for i = 3, #step do
+    stamp[size + 1], stamp[size + 2] = step[i], draw(step[i], 1)
+    size = size + 2
   end
-  local stamped = table.concat(stamp, ',')
-  local last = int(frame.last)
-  if step.following == '-' then
+  local stamped, last = table.concat(stamp, ','), int(frame.last)
+  if step[2] == '-' then
     local key = prefix .. 'egress:' .. frame.region
     redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
-    trim(key, frame)
+    if frame.last > retention then
+      trim(key, frame)
+    end
   else
-    local id = draw('o ' .. step.following, 1) .. '-0'
-    redis.call('XADD', prefix .. 'link:' .. step.following, id,
+    local id = draw('o ' .. step[2], 1) .. '-0'
+    redis.call('XADD', prefix .. 'link:' .. step[2], id,
       'r', frame.region, 'e', frame.epoch, 'n', last, 'm', frame.meta, 's', stamped, 'b', frame.body)
   end
 end
 
 local function publish(frame)
-  if not frame.step or frame.step.flag ~= 'I' then
+  local step = steps[frame.step_field]
+  if not step or step[1] ~= 'I' then
     return 'stale ' .. node_epoch
   end
-  local first, count, incarnation = tonumber(frame.first), tonumber(frame.count), tonumber(frame.incarnation)
+  local first, count, incarnation = tonumber(frame.first), frame.count, tonumber(frame.incarnation)
   local last, before = 0, publishers[frame.publisher_field]
   local before_incarnation, before_last, before_epoch, before_region_last
   if before then
@@ -176,25 +159,25 @@ local function publish(frame)
   end
   local region_last = draw('r ' .. frame.step_field, count)
   frame.last = tonumber(region_last)
-  local now_accepted = frame.incarnation .. ' ' .. int(frame_last) .. ' ' .. frame.epoch .. ' ' .. region_last
-  publishers[frame.publisher_field] = now_accepted
-  accepted_of[frame.publisher_field] = now_accepted
-  pass_on(frame)
+  local accepted = frame.incarnation .. ' ' .. int(frame_last) .. ' ' .. frame.epoch .. ' ' .. region_last
+  publishers[frame.publisher_field], accepted_of[frame.publisher_field] = accepted, accepted
+  pass_on(step, frame)
   return 'ok ' .. frame.epoch .. ' ' .. region_last
 end
 
 local function transfer()
   local incoming = 'i ' .. source
-  local accepted = tonumber(counters[incoming] or '0')
+  local accepted = tonumber(counters[incoming] or 0)
   for _, frame in ipairs(frames) do
     if frame.sequence > accepted then
       if frame.sequence ~= accepted + 1 then
         return { 'gap', int(accepted) }
       end
-      if not frame.step then
+      local step = steps[frame.step_field]
+      if not step then
         return { 'unknown', int(accepted) }
       end
-      pass_on(frame)
+      pass_on(step, frame)
       accepted = tonumber(draw(incoming, 1))
     end
   end

@@ -185,6 +185,7 @@ class Incoming:
                 for frame in frames:
                     after[frame.region] = (frame.epoch, frame.last)
                 self._hand_over(delivery.receive(frames))
+                await asyncio.sleep(0)  # the application first, then the next request
         except Exception as error:
             self._fail(error)
         finally:

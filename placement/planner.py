@@ -19,12 +19,14 @@ def make_plan(
     nodes: Mapping[str, str],
     *,
     epoch: int = 1,
+    first_atom: int = 1,
     ordering: Ordering = "acyclic",
     rates: Mapping[str, float] | None = None,
 ) -> Plan:
     """Plan a sequencing network.
 
-    ``nodes``: name → url, in the order in which the line of nodes is laid; ``rates``: events/s a region, 1 where not
+    ``nodes``: name → url, in the order in which the line of nodes is laid; ``first_atom``: the first atom's id, for ids
+    are never used again in a later epoch; ``rates``: events/s a region, 1 where not
     given. Regions that need no order against others go to the least loaded nodes. Deterministic. Raises `PlanError`
     without nodes.
     """
@@ -45,7 +47,7 @@ def make_plan(
             load[lightest] += (rates or {}).get(membership.regions[region], 1.0)
     atoms = tuple(
         Atom(AtomId(number), _region_names(membership, arrangement, atom.classes), names[node_of_slot[atom.slot]])
-        for number, atom in enumerate(arrangement.atoms, start=1)
+        for number, atom in enumerate(arrangement.atoms, start=first_atom)
     )
     return Plan(epoch, 1, ordering, dict(nodes), dict(sorted(paths.items())), atoms)
 

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import orjson
+
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
 
@@ -119,7 +121,7 @@ class Node:
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
     _steps: dict[tuple[int, str], _InstalledStep] = field(default_factory=dict)
     _region_last: dict[tuple[int, str], int] = field(default_factory=dict)
-    _atom_last: dict[tuple[int, AtomId], int] = field(default_factory=dict)
+    _atom_last: dict[AtomId, int] = field(default_factory=dict)
     _link_last: dict[str, int] = field(default_factory=dict)
     _accepted_from: dict[str, int] = field(default_factory=dict)
     _accepted_of: dict[tuple[str, str], _Accepted] = field(default_factory=dict)
@@ -162,13 +164,13 @@ class Node:
             return False
         if epoch > self.epoch:
             for key, step in list(self._steps.items()):
-                if key[0] < epoch - 1:
-                    del self._steps[key]
-                else:
+                if key[0] >= epoch - 1:
                     step.flag = "T"
-            for counters in (self._region_last, self._atom_last):
-                for old in [key for key in counters if key[0] < epoch - 1]:
-                    del counters[old]  # type: ignore[attr-defined]
+                    continue
+                del self._steps[key]
+                self._region_last.pop(key, None)
+                for atom in step.atoms:
+                    self._atom_last.pop(atom, None)
         self.epoch, self.version = epoch, version
         for installed in steps:
             flag = "I" if installed.ingress else "T"
@@ -201,8 +203,8 @@ class Node:
     def _pass_on(self, step: _InstalledStep, frame: StampedFrame) -> None:
         stamp = [frame.stamp] if frame.stamp else []
         for atom in step.atoms:
-            number = self._atom_last.get((frame.epoch, atom), 0) + 1
-            self._atom_last[frame.epoch, atom] = number
+            number = self._atom_last.get(atom, 0) + 1
+            self._atom_last[atom] = number
             stamp.append(b"%d,%d" % (atom, number))
         frame = StampedFrame(frame.region, frame.epoch, frame.last, frame.meta, b",".join(stamp), frame.body)
         if step.next is None:
@@ -224,7 +226,7 @@ class Node:
     def keyspace(self) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]]:
         """Return the keys under this node's hash tag as the script would have left them: hashes and streams."""
         keys = NodeKeys(self.name)
-        hashes: dict[str, dict[str, str]] = {
+        hashes: dict[str, dict[str, str | bytes]] = {
             keys.node: {
                 "epoch": str(self.epoch),
                 "version": str(self.version),
@@ -243,7 +245,7 @@ class Node:
             },
         }
         found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
-            key.encode(): {name.encode(): value.encode() for name, value in fields.items()}
+            key.encode(): {name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()}
             for key, fields in hashes.items()
             if fields
         }
@@ -258,8 +260,8 @@ class Node:
     def _counter_fields(self) -> Iterator[tuple[str, str]]:
         for (epoch, region), last in self._region_last.items():
             yield f"r {epoch} {region}", str(last)
-        for (epoch, atom), last in self._atom_last.items():
-            yield f"a {epoch} {atom}", str(last)
+        for atom, last in self._atom_last.items():
+            yield str(atom), str(last)
         for target, last in self._link_last.items():
             yield f"o {target}", str(last)
         for source, last in self._accepted_from.items():
@@ -279,12 +281,12 @@ class NodeKeys:
 
     @property
     def steps(self) -> str:
-        """Hash: ``epoch region`` → ``flag next atom,atom``."""
+        """Hash: ``epoch region`` → JSON ``[flag, next, atom, …]``."""
         return f"gamecast:{{{self.name}}}:steps"
 
     @property
     def counters(self) -> str:
-        """Hash: ``r epoch region``, ``a epoch atom``, ``o target``, ``i source`` → last number."""
+        """Hash: ``r epoch region``, ``o target``, ``i source``, and atoms by their ids → last number."""
         return f"gamecast:{{{self.name}}}:counters"
 
     @property
@@ -301,9 +303,9 @@ class NodeKeys:
         return f"gamecast:{{{self.name}}}:link:{target}"
 
 
-def encode_step(flag: str, following: str | None, atoms: Sequence[int]) -> str:
+def encode_step(flag: str, following: str | None, atoms: Sequence[int]) -> bytes:
     """Write an installed step as the script reads it."""
-    return f"{flag} {following or '-'} {','.join(map(str, atoms))}"
+    return orjson.dumps([flag, following or "-", *map(str, atoms)])
 
 
 def _link_fields(frame: StampedFrame) -> list[bytes]:
