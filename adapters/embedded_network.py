@@ -23,7 +23,9 @@ class EmbeddedNetwork(RedisNetwork):
         """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet."""
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
-            raise UsageError(f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}")
+            raise UsageError(
+                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
+            )
         self._servers = EmbeddedServers(parse_node_count(parts.query))
         self._options: tuple[Ordering, int] = (ordering, retention_events)
         self._relays: RedisRelays | None = None

@@ -24,8 +24,8 @@ from sequencing.errors import (
     NetworkError,
     OtherSideError,
     OutOfMemory,
-    Unreachable,
     UnknownScheme,
+    Unreachable,
     UnsupportedServer,
 )
 
@@ -73,7 +73,7 @@ class RedisConnection:
                 socket_read_size=READ_BYTES,
                 driver_info=None,
             )
-            self._connection: Any = pool.make_connection()
+            self._connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
         except (ValueError, TypeError) as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
         self._shas: dict[Script, str] = {}
@@ -127,7 +127,9 @@ class RedisConnection:
                 return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
             return OtherSideError(f"Redis at {where} answered with an error: {error}")
         if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):
-            return Unreachable(f"nothing answers at {where} ({error or type(error).__name__}): is a server running there?")
+            return Unreachable(
+                f"nothing answers at {where} ({str(error) or type(error).__name__}): is a server running there?"
+            )
         return NetworkError(f"talking to Redis at {where} failed: {error!r}")
 
 

@@ -164,8 +164,7 @@ class RedisNetwork:
     ) -> Plan:
         """Plan and install an epoch; on failure membership is open again, as if nobody had published."""
         members = {
-            subscriber.decode(): orjson.loads(packed)
-            for subscriber, packed in zip(flat[::2], flat[1::2], strict=True)
+            subscriber.decode(): orjson.loads(packed) for subscriber, packed in zip(flat[::2], flat[1::2], strict=True)
         }
         try:
             nodes = await self.nodes()

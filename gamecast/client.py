@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -47,12 +48,12 @@ def connect(
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``memory://NAME`` (this process),
-    ``embedded://`` or ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None means
-    the environment's ``GAMECAST_URL``, else ``embedded://``.
+    ``embedded://`` or ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None
+    means the environment's ``GAMECAST_URL``, else ``embedded://``.
 
     ``name``: by which subscribers know the sender; unique in the network, a newer connection takes it over. Generated
-    when None. ``ordering``: what a plan made from here orders, see `Ordering`. ``when_full``: whether a publish waits or
-    is refused when the buffer is full. ``limits``: see `Limits`.
+    when None. ``ordering``: what a plan made from here orders, see `Ordering`. ``when_full``: whether a publish waits
+    or is refused when the buffer is full. ``limits``: see `Limits`.
 
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
@@ -128,10 +129,8 @@ class Cast:
             await asyncio.gather(outgoing.close(), incoming.close())
             if self._heart is not None:
                 await self._heart
-            try:
+            with suppress(GamecastError):  # without it, the network takes us for gone soon
                 await self._network.leave(self.name)
-            except GamecastError:
-                pass  # the network will take us for gone soon
         finally:
             await self._network.close()
 

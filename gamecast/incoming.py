@@ -135,7 +135,7 @@ class Incoming:
                 self.reconnects += 1
                 await asyncio.sleep(backoff.compute(failures))
                 continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
                 self._fail(error)
                 return
             if plan is not None:
@@ -147,8 +147,8 @@ class Incoming:
         if plan.epoch != self._epoch or unplanned:
             self._fail(
                 PlanError(
-                    f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without it "
-                    f"(plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
+                    f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without "
+                    f"it (plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
                 )
             )
             return
@@ -186,7 +186,7 @@ class Incoming:
                     after[frame.region] = (frame.epoch, frame.last)
                 self._hand_over(delivery.receive(frames))
                 await asyncio.sleep(0)  # the application first, then the next request
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
         finally:
             await reader.close()
@@ -211,25 +211,25 @@ class Incoming:
         for item in items:
             self._inbox.append(item)
             if isinstance(item, Ready):
-                self.inbox_events += item.meta.count
+                self.inbox_events += item.meta.events
         if self._inbox:
             self._arrived.set()
 
     def _deliver(self, item: Ready | Missing, batch: list[Event | Gap]) -> None:
-        """Make of a frame the events that the application gets. Not earlier: bytes burden the garbage collector less."""
+        """Make of a frame what the application gets. Not earlier: bytes burden the garbage collector less."""
         if isinstance(item, Missing):
             self.gaps += 1
             batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
             return
         frame, meta = item
-        self.inbox_events -= meta.count
+        self.inbox_events -= meta.events
         if meta.kind != FrameKind.EVENTS:
             return
-        first = frame.last - meta.count + 1
+        first = frame.last - meta.events + 1
         try:
             sent_at_ns, payloads = decode_body(frame.body)
-            if not len(payloads) == len(sent_at_ns) == meta.count:
-                raise InvalidInput(f"a frame of {meta.count} events has {len(payloads)}")
+            if not len(payloads) == len(sent_at_ns) == meta.events:
+                raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
         except InvalidInput as error:
             self.gaps += 1
             batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
@@ -237,7 +237,7 @@ class Incoming:
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
         numbers = range(first, frame.last + 1)
         batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(time.time_ns()), strict=False))
-        self.delivered_events += meta.count
+        self.delivered_events += meta.events
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

@@ -240,5 +240,3 @@ class Outgoing:
 
     def _full(self, events_max: int) -> BufferFull:
         return BufferFull(f"{events_max:,} events wait for their ingress already: publish slower, or raise the limit")
-
-

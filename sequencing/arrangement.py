@@ -73,6 +73,7 @@ def _line(graph: sparse.csr_array, ordered: np.ndarray) -> IntArray:
     if not ordered.any():
         return np.empty(0, np.int64)
     _, component_of = csgraph.connected_components(graph, directed=False)
-    order = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
+    order = np.asarray(csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True), np.int64)
     order = order[ordered[order]]
-    return order[np.argsort(component_of[order], kind="stable")]
+    by_component: IntArray = order[np.argsort(component_of[order], kind="stable")]
+    return by_component

@@ -48,7 +48,8 @@ def _one_path(plan: Plan) -> str | None:
 
 
 def _loop_free(plan: Plan) -> str | None:
-    graph = nx.Graph(tuple(sorted(link)) for link in plan.links)
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_edges_from(plan.links)
     try:
         cycle = nx.find_cycle(graph)
     except nx.NetworkXNoCycle:

@@ -153,7 +153,7 @@ class Delivery:
         return self._waiting.pop(atom, [])
 
     def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
-        first = ready.frame.last - ready.meta.count + 1
+        first = ready.frame.last - ready.meta.events + 1
         if first > stream.next:
             out.append(Missing(stream.region, self.epoch, stream.next, first - 1))
         stream.next = ready.frame.last + 1

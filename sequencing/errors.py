@@ -2,7 +2,7 @@
 
 Every error answers two questions that a caller must be able to act on:
 
-- ``definite``: the effect certainly did not happen (a publish with a definite error was not, and will not be, delivered);
+- ``definite``: the effect certainly did not happen (what a publish with a definite error carried is never delivered);
 - ``retriable``: the same call may succeed later without anyone changing the program.
 
 A class docstring is the default message, so that ``raise NotConnected()`` already says what to do.

@@ -80,7 +80,7 @@ class Meta(NamedTuple):
     """What delivery needs of a frame's ``meta``."""
 
     kind: int
-    count: int
+    events: int
     publisher: str
 
 

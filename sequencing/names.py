@@ -41,5 +41,7 @@ def _check(name: object, what: str) -> str:
         raise InvalidName(f"a {what} must not contain control characters: {name!r}")
     name_bytes = len(name.encode())
     if name_bytes > NAME_BYTES_MAX:
-        raise InvalidName(f"a {what} has at most {NAME_BYTES_MAX} bytes in UTF-8, this one has {name_bytes}: {name[:40]!r}…")
+        raise InvalidName(
+            f"a {what} has at most {NAME_BYTES_MAX} bytes in UTF-8, this one has {name_bytes}: {name[:40]!r}…"
+        )
     return name

@@ -245,7 +245,9 @@ class Node:
             },
         }
         found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
-            key.encode(): {name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()}
+            key.encode(): {
+                name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()
+            }
             for key, fields in hashes.items()
             if fields
         }

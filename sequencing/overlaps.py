@@ -90,7 +90,7 @@ def _class_pairs(incidence: sparse.csr_array, classes: TwinClasses, *, common_mi
 def _split_by_block(incidence: sparse.csr_array) -> sparse.csr_array:
     """Return the incidence with a row for each (subscriber, block) and without edges that lie on no cycle."""
     edges = incidence.tocoo()
-    block_of = _blocks(edges) if edges.nnz <= EXACT_BLOCKS_EDGES_MAX else _cores(incidence, edges)
+    block_of = _blocks(edges) if edges.nnz <= EXACT_BLOCKS_EDGES_MAX else _cores(edges)
     inside = block_of >= 0
     keys = edges.row[inside].astype(np.int64) * (len(block_of) + 1) + block_of[inside]
     unique, rows = np.unique(keys, return_inverse=True)
@@ -101,7 +101,7 @@ def _split_by_block(incidence: sparse.csr_array) -> sparse.csr_array:
 def _blocks(edges: sparse.coo_array) -> IntArray:
     """Return the block of each edge, -1 for an edge on no cycle."""
     subscribers = edges.shape[0]
-    graph = nx.Graph()
+    graph: nx.Graph[int] = nx.Graph()
     index_of: dict[tuple[int, int], int] = {}
     for index, (subscriber, region) in enumerate(zip(edges.row.tolist(), edges.col.tolist(), strict=True)):
         graph.add_edge(subscriber, subscribers + region)
@@ -114,7 +114,7 @@ def _blocks(edges: sparse.coo_array) -> IntArray:
     return block_of
 
 
-def _cores(incidence: sparse.csr_array, edges: sparse.coo_array) -> IntArray:
+def _cores(edges: sparse.coo_array) -> IntArray:
     """Return the connected 2-core that each edge lies in, -1 for none: every block lies within one."""
     alive = np.ones(edges.nnz, bool)
     while True:
@@ -124,9 +124,8 @@ def _cores(incidence: sparse.csr_array, edges: sparse.coo_array) -> IntArray:
         if not leaves.any():
             break
         alive &= ~leaves
-    kept = sparse.csr_array(
-        (np.ones(int(alive.sum()), np.int8), (edges.row[alive], edges.col[alive])), shape=incidence.shape
-    )
-    bipartite = sparse.block_array([[None, kept], [kept.T, None]]).tocsr()
+    nodes = sum(edges.shape)
+    between = edges.row[alive], edges.col[alive] + edges.shape[0]
+    bipartite = sparse.csr_array((np.ones(int(alive.sum()), np.int8), between), shape=(nodes, nodes))
     _, component_of = csgraph.connected_components(bipartite, directed=False)
     return np.where(alive, component_of[edges.row], -1).astype(np.int64)

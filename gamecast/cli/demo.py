@@ -24,16 +24,31 @@ from gamecast.errors import PlanError, UsageError
 
 @click.command()
 @click.argument("prefix", required=False)
-@click.option("--nodes", type=click.IntRange(1, 64), default=3, show_default=True, help="Sequencing nodes, a redis-server each.")
-@click.option("--servers", type=click.IntRange(1, 256), default=8, show_default=True, help="Game servers that host the players.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 64), default=3, show_default=True, help="Sequencing nodes, a redis-server each."
+)
+@click.option(
+    "--servers", type=click.IntRange(1, 256), default=8, show_default=True, help="Game servers that host the players."
+)
 @click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
 @click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
 @click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
 @click.option("--duration-s", type=float, help="How much of the trace to replay, in seconds.  [default: all]")
-@click.option("--speed", type=click.FloatRange(min=0), default=0.0, show_default=True, help="1: as it happened, 10: ten times as fast, 0: as fast as possible.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="1: as it happened, 10: ten times as fast, 0: as fast as possible.",
+)
 @click.option("--moves", is_flag=True, help="Publish every recorded move of a player as an event too.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
-@click.option("--record", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write a delivery log for each server, for `gamecast audit DIR`.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a delivery log for each server, for `gamecast audit DIR`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def demo(
@@ -123,7 +138,9 @@ def _require_writable(directory: Path, servers: Sequence[str]) -> None:
     ours = {log_file_name(server) for server in servers}
     strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
     if strangers:
-        raise UsageError(f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another")
+        raise UsageError(
+            f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another"
+        )
 
 
 def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
@@ -139,5 +156,3 @@ def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
                     sent_at_ns=delivered.sent_at_ns,
                     delivered_at_ns=delivered.delivered_at_ns,
                 )
-
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from zlib import crc32
@@ -33,6 +34,10 @@ async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: 
             for name in workload.servers
             for subscription in await _subscribe(stack, clients[name], workload.membership[name])
         ]
+        complete = asyncio.Event()
+        expected = Counter(workload.expected_deliveries())
+        if not +expected:
+            complete.set()
         begun_ns = time.monotonic_ns()
         pace = Pace(speed, workload.publications[0].t_s)
 
@@ -44,22 +49,25 @@ async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: 
                 sent_at_ns, sender, payload = orjson.loads(message["data"])
                 region = message["channel"].decode()
                 seen.append(Delivered(payload["id"], region, sender, sent_at_ns, time.time_ns()))
-                silence.last_ns = time.monotonic_ns()
+                silence.broken()
                 progress(1)
-
-        async def watch() -> None:
-            expected = sum(workload.expected_deliveries().values())
-            while sum(map(len, deliveries.values())) < expected:
-                await asyncio.sleep(0.01)
+                expected.subtract((name,))
+                if not +expected:
+                    complete.set()
 
         publishing = [
             asyncio.create_task(_publish(name, clients[name], workload.published_by(name), pace))
             for name in workload.servers
         ]
         receiving = [asyncio.create_task(receive(name, subscription)) for name, subscription in subscribed]
-        await finish(publishing, [asyncio.create_task(watch())], silence, background=receiving)
+        waiting = asyncio.create_task(_wait(complete))
+        await finish(publishing, [waiting], silence, background=receiving)
         seconds = max(1, silence.last_ns - begun_ns) / 1e9
     return Replay(len(workload.publications), deliveries, seconds)
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _subscribe(

@@ -64,22 +64,22 @@ class Pace:
 
 
 class Silence:
-    """Tells when nothing has been delivered for too long after the last publish."""
+    """When something was last delivered, and the patience that ends when that is too long ago."""
 
     def __init__(self) -> None:
-        self._published = asyncio.Event()
         self.last_ns = time.monotonic_ns()
+        self._patience: asyncio.Timeout | None = None
 
-    def all_published(self) -> None:
-        """From now on silence counts."""
-        self.last_ns = max(self.last_ns, time.monotonic_ns())
-        self._published.set()
+    def broken(self) -> None:
+        """Note a delivery."""
+        self.last_ns = time.monotonic_ns()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX)
 
-    async def too_long(self) -> None:
-        """Return when silence has lasted `IDLE_S_MAX`."""
-        await self._published.wait()
-        while (left_s := IDLE_S_MAX - (time.monotonic_ns() - self.last_ns) / 1e9) > 0:
-            await asyncio.sleep(left_s)
+    def patience(self) -> asyncio.Timeout:
+        """Return a context that ends with TimeoutError when nothing is delivered for `IDLE_S_MAX`."""
+        self._patience = asyncio.timeout(IDLE_S_MAX)
+        return self._patience
 
 
 async def replay(
@@ -105,7 +105,7 @@ async def replay(
         async for batch in servers[name].batches():
             events = [event for event in batch if isinstance(event, Event)]
             seen += [Delivered(e.payload["id"], e.region, e.sender, e.sent_at_ns, e.delivered_at_ns) for e in events]
-            silence.last_ns = time.monotonic_ns()
+            silence.broken()
             progress(len(events))
             if len(seen) >= expected[name]:
                 return
@@ -136,16 +136,17 @@ async def finish(
     background: Sequence[asyncio.Task[None]] = (),
 ) -> None:
     """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended."""
-    watching = asyncio.create_task(silence.too_long())
-    everyone = [*publishing, *receiving, *background, watching]
+    everyone = [*publishing, *receiving, *background]
     try:
         await asyncio.gather(*publishing)
-        silence.all_published()
         unfinished = set(everyone)
-        while not watching.done() and not unfinished.isdisjoint(receiving):
-            done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+        async with silence.patience():
+            while not unfinished.isdisjoint(receiving):
+                done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+    except TimeoutError:
+        return  # what has not come by now counts as lost
     finally:
         for task in everyone:
             task.cancel()
