@@ -34,8 +34,8 @@ from sequencing.plan import Plan
 from sequencing.publisher import Publisher, Resolved
 
 LINGER_FROM_EVENTS = 64
-LINGER_UNTIL_EVENTS = 1024
-LINGER_S = 0.002
+LINGER_UNTIL_EVENTS = 2048
+LINGER_S = 0.005
 """After a request of many events, the next one waits while the application goes on publishing, until there are really
 many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
@@ -153,8 +153,11 @@ class Outgoing:
 
     async def _serve(self, node: str, lane: Lane) -> None:
         wake = self._wakes[node]
+        busy = False
         try:
             while not self._closing:
+                if busy:
+                    await self._linger(node)
                 frames = self._publisher.take(node)
                 if not frames:
                     wake.clear()
@@ -168,8 +171,7 @@ class Outgoing:
                 for resolved in self._publisher.answered(node, answers):
                     self._resolve(resolved)
                 self._room.set()
-                if sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS:
-                    await self._linger(node)
+                busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
         finally:
             await lane.close()
 

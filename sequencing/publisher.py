@@ -22,8 +22,9 @@ from sequencing.node import Answer, Verdict
 Token = TypeVar("Token")
 """What the caller recognises an event by when its fate is known (a future, in the live client)."""
 
-FRAME_EVENTS_MAX = 512
-"""Enough to spread the cost of a script call thin; more only makes subscribers' reads burstier."""
+FRAME_EVENTS_MAX = 64
+"""Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
+collector lets pass."""
 
 FRAME_FILL_BYTES = 256 * 1024
 """An open frame takes no more events beyond this; it may be larger if a single event is."""
