@@ -47,6 +47,7 @@ class Outgoing:
     """Publishes for one connection, once it is open."""
 
     def __init__(self, network: Network, configuration: Configuration, incarnation: int) -> None:
+        self._loop = asyncio.get_running_loop()
         self._network = network
         self._configuration = configuration
         self._limits = configuration.limits
@@ -126,7 +127,7 @@ class Outgoing:
         return encoded, binary
 
     def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
-        future: ReceiptFuture = asyncio.get_running_loop().create_future()
+        future: ReceiptFuture = self._loop.create_future()
         node = self._publisher.add(region, encoded, binary=binary, sent_at_ns=time.time_ns(), token=future)
         if node is not None:
             self._wakes[node].set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import gamecast
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from gamecast import Cast, Event
+from gamecast.testing import memory_url
 
 KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3")
 
@@ -38,7 +38,7 @@ class Network:
     async def start(cls, kind: str, stack: AsyncExitStack) -> Network:
         nodes = 3 if kind.endswith("-3") else 1
         if kind.startswith("memory"):
-            return cls(f"memory://{secrets.token_hex(4)}?nodes={nodes}", stack)
+            return cls(memory_url(nodes=nodes), stack)
         if kind.startswith("embedded"):
             return cls(f"embedded://?nodes={nodes}", stack)
         if nodes == 1:

@@ -1,0 +1,19 @@
+"""For users' own tests: networks without a server, and the checkers that judge what was delivered.
+
+>>> async with gamecast.connect(memory_url(nodes=3), name="s1") as s1:
+...     ...
+>>> assert judge([DeliverySequence("s1", events, regions, senders), ...]).fine
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from sequencing.checkers import DeliverySequence, Offence, PairOrder, Published, Verdict, compare_pairs, judge
+
+__all__ = ["DeliverySequence", "Offence", "PairOrder", "Published", "Verdict", "compare_pairs", "judge", "memory_url"]
+
+
+def memory_url(*, nodes: int = 1) -> str:
+    """Return the URL of a network of this process that no other test has."""
+    return f"memory://{secrets.token_hex(8)}?nodes={nodes}"
