@@ -27,6 +27,8 @@ class RedisNode:
         self.name = name
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url)
+        self._egress_keys: dict[str, bytes] = {}
+        self._region_of: dict[bytes, str] = {}
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
 
     async def ping(self) -> None:
@@ -52,13 +54,16 @@ class RedisNode:
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
         """Read egress streams; see `Reader.read`."""
-        keys = [self._keys.egress(region) for region in after]
-        ids = [f"{epoch}-{last}" for epoch, last in after.values()]
-        reply = await self._connection.call("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS", *keys, *ids)
-        regions = dict(zip(map(str.encode, keys), after, strict=True))
+        if after.keys() != self._egress_keys.keys():
+            self._egress_keys = {region: self._keys.egress(region).encode() for region in after}
+            self._region_of = {key: region for region, key in self._egress_keys.items()}
+        ids = [b"%d-%d" % after[region] for region in self._egress_keys]
+        reply = await self._connection.call(
+            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"), *self._region_of, *ids
+        )
         frames: list[StampedFrame] = []
         for key, entries in reply or ():
-            region = regions[key]
+            region = self._region_of[key]
             for entry_id, (_, meta, _, stamp, _, body) in entries:
                 epoch, _, last = entry_id.partition(b"-")
                 frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))

@@ -28,6 +28,10 @@ from sequencing.plan import Plan
 FRAMES_MAX = 128
 """Frames a region and read: large enough to keep up, small enough that one region does not starve the others."""
 
+READ_PAUSE_FRAMES = 4
+READ_PAUSE_S = 0.002
+"""After a read of several frames, publishers are busy: what comes meanwhile is read at once, which costs less."""
+
 BATCH_EVENTS = 32
 """A batch is handed out when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
@@ -187,7 +191,8 @@ class Incoming:
                 for frame in frames:
                     after[frame.region] = (frame.epoch, frame.last)
                 self._hand_over(delivery.receive(frames))
-                await asyncio.sleep(0)  # the application first, then the next request
+                # The application first, then the next request; and when much comes, not for every little of it.
+                await asyncio.sleep(READ_PAUSE_S if len(frames) >= READ_PAUSE_FRAMES else 0)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
         finally:
