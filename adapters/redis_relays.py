@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from redis.backoff import ExponentialWithJitterBackoff
-
+from adapters.backoff import Backoff
 from adapters.redis_network import RedisNetwork
 from adapters.redis_node import RedisNode
 from adapters.relay import BLOCK_MS, Relay, Relays
@@ -40,19 +39,17 @@ class RedisRelays:
         await self._network.close()
 
     async def _follow(self) -> None:
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
-        failures = 0
+        backoff = Backoff()
         seen = (0, 0)
         while not self._stopping:
             try:
                 plan = await self._network.plan_after(*seen, block_ms=BLOCK_MS)
-                failures = 0
+                backoff.reset()
             except GamecastError as error:
                 if self._stopping:
                     return
-                failures += 1
                 logger.warning("relays cannot read the plans: %s", error)
-                await asyncio.sleep(backoff.compute(failures))
+                await backoff.wait()
                 continue
             if plan is not None:
                 seen = plan.epoch, plan.version

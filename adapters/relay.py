@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from redis.backoff import ExponentialWithJitterBackoff
-
+from adapters.backoff import Backoff
 from sequencing.errors import GamecastError
 from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
 from sequencing.plan import Plan
@@ -69,19 +68,18 @@ class Relay:
 
     async def run(self) -> None:
         """Move frames until `stop`; network trouble is waited out."""
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
-        after = failures = 0
+        backoff = Backoff()
+        after = 0
         try:
             while not self._stopping:
                 try:
                     after = await self._move(after)
-                    failures = 0
+                    backoff.reset()
                 except GamecastError as error:
                     if self._stopping:
                         return
-                    failures += 1
                     logger.warning("relay %s → %s: %s", self._source.name, self._target.name, error)
-                    await asyncio.sleep(backoff.compute(failures))
+                    await backoff.wait()
         finally:
             await self._target.close()
             await self._source.close()

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
-from redis.backoff import ExponentialWithJitterBackoff
-
+from adapters.backoff import Backoff
 from adapters.embedded_network import EmbeddedNetwork
 from adapters.memory import MemoryNetwork
 from adapters.network import Network
@@ -245,16 +244,16 @@ class Cast:
         return self._open_halves
 
     async def _beat(self) -> None:
-        backoff = ExponentialWithJitterBackoff(base=0.1, cap=TTL_MS / 3000)
-        failures = 0
+        backoff = Backoff()
+        wait_s = usual_s = TTL_MS / 3000
         while not self._stop_beating.is_set():
-            wait_s = backoff.compute(failures) if failures else TTL_MS / 3000
             try:
                 async with asyncio.timeout(wait_s):
                     await self._stop_beating.wait()
             except TimeoutError:
                 try:
                     await self._network.beat(self.name)
-                    failures = 0
+                    backoff.reset()
+                    wait_s = usual_s
                 except GamecastError:
-                    failures += 1
+                    wait_s = backoff.next_s()

@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from itertools import repeat
 
-from redis.backoff import ExponentialWithJitterBackoff
-
+from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.configuration import Configuration
 from gamecast.event import Event, Gap
@@ -128,18 +127,16 @@ class Incoming:
 
     async def _watch(self) -> None:
         """Wait for the plan of our epoch, then read by it."""
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
-        failures = 0
+        backoff = Backoff()
         while not self._stopping and not self._draining:
             try:
                 plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
-                failures = 0
+                backoff.reset()
             except NetworkError:
                 if self._stopping:
                     return
-                failures += 1
                 self.reconnects += 1
-                await asyncio.sleep(backoff.compute(failures))
+                await backoff.wait()
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
                 self._fail(error)
@@ -168,8 +165,7 @@ class Incoming:
             self._readers[task] = reader
 
     async def _read(self, reader: Reader, delivery: Delivery, after: dict[str, Position]) -> None:
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
-        failures = 0
+        backoff = Backoff()
         try:
             while not self._stopping:
                 wanted = await self._wanted(delivery, after)
@@ -177,13 +173,12 @@ class Incoming:
                     continue
                 try:
                     frames = await reader.read(wanted, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
-                    failures = 0
+                    backoff.reset()
                 except NetworkError:
                     if self._stopping:
                         return
-                    failures += 1
                     self.reconnects += 1
-                    await asyncio.sleep(backoff.compute(failures))
+                    await backoff.wait()
                     continue
                 if not frames and self._draining:
                     return

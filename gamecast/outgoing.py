@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
-from redis.backoff import ExponentialWithJitterBackoff
 
+from adapters.backoff import Backoff
 from adapters.network import Lane, Network
 from gamecast.configuration import Configuration
 from gamecast.event import Receipt
@@ -185,16 +185,14 @@ class Outgoing:
 
     async def _offer(self, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long."""
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
+        backoff = Backoff()
         deadline = time.monotonic() + self._limits.publish_timeout_s
-        failures = 0
         while True:
             try:
                 return await lane.publish(frames)
             except NetworkError as error:
-                failures += 1
                 self.reconnects += 1
-                wait_s = backoff.compute(failures)
+                wait_s = backoff.next_s()
                 if self._closing or time.monotonic() + wait_s > deadline:
                     raise PublishUncertain(
                         f"no answer from the ingress for {self._limits.publish_timeout_s:g} s, "
@@ -207,14 +205,12 @@ class Outgoing:
         regions = self._publisher.regions_at(node)
         waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
         self._fail(regions, under_way=error, waiting=waiting)
-        backoff = ExponentialWithJitterBackoff(base=0.02, cap=1.0)
-        failures = 0
+        backoff = Backoff()
         while not self._closing:
             try:
                 incarnation = await self._network.incarnate(self._configuration.name)
             except GamecastError as unreachable:
-                failures += 1
-                await asyncio.sleep(backoff.compute(failures))
+                await backoff.wait()
                 self._fail(regions, under_way=unreachable, waiting=unreachable)
             else:
                 self._publisher.renew(regions, incarnation)
