@@ -1,0 +1,132 @@
+"""Every plan is sound, and orders exactly the pairs of regions whose order somebody could tell."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from unittest import mock
+
+import networkx as nx
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placement.cutting import cut
+from placement.planner import make_plan
+from sequencing import overlaps
+from sequencing.conditions import violations
+from sequencing.membership import Membership
+from sequencing.overlaps import count_double_overlaps
+from sequencing.plan import Ordering, Plan
+
+Pairs = set[frozenset[str]]
+
+memberships = st.builds(
+    Membership.of,
+    st.dictionaries(
+        st.sampled_from(["s1", "s2", "s3", "s4", "s5", "s6"]), st.frozensets(st.sampled_from("abcdefg")), max_size=6
+    ),
+    st.frozensets(st.sampled_from("axyz"), max_size=3),
+)
+networks = st.integers(1, 5).map(lambda count: {f"n{number}": "" for number in range(1, count + 1)})
+orderings = st.sampled_from(["acyclic", "overlap"])
+rates = st.dictionaries(st.sampled_from("abcdefgx"), st.sampled_from([0.0, 0.5, 3.0, 1e6]))
+
+
+def double_overlaps(membership: Membership) -> Pairs:
+    return {
+        frozenset(pair)
+        for pair in combinations(membership.regions, 2)
+        if sum(regions.issuperset(pair) for regions in membership.regions_of.values()) >= 2
+    }
+
+
+def observable_pairs(membership: Membership) -> Pairs:
+    """The pairs that lie next to each other, at some subscriber, on a simple cycle of regions and subscribers.
+
+    Such a cycle is the subscriber s, its edges to a and b, and a simple path from a to b that avoids s: it exists if
+    and only if a and b are still connected without s.
+    """
+    graph: nx.Graph[tuple[str, str]] = nx.Graph()
+    for subscriber, regions in membership.regions_of.items():
+        graph.add_edges_from((("subscriber", subscriber), ("region", region)) for region in regions)
+    found: Pairs = set()
+    for subscriber, regions in membership.regions_of.items():
+        others = graph.subgraph(graph.nodes - {("subscriber", subscriber)})
+        found |= {
+            frozenset((a, b)) for a, b in combinations(regions, 2) if nx.has_path(others, ("region", a), ("region", b))
+        }
+    return found
+
+
+def ordered_pairs(plan: Plan) -> Pairs:
+    return {frozenset(pair) for atom in plan.atoms for pair in combinations(atom.regions, 2)}
+
+
+def assert_sound(plan: Plan, membership: Membership) -> None:
+    """C1–C4, and C4 for every pair that the plan orders: whoever has both regions can follow an atom of them."""
+    assert violations(plan, membership) == {}
+    assert plan.paths.keys() >= set(membership.regions)
+    for regions in membership.regions_of.values():
+        mine = [set(atom.regions) for atom in plan.atoms if regions >= set(atom.regions)]
+        for pair in ordered_pairs(plan):
+            assert not pair <= regions or any(pair <= atom for atom in mine)
+
+
+@given(memberships, networks, orderings, rates)
+@settings(max_examples=300, deadline=None)
+def test_every_plan_is_sound_and_comes_back_from_its_json(
+    membership: Membership, nodes: dict[str, str], ordering: Ordering, rates: dict[str, float]
+) -> None:
+    plan = make_plan(membership, nodes, ordering=ordering, rates=rates)
+    assert_sound(plan, membership)
+    assert plan.paths.keys() == set(membership.regions)
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@given(memberships, networks)
+@settings(max_examples=200, deadline=None)
+def test_what_is_ordered_is_exactly_what_each_ordering_is_defined_to_order(
+    membership: Membership, nodes: dict[str, str]
+) -> None:
+    doubles, observable = double_overlaps(membership), observable_pairs(membership)
+    assert count_double_overlaps(membership) == len(doubles)
+    assert ordered_pairs(make_plan(membership, nodes, ordering="overlap")) == doubles
+    assert ordered_pairs(make_plan(membership, nodes, ordering="acyclic")) == observable
+    assert doubles <= observable
+
+
+@given(memberships, networks)
+@settings(max_examples=100, deadline=None)
+def test_the_short_cut_of_large_worlds_orders_more_pairs_and_never_fewer(
+    membership: Membership, nodes: dict[str, str]
+) -> None:
+    with mock.patch.object(overlaps, "EXACT_BLOCKS_EDGES_MAX", 0):
+        plan = make_plan(membership, nodes, ordering="acyclic")
+    assert ordered_pairs(plan) >= observable_pairs(membership)
+    assert_sound(plan, membership)
+
+
+@given(memberships, networks, orderings, st.lists(st.sampled_from("abcxyzuvw"), max_size=5))
+@settings(max_examples=100, deadline=None)
+def test_a_plan_stays_sound_when_regions_without_subscribers_join(
+    membership: Membership, nodes: dict[str, str], ordering: Ordering, regions: list[str]
+) -> None:
+    plan = make_plan(membership, nodes, ordering=ordering)
+    grown = plan.with_regions(regions)
+    assert_sound(grown, membership)
+    assert grown.paths.keys() == plan.paths.keys() | set(regions)
+    # In place: to the nodes, the regions that exist are what they were.
+    assert plan.paths.items() <= grown.paths.items()
+    assert (grown.epoch, grown.version, grown.atoms) == (plan.epoch, plan.version + 1, plan.atoms)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.0, 40.0]), st.integers(0, 5)), max_size=30), st.integers(1, 8))
+@settings(max_examples=200, deadline=None)
+def test_a_line_is_cut_into_consecutive_blocks(slots: list[tuple[float, int]], blocks: int) -> None:
+    rate = np.array([rate for rate, _ in slots], float)
+    last_slot = np.array([min(at + reach, len(slots) - 1) for at, (_, reach) in enumerate(slots)], np.int64)
+    block_of = cut(rate, last_slot, blocks).tolist()
+    assert len(block_of) == len(slots)
+    assert block_of[:1] == [0][: len(slots)]
+    assert {after - before for before, after in pairwise(block_of)} <= {0, 1}
+    assert not block_of or block_of[-1] < blocks

@@ -1,0 +1,118 @@
+"""What a node accepts, what it refuses, and what it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from sequencing import node as node_module
+from sequencing.frames import PublishedFrame
+from sequencing.node import Answer, Node, TransferAnswer, TransferVerdict, Verdict
+from sequencing.plan import Atom, AtomId, Plan
+
+PLAN = Plan(
+    1,
+    1,
+    "overlap",
+    {"n1": "", "n2": ""},
+    {"a": ("n1", "n2"), "b": ("n1",), "c": ("n2",)},
+    (Atom(AtomId(1), ("a", "b"), "n1"), Atom(AtomId(2), ("a", "c"), "n2")),
+)
+
+
+def network(plan: Plan = PLAN) -> tuple[Node, Node]:
+    found = Node("n1"), Node("n2")
+    for node in found:
+        assert node.install(plan.epoch, plan.version, plan.steps(node.name))
+    return found
+
+
+def frame(region: str, first: int = 1, count: int = 1, *, incarnation: int = 1, epoch: int = 1) -> PublishedFrame:
+    return PublishedFrame(region, epoch, "p", incarnation, first, count, b"%d" % first)
+
+
+def test_regions_count_events_and_atoms_count_frames() -> None:
+    n1, n2 = network()
+    answers = n1.publish([frame("a", 1, 3), frame("b", 1, 2), frame("a", 4, 2)])
+    assert [answer.encode() for answer in answers] == [b"ok 1 3", b"ok 1 2", b"ok 1 5"]
+    assert [(linked.sequence, linked.frame.last, linked.frame.stamp) for linked in n1.links["n2"]] == [
+        (1, 3, b"1,1"),
+        (2, 5, b"1,3"),
+    ]
+    assert [(out.last, out.stamp) for out in n1.egress["b"]] == [(2, b"1,2")]
+    assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 2)
+    assert [(out.last, out.stamp) for out in n2.egress["a"]] == [(3, b"1,1,2,1"), (5, b"1,3,2,2")]
+
+
+@pytest.mark.parametrize(
+    ("offered", "answer"),
+    [
+        (frame("a", 4, 2), Answer(Verdict.SEEN, (1, 5))),
+        (frame("a", 1, 3), Answer(Verdict.PAST, (5,))),
+        (frame("a", 5, 2), Answer(Verdict.PAST, (5,))),
+        (frame("a", 7), Answer(Verdict.GAP, (5,))),
+        (frame("a", 6, incarnation=1), Answer(Verdict.OK, (1, 6))),
+        (frame("a", 1, incarnation=2), Answer(Verdict.FENCED, (3,))),
+        (frame("a", 1, incarnation=4), Answer(Verdict.OK, (1, 6))),
+        (frame("a", 6, incarnation=4), Answer(Verdict.GAP, (0,))),
+        (frame("a", 6, epoch=2), Answer(Verdict.STALE, (1,))),
+        (frame("c", 1), Answer(Verdict.STALE, (1,))),
+        (frame("unknown", 1), Answer(Verdict.STALE, (1,))),
+    ],
+)
+def test_only_the_next_events_of_the_newest_incarnation_are_accepted(offered: PublishedFrame, answer: Answer) -> None:
+    n1, _ = network()
+    incarnation = 3 if answer.verdict is Verdict.FENCED else 1
+    n1.publish([frame("a", 1, 3, incarnation=incarnation), frame("a", 4, 2, incarnation=incarnation)])
+    assert n1.publish([offered]) == [answer]
+    assert Answer.decode(answer.encode()) == answer
+    assert len(n1.links["n2"]) == (3 if answer.verdict is Verdict.OK else 2)
+
+
+def test_a_transfer_accepts_each_frame_once_and_in_order() -> None:
+    n1, n2 = network()
+    n1.publish([frame("a", number) for number in range(1, 6)])
+    link = list(n1.links["n2"])
+    assert n2.transfer("n1", link[1:]) == TransferAnswer(TransferVerdict.GAP, 0)
+    assert n2.transfer("n1", [*link[:2], *link[3:]]) == TransferAnswer(TransferVerdict.GAP, 2)
+    n1.acknowledge("n2", 2)
+    assert n1.links["n2"] == link[2:]
+    assert n2.transfer("n1", link) == TransferAnswer(TransferVerdict.OK, 5)
+    assert n2.transfer("n1", link) == TransferAnswer(TransferVerdict.OK, 5)
+    assert [out.stamp for out in n2.egress["a"]] == [b"1,%d,2,%d" % (number, number) for number in range(1, 6)]
+
+
+def test_a_transfer_waits_for_the_plan_that_its_frames_belong_to() -> None:
+    n1, _ = network()
+    n1.publish([frame("a")])
+    behind = Node("n2")
+    assert behind.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.UNKNOWN, 0)
+    behind.install(1, 1, PLAN.steps("n2"))
+    assert behind.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 1)
+
+
+def test_a_new_epoch_closes_the_old_ingress_and_lets_pass_what_is_under_way() -> None:
+    n1, n2 = network()
+    n1.publish([frame("a")])
+    for node in (n1, n2):
+        assert node.install(2, 1, PLAN.steps(node.name))
+        assert not node.install(1, 9, PLAN.steps(node.name))
+    assert n1.publish([frame("a", 2)]) == [Answer(Verdict.STALE, (2,))]
+    assert n1.publish([frame("a", 2, epoch=2)]) == [Answer(Verdict.OK, (2, 1))]
+    assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 2)
+    assert [(out.epoch, out.last) for out in n2.egress["a"]] == [(1, 1), (2, 1)]
+
+
+def test_an_egress_stream_is_trimmed_now_and_then_and_keeps_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "TRIM_EVERY_EVENTS", 10)
+    n1 = Node("n1", retention_events=7)
+    n1.install(1, 1, PLAN.steps("n1"))
+    for number in range(3):
+        n1.publish([frame("b", 1 + 3 * number, 3)])
+    assert [out.last for out in n1.egress["b"]] == [3, 6, 9]
+    n1.publish([frame("b", 10, 3)])
+    # The frame that ends at 6 holds the oldest of the seven events that are kept.
+    assert [out.last for out in n1.egress["b"]] == [6, 9, 12]
+    n1.publish([frame("b", 13, 3), frame("b", 16, 3)])
+    assert [out.last for out in n1.egress["b"]] == [6, 9, 12, 15, 18]
+    n1.publish([frame("b", 19, 2)])
+    assert [out.last for out in n1.egress["b"]] == [15, 18, 20]

@@ -1,0 +1,196 @@
+"""The publisher: frames by turns, the same frame again until it is answered, a receipt for each event."""
+
+from __future__ import annotations
+
+import pytest
+
+from sequencing import publisher as publisher_module
+from sequencing.errors import NotConnected, PublishUncertain, Refused, Superseded
+from sequencing.frames import PublishedFrame, decode_body
+from sequencing.node import Answer, Node, Verdict
+from sequencing.plan import Plan
+from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, Publisher
+
+UNDER_WAY, WAITING = PublishUncertain("lost"), NotConnected("closed")
+
+
+def assigned(regions: str = "ab", node: str = "n1") -> Publisher[str]:
+    found: Publisher[str] = Publisher("p", 1)
+    found.assign(dict.fromkeys(regions, node), 1)
+    return found
+
+
+def add(publisher: Publisher[str], events: str) -> None:
+    """Add events like ``a1 b1``: the letter is the region, and the whole is the token and the payload."""
+    for event in events.split():
+        publisher.add(event[0], b'"%b"' % event.encode(), binary=False, sent_at_ns=0, token=event)
+
+
+def ok(*numbers: int) -> Answer:
+    return Answer(Verdict.OK, numbers)
+
+
+def numbered(frames: list[PublishedFrame]) -> list[tuple[str, int, int]]:
+    return [(frame.region, frame.first, frame.count) for frame in frames]
+
+
+def test_a_request_carries_at_most_one_frame_of_each_region() -> None:
+    publisher = assigned("abc")
+    add(publisher, "a1 b1 a2")
+    assert numbered(publisher.take("n1")) == [("a", 1, 2), ("b", 1, 1)]
+    add(publisher, "a3 c1 a4")
+    publisher.answered("n1", [ok(1, 2), ok(1, 1)])
+    assert publisher.waiting_events("n1") == 3
+    assert sorted(numbered(publisher.take("n1"))) == [("a", 3, 2), ("c", 1, 1)]
+
+
+def test_a_request_is_the_same_again_until_it_is_answered() -> None:
+    publisher = assigned()
+    add(publisher, "a1 b1")
+    frames = publisher.take("n1")
+    before = list(frames)
+    add(publisher, "a2 b2")
+    assert publisher.take("n1") == before == frames
+    assert decode_body(frames[0].body) == ([0], ["a1"])
+    publisher.answered("n1", [ok(1, 1), ok(1, 1)])
+    assert sorted(numbered(publisher.take("n1"))) == [("a", 2, 1), ("b", 2, 1)]
+    publisher.answered("n1", [ok(1, 2), ok(1, 2)])
+    assert publisher.take("n1") == []
+
+
+@pytest.mark.parametrize("verdict", [Verdict.OK, Verdict.SEEN])
+def test_each_event_gets_its_own_number_whether_it_was_accepted_now_or_before(verdict: Verdict) -> None:
+    publisher = assigned()
+    add(publisher, "a1 a2 a3 b1")
+    publisher.take("n1")
+    three, one = publisher.answered("n1", [Answer(verdict, (7, 12)), ok(7, 1)])
+    assert (three.region, three.tokens, three.epoch, three.first_sequence) == ("a", ["a1", "a2", "a3"], 7, 10)
+    assert (one.region, one.tokens, one.epoch, one.first_sequence) == ("b", ["b1"], 7, 1)
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (0, 0)
+
+
+def test_json_and_bytes_do_not_share_a_frame_and_keep_their_order() -> None:
+    publisher = assigned("a")
+    for token, payload in enumerate([b"1", b"2", b"\x00", b"3"]):
+        publisher.add("a", payload, binary=payload == b"\x00", sent_at_ns=100 + token, token=str(token))
+    bodies = []
+    for last in (2, 3, 4):
+        [frame] = publisher.take("n1")
+        bodies.append(decode_body(frame.body))
+        publisher.answered("n1", [ok(1, last)])
+    assert bodies == [([100, 101], [1, 2]), ([102], [b"\x00"]), ([103], [3])]
+
+
+def test_a_full_frame_takes_no_more_events() -> None:
+    publisher = assigned("a")
+    add(publisher, " ".join(["a0"] * (FRAME_EVENTS_MAX + 1)))
+    assert numbered(publisher.take("n1")) == [("a", 1, FRAME_EVENTS_MAX)]
+    publisher.answered("n1", [ok(1, FRAME_EVENTS_MAX)])
+    assert numbered(publisher.take("n1")) == [("a", FRAME_EVENTS_MAX + 1, 1)]
+
+
+def test_a_heavy_event_travels_alone() -> None:
+    publisher = assigned("a")
+    for size in (FRAME_FILL_BYTES - 1, 1, 1, 2 * FRAME_FILL_BYTES, 1):
+        publisher.add("a", b"x" * size, binary=True, sent_at_ns=0, token="")
+    counts = []
+    while frames := publisher.take("n1"):
+        counts.append(frames[0].count)
+        publisher.answered("n1", [ok(1, sum(counts))])
+    assert counts == [2, 1, 1, 1]
+
+
+def test_events_wait_for_their_region_to_get_a_place() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    assert publisher.add("a", b"1", binary=False, sent_at_ns=0, token="a1") is None
+    assert publisher.unassigned() == ["a"]
+    assert publisher.assign({"a": "n1", "b": "n2"}, 3) == {"n1"}
+    assert publisher.unassigned() == []
+    assert publisher.add("b", b"1", binary=False, sent_at_ns=0, token="b1") == "n2"
+    assert [frame.epoch for node in ("n1", "n2") for frame in publisher.take(node)] == [3, 3]
+    # Told again, what is under way does not become ready a second time.
+    assert publisher.assign({"a": "n1", "b": "n2"}, 3) == set()
+
+
+def test_nodes_do_not_wait_for_each_other() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign({"a": "n1", "b": "n2"}, 1)
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.take("n2")
+    publisher.answered("n2", [ok(1, 1)])
+    add(publisher, "a2 b2")
+    assert numbered(publisher.take("n2")) == [("b", 2, 1)]
+    assert numbered(publisher.take("n1")) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(Verdict.FENCED, (4,)), Superseded),
+        (Answer(Verdict.STALE, (4,)), Refused),
+        (Answer(Verdict.GAP, (0,)), Refused),
+        (Answer(Verdict.PAST, (9,)), Refused),
+    ],
+)
+def test_refused_events_fail_for_certain_and_their_numbers_are_free_again(
+    answer: Answer, error: type[Refused | Superseded]
+) -> None:
+    publisher = assigned()
+    add(publisher, "a1 a2 b1")
+    publisher.take("n1")
+    refused, fine = publisher.answered("n1", [answer, ok(1, 1)])
+    assert type(refused.error) is error
+    assert refused.error.definite
+    assert refused.tokens == ["a1", "a2"]
+    assert fine.error is None
+    add(publisher, "a3")
+    assert numbered(publisher.take("n1")) == [("a", 1, 1)]
+
+
+def test_giving_up_tells_what_was_under_way_from_what_only_waited() -> None:
+    publisher = assigned("ab")
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    add(publisher, "a2 a3")
+    publisher.add("a", b"\x00", binary=True, sent_at_ns=0, token="a4")
+    publisher.add("c", b"1", binary=False, sent_at_ns=0, token="c1")
+    failed = list(publisher.failed(publisher.regions(), under_way=UNDER_WAY, waiting=WAITING))
+    assert [(one.tokens, one.error) for one in failed] == [
+        (["a1"], UNDER_WAY),
+        (["a2", "a3"], WAITING),
+        (["a4"], WAITING),
+        (["b1"], UNDER_WAY),
+        (["c1"], WAITING),
+    ]
+    assert (publisher.buffered_events, publisher.buffered_bytes, publisher.take("n1")) == (0, 0, [])
+
+
+def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_lost_one() -> None:
+    plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
+    node = Node("n1")
+    node.install(1, 1, plan.steps("n1"))
+    publisher = assigned("a")
+    add(publisher, "a1")
+    lost = publisher.take("n1")
+    node.publish(lost)  # and the answer never comes
+    assert len(list(publisher.failed(["a"], under_way=UNDER_WAY, waiting=WAITING))) == 1
+    publisher.renew(["a"], 2)
+    add(publisher, "a2")
+    [again] = publisher.take("n1")
+    assert (again.first, again.incarnation) == (1, 2)
+    [resolved] = publisher.answered("n1", node.publish([again]))
+    assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a2"], 2, None)
+    assert node.publish(lost) == [Answer(Verdict.FENCED, (2,))]
+    assert publisher.incarnation == 2
+
+
+def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "FRAME_EVENTS_MAX", 1)
+    publisher = assigned("a")
+    add(publisher, "a1 a22 a333")
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (3, len('"a1""a22""a333"'))
+    publisher.take("n1")
+    assert publisher.buffered_events == 3
+    publisher.answered("n1", [ok(1, 1)])
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (2, len('"a22""a333"'))
