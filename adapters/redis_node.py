@@ -64,8 +64,10 @@ class RedisNode:
         frames: list[StampedFrame] = []
         for key, entries in reply or ():
             region = self._region_of[key]
-            for entry_id, (_, meta, _, stamp, _, body) in entries:
+            for entry_id, fields in entries:
                 epoch, _, last = entry_id.partition(b"-")
+                # An entry that no node wrote becomes a frame that cannot be read.
+                _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
                 frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
         return frames
 

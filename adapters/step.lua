@@ -174,10 +174,11 @@ local function transfer()
         return { 'gap', int(accepted) }
       end
       local step = steps[frame.step_field]
-      if not step then
+      if step then
+        pass_on(step, frame)
+      elseif tonumber(frame.epoch) >= tonumber(node_epoch) - 1 then
         return { 'unknown', int(accepted) }
       end
-      pass_on(step, frame)
       accepted = tonumber(draw(incoming, 1))
     end
   end

@@ -25,6 +25,7 @@ from sequencing.errors import (
     NotConnected,
     PayloadTooLarge,
     PublishUncertain,
+    Superseded,
     Unreachable,
 )
 from sequencing.frames import PublishedFrame
@@ -57,6 +58,7 @@ class Outgoing:
         self._planning: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._closing = False
+        self._epoch = 0
         self._checked_regions: set[str] = set()
         self.published_events = 0
         self.refused_events = 0
@@ -142,6 +144,14 @@ class Outgoing:
             except GamecastError as error:
                 self._fail(regions, under_way=error, waiting=error)
                 continue
+            if self._epoch not in (0, plan.epoch):
+                gone = Superseded(
+                    f"{self._configuration.name!r} was not heard of for long enough to be taken for gone, and the "
+                    f"network went on to epoch {plan.epoch}: open a new connection"
+                )
+                self._fail(regions, under_way=gone, waiting=gone)
+                continue
+            self._epoch = plan.epoch
             self._start_lanes(plan)
             for node in self._publisher.assign({r: path[0] for r, path in plan.paths.items()}, plan.epoch):
                 self._wakes[node].set()

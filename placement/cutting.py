@@ -24,6 +24,8 @@ def cut(rate: npt.NDArray[np.float64], last_slot: IntArray, blocks: int) -> IntA
     blocks stay empty.
     """
     slots = len(rate)
+    if not rate.any():
+        rate = np.ones(slots)
     if slots == 0 or blocks <= 1:
         return np.zeros(slots, np.int64)
     crossing = _crossing(rate, last_slot)
@@ -36,7 +38,7 @@ def cut(rate: npt.NDArray[np.float64], last_slot: IntArray, blocks: int) -> IntA
         high = int(np.searchsorted(entered, (number + SLACK) * share))
         low, high = max(low, after), min(max(high, low), slots - 2)
         if low > high:
-            break
+            continue
         window = crossing[low : high + 1]
         middle = int(np.searchsorted(entered, number * share)) - low
         best = np.flatnonzero(window == window.min())

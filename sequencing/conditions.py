@@ -77,6 +77,8 @@ def _meeting(plan: Plan, membership: Membership) -> str | None:
     for (a, b), subscribers in followers.items():
         if len(subscribers) < 2:
             continue
+        if not plan.paths.keys() >= {a, b}:
+            return f"regions {a!r} and {b!r} overlap, and one of them has no path"
         shared = atoms_of[a].keys() & atoms_of[b].keys()
         for subscriber in subscribers:
             if not any(membership.regions_of[subscriber].issuperset(atoms_of[a][i].regions) for i in shared):

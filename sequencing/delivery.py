@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sequencing.errors import InvalidInput
 from sequencing.frames import Meta, StampedFrame, parse_meta, parse_stamp
 from sequencing.plan import Atom
 
@@ -49,6 +50,7 @@ class _Stream:
     region: str
     next: int = 1
     received: int = 0
+    muted: bool = False
     queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
 
 
@@ -68,7 +70,7 @@ class Delivery:
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
 
-        Frames of regions that are not the subscriber's, and repeated ones, are ignored.
+        Frames of regions that are not the subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
         """
         out: list[Ready | Missing] = []
         for frame in frames:
@@ -76,9 +78,12 @@ class Delivery:
             if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
                 continue
             stream.received = frame.last
-            stamp = iter(parse_stamp(frame.stamp))
+            try:
+                meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
+            except InvalidInput:
+                continue  # as good as lost: the region's next frame tells that it is missing
             numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
-            stream.queue.append((Ready(frame, parse_meta(frame.meta)), numbers))
+            stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
                 self._drain(stream, out)
@@ -88,26 +93,9 @@ class Delivery:
         """Return how many frames of a region are received and not delivered."""
         return len(self._streams[region].queue)
 
-    def drop(self, region: str) -> list[Ready | Missing]:
-        """Stop following a region; return what this sets free."""
-        stream = self._streams.pop(region, None)
-        if stream is None:
-            return []
-        self.held_frames -= len(stream.queue)
-        retired = [atom for atom, regions in self._regions_of.items() if region in regions]
-        free: list[_Stream] = []
-        for atom in retired:
-            del self._regions_of[atom], self._next[atom]
-            free += self._waiting.pop(atom, [])
-        for other in self._streams.values():
-            other.queue = deque(
-                (ready, [pair for pair in numbers if pair[0] in self._next]) for ready, numbers in other.queue
-            )
-        out: list[Ready | Missing] = []
-        for waiting in free:
-            if waiting is not stream:
-                self._drain(waiting, out)
-        return out
+    def mute(self, region: str) -> None:
+        """Hand out nothing of a region any more. It is still to be received: its numbers order the others."""
+        self._streams[region].muted = True
 
     def _drain(self, stream: _Stream, out: list[Ready | Missing]) -> None:
         work = [stream]
@@ -115,10 +103,11 @@ class Delivery:
             stream = work.pop()
             while stream.queue:
                 ready, numbers = stream.queue[0]
-                blocking = self._blocking(numbers)
-                if blocking is not None:
-                    self._waiting.setdefault(blocking, []).append(stream)
-                    work += self._settle_jump(blocking)
+                blocking = [atom for atom, number in numbers if self._next[atom] < number]
+                if blocking and any(self._settle_jump(atom, work) for atom in blocking):
+                    continue
+                if blocking:
+                    self._waiting.setdefault(blocking[0], []).append(stream)
                     break
                 stream.queue.popleft()
                 self.held_frames -= 1
@@ -128,33 +117,29 @@ class Delivery:
                     if self._waiting:
                         work += self._waiting.pop(atom, ())
 
-    def _blocking(self, numbers: Numbers) -> int | None:
-        """Return the first atom for which the head is not the next."""
-        for atom, number in numbers:
-            if self._next[atom] < number:
-                return atom
-        return None
-
-    def _settle_jump(self, atom: int) -> list[_Stream]:
+    def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
         shown: list[int] = []
         for region in self._regions_of[atom]:
             queue = self._streams[region].queue
             if not queue:
-                return []
+                return False
             number = next((number for stamped, number in queue[0][1] if stamped == atom), None)
             if number is None:
-                return []
+                return False
             shown.append(number)
         smallest = min(shown)
         if smallest <= self._next[atom]:
-            return []
+            return False
         self._next[atom] = smallest
-        return self._waiting.pop(atom, [])
+        work += self._waiting.pop(atom, ())
+        return True
 
     def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
-        first = ready.frame.last - ready.meta.events + 1
-        if first > stream.next:
-            out.append(Missing(stream.region, self.epoch, stream.next, first - 1))
+        first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
+        if stream.muted:
+            return
+        if first > expected:
+            out.append(Missing(stream.region, self.epoch, expected, first - 1))
         out.append(ready)

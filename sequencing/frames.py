@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import orjson
@@ -88,17 +89,23 @@ def parse_meta(meta: bytes) -> Meta:
     """Parse a frame's ``meta``; raises `InvalidInput` when it is not one."""
     try:
         kind, count, _, _, publisher = meta.split(b" ", 4)
-        return Meta(int(kind), int(count), publisher.decode())
+        parsed = Meta(int(kind), int(count), publisher.decode())
     except ValueError as error:
         raise InvalidInput(f"not the meta of a frame: {meta[:80]!r}") from error
+    if parsed.events < 1:
+        raise InvalidInput(f"a frame takes at least one number of its region: {meta[:80]!r}")
+    return parsed
 
 
 def parse_stamp(stamp: bytes) -> list[int]:
     """Return the stamp as a flat list: atom, number, atom, number, …; raises `InvalidInput` when it is not one."""
     try:
         numbers: list[int] = orjson.loads(b"[%b]" % stamp)
-    except ValueError as error:
+        sum(numbers)  # the quickest look at whether they are numbers
+    except (ValueError, TypeError) as error:
         raise InvalidInput(f"not the stamp of a frame: {stamp[:80]!r}") from error
+    if len(numbers) % 2:
+        raise InvalidInput(f"a stamp holds pairs of atom and number: {stamp[:80]!r}")
     return numbers
 
 
@@ -124,10 +131,13 @@ def decode_body(body: bytes) -> tuple[list[int], list[Any]]:
         else:
             header, _, rest = body[1:].partition(b"\n")
             base, delays, lengths = orjson.loads(header)
-            payloads, at = [], 0
-            for length in lengths:
-                payloads.append(rest[at : at + length])
-                at += length
-        return [base + delay for delay in delays], payloads
+            ends = [0, *accumulate(lengths)]
+            if ends[-1] != len(rest) or min(lengths, default=0) < 0:
+                raise ValueError("the payloads are not as long as they say")
+            payloads = [rest[start:end] for start, end in pairwise(ends)]
+        sent_at_ns = [base + delay for delay in delays]
+        if type(base) is not int or type(payloads) is not list or len(payloads) != len(sent_at_ns):
+            raise ValueError("not a time for each payload")
+        return sent_at_ns, payloads
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"not the body of a frame: {body[:80]!r}") from error

@@ -74,7 +74,9 @@ class TransferVerdict(StrEnum):
     GAP = "gap"
     """A frame before these is missing: send again from the number after the last accepted."""
     UNKNOWN = "unknown"
-    """This node has no step for the frame after the last accepted: its plan is not installed here yet."""
+    """This node has no step for the frame after the last accepted: its plan is not installed here yet.
+
+    Frames of epochs that are forgotten here are accepted and dropped: nobody is left to read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,11 @@ class Node:
                 verdict = TransferVerdict.GAP
                 break
             step = self._steps.get((linked.frame.epoch, linked.frame.region))
-            if step is None:
+            if step is not None:
+                self._pass_on(step, linked.frame)
+            elif linked.frame.epoch >= self.epoch - 1:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            self._pass_on(step, linked.frame)
             accepted = linked.sequence
             self._accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NewType, get_args
 
 import orjson
 
-from sequencing.errors import InvalidInput, PlanError
+from sequencing.errors import PlanError, UsageError
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap"]
@@ -110,16 +110,18 @@ class Plan:
         """Read a plan back, checking its shape; raises `PlanError` saying what is wrong."""
         try:
             return cls._from_document(orjson.loads(text))
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise PlanError(f"this is not a gamecast plan: {error!r}") from error
 
     @classmethod
     def _from_document(cls, document: Any) -> Plan:
-        nodes = {check_node_name(name): str(entry.get("url", "")) for name, entry in document["nodes"].items()}
-        paths = {check_region(region): tuple(entry["path"]) for region, entry in document["regions"].items()}
+        nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in document["nodes"].items()}
+        paths = {check_region(region): _texts(entry["path"]) for region, entry in document["regions"].items()}
         atoms = tuple(
-            Atom(AtomId(int(entry["id"])), tuple(entry["regions"]), entry["node"]) for entry in document["atoms"]
+            Atom(AtomId(_whole(entry["id"])), _texts(entry["regions"]), entry["node"]) for entry in document["atoms"]
         )
+        if len({atom.id for atom in atoms}) != len(atoms):
+            raise ValueError("two atoms have one id")
         for region, path in paths.items():
             if not path or not nodes.keys() >= set(path):
                 raise ValueError(f"the path of region {region!r} is empty or names an unknown node: {path}")
@@ -128,4 +130,23 @@ class Plan:
                 raise ValueError(f"atom {atom.id} names an unknown node or region")
         if document["ordering"] not in get_args(Ordering):
             raise ValueError(f"unknown ordering {document['ordering']!r}")
-        return cls(int(document["epoch"]), int(document["version"]), document["ordering"], nodes, paths, atoms)
+        epoch, version = _whole(document["epoch"]), _whole(document["version"])
+        return cls(epoch, version, document["ordering"], nodes, paths, atoms)
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is not a list of names")
+    return tuple(map(_text, values))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

@@ -104,6 +104,8 @@ class Publisher(Generic[Token]):
         nodes: set[str] = set()
         for region, node in ingresses.items():
             state = self._regions.setdefault(region, _Region(region, self.incarnation))
+            if state.node is not None and state.node != node:
+                self._ready[state.node].pop(region, None)
             state.node, state.epoch = node, epoch
             ready = self._ready.setdefault(node, {})
             if state.frames and state.taken is None:
@@ -139,7 +141,10 @@ class Publisher(Generic[Token]):
     def failed(
         self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError
     ) -> Iterator[Resolved[Token]]:
-        """Give up all events of some regions: with one error what was under way, with another what still waited."""
+        """Give up all events of some regions: with one error what was under way, with another what still waited.
+
+        ``regions``: all of a node's, for a request is given up as a whole, or some that are not assigned yet.
+        """
         for region in regions:
             state = self._regions[region]
             if state.node is not None:

@@ -77,7 +77,9 @@ async def ask_script(connection: RedisConnection, call: Call) -> Any:
 
 
 def members(packed: dict[bytes, bytes]) -> dict[str, frozenset[str]]:
-    return {name.decode(): frozenset(orjson.loads(regions)) for name, regions in packed.items()}
+    lists = {name.decode(): orjson.loads(regions) for name, regions in packed.items()}
+    assert all(isinstance(regions, list) for regions in lists.values()), packed
+    return {name: frozenset(regions) for name, regions in lists.items()}
 
 
 def kept_by_machine(roster: Roster) -> dict[str, Any]:

@@ -92,3 +92,20 @@ def test_a_stamp_is_pairs_in_a_flat_list() -> None:
 def test_what_is_not_a_stamp_is_refused(stamp: bytes) -> None:
     with pytest.raises(InvalidInput, match="not the stamp of a frame"):
         parse_stamp(stamp)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0[0,[0],[5]]\nab",
+        b"\0[0,[0],[1]]\nab",
+        b"\0[0,[0,0],[3,-1]]\nab",
+        b'[0,[0],{"a":1}]',
+        b'[0,[0],"x"]',
+        b'["a",["b"],[1]]',
+        b"[0,[0,1],[1]]",
+    ],
+)
+def test_a_body_whose_parts_do_not_fit_together_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        decode_body(body)

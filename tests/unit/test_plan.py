@@ -44,11 +44,15 @@ Document = dict[str, Any]
         (lambda document: document.update(atoms=7), "not iterable"),
         (lambda document: document["regions"].update(a={"path": []}), "region 'a' is empty"),
         (lambda document: document["regions"].update(a={"path": ["n1", "n9"]}), "region 'a'.*unknown node.*n9"),
-        (lambda document: document["regions"].update(a={"path": [["n1"]]}), "unhashable"),
+        (lambda document: document["regions"].update(a={"path": [["n1"]]}), "is not a text"),
         (lambda document: document["nodes"].pop("n3"), "unknown node"),
         (lambda document: document["atoms"][1].update(node="n9"), "atom 5 names an unknown node or region"),
         (lambda document: document["atoms"][2].update(regions=["b", "x"]), "atom 6 names an unknown node or region"),
-        (lambda document: document["atoms"][0].update(id=None), "NoneType"),
+        (lambda document: document["atoms"][0].update(id=None), "None is not a whole number"),
+        (lambda document: document["atoms"][0].update(id=document["atoms"][1]["id"]), "two atoms have one id"),
+        (lambda document: document["regions"].update(a={"path": "n1"}), "'n1' is not a list"),
+        (lambda document: document["regions"].update({"": {"path": ["n1"]}}), "must not be empty"),
+        (lambda document: document.update(epoch=1.5), "1.5 is not a whole number"),
     ],
 )
 def test_a_malformed_plan_is_refused_and_the_message_names_what_is_wrong(

@@ -172,15 +172,17 @@ def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_los
     node.install(1, 1, plan.steps("n1"))
     publisher = assigned("a")
     add(publisher, "a1")
+    publisher.answered("n1", node.publish(publisher.take("n1")))
+    add(publisher, "a2")
     lost = publisher.take("n1")
     node.publish(lost)  # and the answer never comes
     assert len(list(publisher.failed(["a"], under_way=UNDER_WAY, waiting=WAITING))) == 1
     publisher.renew(["a"], 2)
-    add(publisher, "a2")
+    add(publisher, "a3")
     [again] = publisher.take("n1")
     assert (again.first, again.incarnation) == (1, 2)
     [resolved] = publisher.answered("n1", node.publish([again]))
-    assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a2"], 2, None)
+    assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a3"], 3, None)
     assert node.publish(lost) == [Answer(Verdict.FENCED, (2,))]
     assert publisher.incarnation == 2
 
