@@ -28,6 +28,7 @@ class MemoryWorld:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
         self.roster = Roster(ttl_ms=2**62)
         self.plan: Plan | None = None
+        self.loop = asyncio.get_running_loop()
         self.users = 0
         self.relays = Relays(self._relay)
         self._changed = asyncio.Event()
@@ -120,13 +121,18 @@ class MemoryNetwork:
         self._ordering = ordering
         self._retention_events = retention_events
         self._world: MemoryWorld | None = None
+        self._name = ""
+        self._incarnation = 0
 
     async def open(self) -> None:
         """Join the world of this name, or begin it."""
         if self._world_name not in _worlds:
             _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events)
-        self._world = _worlds[self._world_name]
-        self._world.users += 1
+        world = _worlds[self._world_name]
+        if world.loop is not asyncio.get_running_loop():
+            raise UsageError(f"{self.url} belongs to another event loop: all its connections live in one")
+        self._world = world
+        world.users += 1
 
     async def close(self) -> None:
         """Leave the world; the last to leave ends it."""
@@ -137,30 +143,42 @@ class MemoryNetwork:
                 del _worlds[self._world_name]
                 await world.relays.stop()
 
-    async def incarnate(self, name: str) -> int:
-        """See `Network.incarnate`."""
-        return self._open_world.roster.incarnate(name, _now_ms())
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`."""
+        self._name = name
+        self._incarnation = self._open_world.roster.introduce(name, _now_ms())
+        return self._incarnation
 
-    async def subscribe(self, name: str, regions: Iterable[str]) -> int:
+    async def renew(self) -> int:
+        """See `Network.renew`."""
+        self._incarnation = self._open_world.roster.renew(self._name, self._incarnation, _now_ms())
+        return self._incarnation
+
+    async def subscribe(self, regions: Iterable[str]) -> int:
         """See `Network.subscribe`."""
-        return self._open_world.roster.subscribe(name, regions, _now_ms())
+        return self._open_world.roster.subscribe(self._name, self._incarnation, regions, _now_ms())
 
-    async def unsubscribe(self, name: str, regions: Iterable[str]) -> None:
+    async def unsubscribe(self, regions: Iterable[str]) -> bool:
         """See `Network.unsubscribe`."""
-        self._open_world.roster.unsubscribe(name, regions)
+        return self._open_world.roster.unsubscribe(self._name, self._incarnation, regions)
 
-    async def beat(self, name: str) -> None:
+    async def subscribed(self) -> frozenset[str]:
+        """See `Network.subscribed`."""
+        return self._open_world.roster.subscribed(self._name, self._incarnation)
+
+    async def beat(self) -> None:
         """See `Network.beat`."""
-        self._open_world.roster.beat(name, _now_ms())
+        self._open_world.roster.beat(self._name, self._incarnation, _now_ms())
 
-    async def leave(self, name: str) -> None:
+    async def leave(self) -> None:
         """See `Network.leave`."""
-        self._open_world.roster.leave(name)
+        self._open_world.roster.leave(self._name, self._incarnation)
 
-    async def settle(self, name: str, regions: Iterable[str]) -> Plan:
+    async def settle(self, regions: Iterable[str]) -> Plan:
         """See `Network.settle`."""
         world, wanted = self._open_world, frozenset(regions)
-        epoch, members = world.roster.settle(name, _now_ms())
+        world.roster.publishing(self._name, self._incarnation)
+        epoch, members = world.roster.settle(_now_ms())
         plan = world.plan
         if plan is None or plan.epoch < epoch:
             try:

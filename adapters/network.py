@@ -45,22 +45,31 @@ class Network(Protocol):
     async def close(self) -> None:
         """Release everything, in reverse order of opening."""
 
-    async def incarnate(self, name: str) -> int:
-        """Return a number that is larger than all that this name was given before."""
+    async def introduce(self, name: str) -> int:
+        """Tell that this is a new connection of a name; return its incarnation, larger than all before.
 
-    async def subscribe(self, name: str, regions: Iterable[str]) -> int:
+        What follows speaks for this connection, and raises `Superseded` once a newer one of the name is there.
+        """
+
+    async def renew(self) -> int:
+        """Return a new incarnation for this connection."""
+
+    async def subscribe(self, regions: Iterable[str]) -> int:
         """Record membership; return the epoch that it counts from. Raises `MembershipSettled`."""
 
-    async def unsubscribe(self, name: str, regions: Iterable[str]) -> None:
-        """Take membership back, as far as it is not settled yet."""
+    async def unsubscribe(self, regions: Iterable[str]) -> bool:
+        """Take membership back; False (and nothing done) when it is settled."""
 
-    async def beat(self, name: str) -> None:
-        """Tell that the connection of this name lives."""
+    async def subscribed(self) -> frozenset[str]:
+        """Return the membership that is recorded for this connection."""
 
-    async def leave(self, name: str) -> None:
-        """Tell that the connection of this name is gone."""
+    async def beat(self) -> None:
+        """Tell that the connection lives."""
 
-    async def settle(self, name: str, regions: Iterable[str]) -> Plan:
+    async def leave(self) -> None:
+        """Tell that the connection is gone."""
+
+    async def settle(self, regions: Iterable[str]) -> Plan:
         """Settle the membership for a publisher; return an installed plan that has paths for these regions."""
 
     async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:

@@ -8,6 +8,8 @@ the next; whatever interrupts that (an error, a timeout, a cancellation) drops t
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -34,7 +36,7 @@ REDIS_VERSION_MIN = (6, 2)
 
 CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 10.0
-"""No command here takes longer; blocking reads block for less."""
+"""No command here takes longer, connecting included; blocking reads block for less."""
 
 READ_BYTES = 1 << 20
 """What is asked of the socket at once: replies of many frames are large."""
@@ -45,12 +47,11 @@ class Script:
     """A server-side script, known by its hash."""
 
     text: bytes
-    keys: int
 
     @classmethod
-    def beside(cls, module_file: str, name: str, *, keys: int) -> Script:
+    def beside(cls, module_file: str, name: str) -> Script:
         """Read the script ``name`` from the folder of a module."""
-        return cls(Path(module_file).with_name(name).read_bytes(), keys)
+        return cls(Path(module_file).with_name(name).read_bytes())
 
     @property
     def sha(self) -> str:
@@ -65,9 +66,11 @@ class RedisConnection:
         """``url``: redis://, rediss:// or unix://. Raises `UnknownScheme`; does not connect yet."""
         self.url = url
         try:
-            pool = redis.asyncio.ConnectionPool.from_url(
-                url,
+            pool = redis.asyncio.ConnectionPool.from_url(url)
+            # Set here, because options in the URL would override arguments.
+            pool.connection_kwargs.update(
                 protocol=2,
+                decode_responses=False,
                 socket_timeout=None,
                 socket_connect_timeout=CONNECT_TIMEOUT_S,
                 socket_read_size=READ_BYTES,
@@ -82,15 +85,18 @@ class RedisConnection:
     async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
         try:
-            if not self._connection.is_connected:
-                await self._open()
-            # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
-            await self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
-            return await self._connection.read_response(disable_decoding=True, timeout=timeout_s)
-        except GamecastError:
-            raise
-        except Exception as error:
+            # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
+            async with asyncio.timeout(timeout_s):
+                if not self._connection.is_connected:
+                    await self._open()
+                return await self._exchange(command)
+        except exceptions.ResponseError as error:
             raise self._translated(error) from error
+        except BaseException as error:
+            await self._connection.disconnect(nowait=True)
+            if isinstance(error, Exception) and not isinstance(error, GamecastError):
+                raise self._translated(error) from error
+            raise
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         """Run a script, loading it where the server does not have it (a restart empties its cache)."""
@@ -107,12 +113,15 @@ class RedisConnection:
         await self._connection.disconnect(nowait=True)
 
     async def _open(self) -> None:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await self._connection.connect()
+        await self._connection.connect()
         if not self._checked:
-            await self._connection.send_packed_command(self._connection.pack_command("INFO", "server"))
-            _require_version(await self._connection.read_response(disable_decoding=True, timeout=REPLY_TIMEOUT_S))
+            _require_version(await self._exchange(("INFO", "server")))
             self._checked = True
+
+    async def _exchange(self, command: tuple[Any, ...]) -> Any:
+        # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
+        await self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
+        return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
 
     def _translated(self, error: Exception) -> GamecastError:
         where = redacted(self.url)
@@ -125,6 +134,8 @@ class RedisConnection:
         if isinstance(error, exceptions.ResponseError):
             if "WRONGPASS" in str(error) or "NOAUTH" in str(error):
                 return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
+            if "BUSY" in str(error):
+                return NetworkError(f"Redis at {where} is busy with another script: {error}")
             return OtherSideError(f"Redis at {where} answered with an error: {error}")
         if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):
             return Unreachable(
@@ -134,11 +145,12 @@ class RedisConnection:
 
 
 def redacted(url: str) -> str:
-    """Return the URL without its password, for messages and logs."""
+    """Return the URL without its passwords, for messages and logs."""
     scheme, separator, rest = url.partition("://")
     credentials, at, place = rest.rpartition("@")
+    place = re.sub(r"(password=)[^&]*", r"\1***", place)
     if not at:
-        return url
+        return f"{scheme}{separator}{place}"
     user, colon, _ = credentials.partition(":")
     return f"{scheme}{separator}{user}{':***' if colon else ''}@{place}"
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
 from adapters.redis_connection import RedisConnection, Script, redacted
 from adapters.redis_node import RedisNode
-from sequencing.errors import GamecastError, MembershipSettled, NetworkError, PlanError
+from sequencing.errors import GamecastError, MembershipSettled, NetworkError, PlanError, Superseded
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering, Plan
-from sequencing.roster import settled_message
+from sequencing.roster import settled_message, superseded_message
 
-ROSTER = Script.beside(__file__, "roster.lua", keys=5)
+ROSTER = Script.beside(__file__, "roster.lua")
+RELEASE = Script(b"return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0")
 
 TTL_MS = 10_000
 """A connection that has not been heard of for so long counts as gone."""
@@ -63,6 +65,8 @@ class RedisNetwork:
         self._calls_turn = asyncio.Lock()
         self._watch = RedisConnection(url)
         self._planning = asyncio.Lock()
+        self._name = ""
+        self._incarnation = 0
 
     async def open(self) -> None:
         """Reach the control Redis."""
@@ -73,38 +77,49 @@ class RedisNetwork:
         await self._watch.close()
         await self._calls.close()
 
-    async def incarnate(self, name: str) -> int:
-        """See `Network.incarnate`."""
-        return int(await self._roster("incarnate", name))
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`."""
+        self._name = name
+        self._incarnation = int(await self._roster("introduce"))
+        return self._incarnation
 
-    async def subscribe(self, name: str, regions: Iterable[str]) -> int:
+    async def renew(self) -> int:
+        """See `Network.renew`."""
+        self._incarnation = int(await self._roster("renew"))
+        return self._incarnation
+
+    async def subscribe(self, regions: Iterable[str]) -> int:
         """See `Network.subscribe`."""
         wanted = sorted(regions)
-        answer = await self._roster("subscribe", name, *wanted)
+        answer = await self._roster("subscribe", *wanted)
         if answer == b"settled":
-            raise MembershipSettled(settled_message(name, wanted))
+            raise MembershipSettled(settled_message(self._name, wanted))
         return int(answer)
 
-    async def unsubscribe(self, name: str, regions: Iterable[str]) -> None:
+    async def unsubscribe(self, regions: Iterable[str]) -> bool:
         """See `Network.unsubscribe`."""
-        await self._roster("unsubscribe", name, *sorted(regions))
+        return bool(await self._roster("unsubscribe", *sorted(regions)))
 
-    async def beat(self, name: str) -> None:
+    async def subscribed(self) -> frozenset[str]:
+        """See `Network.subscribed`."""
+        return frozenset(orjson.loads(await self._roster("subscribed")))
+
+    async def beat(self) -> None:
         """See `Network.beat`."""
-        await self._roster("beat", name)
+        await self._roster("beat")
 
-    async def leave(self, name: str) -> None:
+    async def leave(self) -> None:
         """See `Network.leave`."""
-        await self._roster("leave", name)
+        await self._roster("leave")
 
-    async def settle(self, name: str, regions: Iterable[str]) -> Plan:
-        """See `Network.settle`. Under the lease: plan, check, install at every node, publish the plan."""
+    async def settle(self, regions: Iterable[str]) -> Plan:
+        """See `Network.settle`. Under the lease: settle the roster, plan, check, install, publish the plan."""
         wanted = frozenset(regions)
         async with self._planning:
-            epoch, flat = await self._roster("settle", name)
             while True:
+                epoch = int(await self._roster("publishing"))
                 plan = await self.latest_plan()
-                if plan is not None and plan.epoch >= epoch and wanted <= plan.paths.keys():
+                if plan is not None and plan.epoch >= abs(epoch) and wanted <= plan.paths.keys():
                     return plan
                 token = secrets.token_hex(8)
                 if await self._call("SET", ControlKeys.lease, token, "NX", "PX", LEASE_MS):
@@ -112,11 +127,10 @@ class RedisNetwork:
                 await asyncio.sleep(LEASE_POLL_S)
             try:
                 plan = await self.latest_plan()
-                if plan is None or plan.epoch < epoch:
-                    plan = await self._first_plan(name, epoch, flat, wanted, before=plan)
+                if plan is None or plan.epoch < abs(epoch):
+                    plan = await self._first_plan(wanted, before=plan)
                 elif missing := wanted - plan.paths.keys():
-                    plan = plan.with_regions(missing)
-                    await self._install(plan)
+                    plan = await self._install_or_newer(plan.with_regions(missing))
                 return plan
             finally:
                 await self._release(token)
@@ -159,26 +173,36 @@ class RedisNetwork:
         """See `Network.reader`."""
         return self.lane(node, plan)
 
-    async def _first_plan(
-        self, name: str, epoch: int, flat: list[bytes], wanted: frozenset[str], *, before: Plan | None
-    ) -> Plan:
-        """Plan and install an epoch; on failure membership is open again, as if nobody had published."""
+    async def _first_plan(self, wanted: frozenset[str], *, before: Plan | None) -> Plan:
+        """Settle, plan and install an epoch; when no plan comes of it, membership is open again."""
+        epoch, flat = await self._roster("settle")
         members = {
             subscriber.decode(): orjson.loads(packed) for subscriber, packed in zip(flat[::2], flat[1::2], strict=True)
         }
+
+        def plan_it(nodes: Mapping[str, str]) -> Plan:
+            from adapters.planning import plan_epoch
+
+            return plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering, before=before)
+
         try:
-            nodes = await self.nodes()
+            return await self._install_or_newer(await asyncio.to_thread(plan_it, await self.nodes()))
+        except GamecastError:
+            await self._roster("reopen")
+            raise
 
-            def plan_it() -> Plan:
-                from adapters.planning import plan_epoch
+    async def _install_or_newer(self, plan: Plan) -> Plan:
+        """Install a plan; if that fails and it, or one that covers it, is there all the same, return that one.
 
-                return plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering, before=before)
-
-            plan = await asyncio.to_thread(plan_it)
+        It may be ours, if only the last answer was lost, or come from who held the lease after us.
+        """
+        try:
             await self._install(plan)
         except GamecastError:
-            await self._roster("reopen", name)
-            raise
+            newest = await self.latest_plan()
+            if newest is None or newest.epoch < plan.epoch or not newest.paths.keys() >= plan.paths.keys():
+                raise
+            return newest
         return plan
 
     async def _install(self, plan: Plan) -> None:
@@ -199,15 +223,18 @@ class RedisNetwork:
         await self._call("XADD", ControlKeys.plans, "MAXLEN", "=", PLANS_KEPT, plan_id, "plan", plan.to_json())
 
     async def _release(self, token: str) -> None:
-        try:
-            if await self._call("GET", ControlKeys.lease) == token.encode():
-                await self._call("DEL", ControlKeys.lease)
-        except GamecastError:
-            return  # the lease expires by itself
+        with suppress(GamecastError):  # the lease expires by itself
+            async with self._calls_turn:
+                await self._calls.run(RELEASE, (ControlKeys.lease,), token)
 
-    async def _roster(self, verb: str, name: str, *regions: str) -> Any:
+    async def _roster(self, verb: str, *regions: str) -> Any:
         async with self._calls_turn:
-            return await self._calls.run(ROSTER, ControlKeys.roster, verb, name, TTL_MS, *regions)
+            answer = await self._calls.run(
+                ROSTER, ControlKeys.roster, verb, self._name, self._incarnation, TTL_MS, *regions
+            )
+        if answer == b"superseded" and verb not in ("beat", "leave"):
+            raise Superseded(superseded_message(self._name))
+        return answer
 
     async def _call(self, *command: Any) -> Any:
         async with self._calls_turn:

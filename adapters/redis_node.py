@@ -12,8 +12,8 @@ from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer, LinkedFrame, NodeKeys, TransferAnswer, TransferVerdict, encode_step
 from sequencing.plan import Plan
 
-STEP = Script.beside(__file__, "step.lua", keys=4)
-INSTALL = Script.beside(__file__, "install.lua", keys=3)
+STEP = Script.beside(__file__, "step.lua")
+INSTALL = Script.beside(__file__, "install.lua")
 
 INSTALL_STEPS_MAX = 1000
 """How many regions one script call installs: Redis blocks while it runs."""

@@ -9,7 +9,6 @@ from adapters.backoff import Backoff
 from adapters.redis_network import RedisNetwork
 from adapters.redis_node import RedisNode
 from adapters.relay import BLOCK_MS, Relay, Relays
-from sequencing.errors import GamecastError
 from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.relay")
@@ -45,10 +44,10 @@ class RedisRelays:
             try:
                 plan = await self._network.plan_after(*seen, block_ms=BLOCK_MS)
                 backoff.reset()
-            except GamecastError as error:
+            except Exception as error:  # noqa: BLE001 - without plans no link is carried
                 if self._stopping:
                     return
-                logger.warning("relays cannot read the plans: %s", error)
+                logger.warning("relays cannot read the plans: %r", error)
                 await backoff.wait()
                 continue
             if plan is not None:

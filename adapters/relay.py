@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Protocol
 
 from adapters.backoff import Backoff
-from sequencing.errors import GamecastError
 from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
 from sequencing.plan import Plan
 
 FRAMES_MAX = 256
-"""Frames a transfer: enough to spread its cost, few enough that Redis does not block for long."""
+TRANSFER_BYTES = 4 * 1024 * 1024
+"""Frames a transfer: enough to spread its cost, and about so many bytes, that Redis does not block for long."""
 
 BLOCK_MS = 200
 """How long a read waits before it is asked again."""
 
-UNKNOWN_WAIT_S = 0.02
-"""How long to wait for a node whose plan is being installed."""
+REFUSED_WAIT_S = 0.02
+"""How long to wait for a node that cannot take a frame yet: its plan is being installed."""
 
 logger = logging.getLogger("gamecast.relay")
 
@@ -64,6 +65,7 @@ class Relay:
         self._source = source
         self._target = target
         self._stopping = False
+        self._frames_max = FRAMES_MAX
         self.frames_moved = 0
 
     async def run(self) -> None:
@@ -75,10 +77,10 @@ class Relay:
                 try:
                     after = await self._move(after)
                     backoff.reset()
-                except GamecastError as error:
+                except Exception as error:  # noqa: BLE001 - a relay that ends stops every region behind its link
                     if self._stopping:
                         return
-                    logger.warning("relay %s → %s: %s", self._source.name, self._target.name, error)
+                    logger.warning("relay %s → %s: %r", self._source.name, self._target.name, error)
                     await backoff.wait()
         finally:
             await self._target.close()
@@ -90,15 +92,19 @@ class Relay:
         await self._source.close()
 
     async def _move(self, after: int) -> int:
-        frames = await self._source.read_link(self._target.name, after, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
+        target, frames_max = self._target.name, self._frames_max
+        frames = await self._source.read_link(target, after, frames_max=frames_max, block_ms=BLOCK_MS)
         if not frames:
             return after
+        largest_bytes = max(len(linked.frame.body) for linked in frames)
+        self._frames_max = max(1, min(FRAMES_MAX, 2 * frames_max, TRANSFER_BYTES // (largest_bytes + 1)))
         answer = await self._target.transfer(self._source.name, frames)
         if answer.accepted > after:
             self.frames_moved += answer.accepted - after
             await self._source.acknowledge(self._target.name, answer.accepted)
-        if answer.verdict is TransferVerdict.UNKNOWN:
-            await asyncio.sleep(UNKNOWN_WAIT_S)
+        if answer.verdict is not TransferVerdict.OK:
+            logger.info("relay %s → %s: %s after %d", self._source.name, self._target.name, *astuple(answer))
+            await asyncio.sleep(REFUSED_WAIT_S)
         return answer.accepted
 
 

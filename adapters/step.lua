@@ -129,6 +129,14 @@ local function pass_on(step, frame)
   end
 end
 
+local function overtaken(step, frame)
+  if step[2] ~= '-' or tonumber(frame.epoch) >= tonumber(node_epoch) then
+    return false
+  end
+  local newest = redis.call('XREVRANGE', prefix .. 'egress:' .. frame.region, '+', '-', 'COUNT', 1)[1]
+  return newest and tonumber(string.match(newest[1], '^%d+')) > tonumber(frame.epoch)
+end
+
 local function publish(frame)
   local step = steps[frame.step_field]
   if not step or step[1] ~= 'I' then
@@ -174,10 +182,11 @@ local function transfer()
         return { 'gap', int(accepted) }
       end
       local step = steps[frame.step_field]
-      if step then
-        pass_on(step, frame)
-      elseif tonumber(frame.epoch) >= tonumber(node_epoch) - 1 then
+      if not step and tonumber(frame.epoch) >= tonumber(node_epoch) - 1 then
         return { 'unknown', int(accepted) }
+      end
+      if step and not overtaken(step, frame) then
+        pass_on(step, frame)
       end
       accepted = tonumber(draw(incoming, 1))
     end

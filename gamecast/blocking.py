@@ -1,6 +1,6 @@
 """The same connection without ``await``: for threaded servers, scripts and gevent.
 
-An event loop in a thread of its own carries the connection; calls hand over to it and wait. Safe to use from several
+An event loop in a thread of its own carries the connections; calls hand over to it and wait. Safe to use from several
 threads.
 """
 
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from gamecast import client
-from gamecast.configuration import LimitOptions, WhenFull
+from gamecast.configuration import LimitOptions, Limits, WhenFull
 from gamecast.event import Event, Gap, Receipt, Statistics
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
@@ -31,17 +31,18 @@ def connect(
     **limits: Unpack[LimitOptions],
 ) -> BlockingCast:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
-    return BlockingCast(client.connect(url, name=name, ordering=ordering, when_full=when_full, **limits))
+    cast = client.connect(url, name=name, ordering=ordering, when_full=when_full, **limits)
+    return BlockingCast(cast, Limits(**limits).buffer_events_max)
 
 
 class BlockingCast:
     """A `gamecast.Cast` whose calls block the calling thread; they raise the same errors."""
 
-    def __init__(self, cast: client.Cast) -> None:
+    def __init__(self, cast: client.Cast, publish_soon_max: int) -> None:
         """Use `connect`."""
         self._cast = cast
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._room = threading.BoundedSemaphore(publish_soon_max)
 
     @property
     def name(self) -> str:
@@ -54,24 +55,24 @@ class BlockingCast:
         return self._cast.url
 
     def open(self) -> Self:
-        """Start the thread and reach the network; raises what `gamecast.Cast.open` does."""
+        """Reach the network; raises what `gamecast.Cast.open` does."""
         if self._loop is not None:
             raise UsageError("a connection opens once: make another one with gamecast.blocking.connect()")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"gamecast {self.name}", daemon=True)
-        self._thread.start()
+        self._loop = _loop.enter()
         try:
             self._wait(self._cast.open())
         except BaseException:
-            self._stop()
+            self._leave()
             raise
         return self
 
     def close(self) -> None:
         """End now. Harmless when repeated."""
-        if self._thread is not None:
-            self._wait(self._cast.close())
-            self._stop()
+        if self._loop is not None:
+            try:
+                self._wait(self._cast.close())
+            finally:
+                self._leave()
 
     def drain(self) -> None:
         """Finish first; see `gamecast.Cast.drain`."""
@@ -90,8 +91,18 @@ class BlockingCast:
         return self._wait(self._cast.publish(region, payload))
 
     def publish_soon(self, region: str, payload: Any) -> Future[Receipt]:
-        """Publish an event without waiting; what can never be published fails in the future, too."""
-        return self._submit(self._cast.publish(region, payload))
+        """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` have none yet.
+
+        What can never be published fails in the future, too.
+        """
+        self._room.acquire()
+        try:
+            future = self._submit(self._cast.publish(region, payload))
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: self._room.release())
+        return future
 
     def __iter__(self) -> Iterator[Event | Gap]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""
@@ -123,23 +134,55 @@ class BlockingCast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close; without an exception, publish first what is still buffered."""
-        try:
-            self._wait(self._cast.__aexit__(kind, error, trace))
-        finally:
-            self._stop()
+        if self._loop is not None:
+            try:
+                self._wait(self._cast.__aexit__(kind, error, trace))
+            finally:
+                self._leave()
 
     def _wait(self, call: Coroutine[Any, Any, Result]) -> Result:
         return self._submit(call).result()
 
     def _submit(self, call: Coroutine[Any, Any, Result]) -> Future[Result]:
-        if self._loop is None or self._thread is None:
+        if self._loop is None:
             call.close()
             raise NotConnected
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
-    def _stop(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._thread = None
-            self._loop.close()
+    def _leave(self) -> None:
+        if self._loop is not None:
+            self._loop = None
+            _loop.leave()
+
+
+class _SharedLoop:
+    """One event loop in one thread for all blocking connections of the process, while there are any.
+
+    One, because connections to a ``memory://`` network must live in one loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._running is None:
+                loop = asyncio.new_event_loop()
+                self._running = loop, threading.Thread(target=loop.run_forever, name="gamecast", daemon=True)
+                self._running[1].start()
+            self._users += 1
+            return self._running[0]
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._running is not None:
+                (loop, thread), self._running = self._running, None
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+                loop.close()
+
+
+_loop = _SharedLoop()

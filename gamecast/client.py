@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -93,8 +93,8 @@ class Cast:
         self._open_halves: tuple[Outgoing, Incoming] | None = None
         self._heart: asyncio.Task[None] | None = None
         self._stop_beating = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
         self._current: Iterator[Event | Gap] = iter(())
-        self._batches: AsyncIterator[list[Event | Gap]] | None = None
         self._handlers: list[tuple[str, Handler]] = []
 
     @property
@@ -105,11 +105,11 @@ class Cast:
 
     async def open(self) -> Self:
         """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
-        if self._open_halves is not None or self._stop_beating.is_set():
+        if self._open_halves is not None or self._closing is not None:
             raise UsageError("a connection opens once: make another one with gamecast.connect()")
         try:
             await self._network.open()
-            incarnation = await self._network.incarnate(self.name)
+            incarnation = await self._network.introduce(self.name)
         except BaseException:
             await self._network.close()
             raise
@@ -119,23 +119,30 @@ class Cast:
         return self
 
     async def close(self) -> None:
-        """End now: reading stops, events that were not sent fail with `NotConnected`. Harmless when repeated."""
-        if self._open_halves is None or self._stop_beating.is_set():
+        """End now: reading stops, events that were not sent fail with `NotConnected`.
+
+        Harmless when repeated; goes on to its end when the caller is cancelled.
+        """
+        if self._open_halves is None:
             return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(*self._open_halves), name="gamecast close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self, outgoing: Outgoing, incoming: Incoming) -> None:
         self._stop_beating.set()
-        outgoing, incoming = self._open_halves
         try:
             await asyncio.gather(outgoing.close(), incoming.close())
             if self._heart is not None:
                 await self._heart
             with suppress(GamecastError):  # without it, the network takes us for gone soon
-                await self._network.leave(self.name)
+                await self._network.leave()
         finally:
             await self._network.close()
 
     async def drain(self) -> None:
         """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""
-        outgoing, incoming = self._halves()
+        outgoing, incoming = self._working()
         await outgoing.flush()
         incoming.drain()
 
@@ -144,11 +151,11 @@ class Cast:
 
         Raises `MembershipSettled` once the network carries traffic, `InvalidName`.
         """
-        await self._halves()[1].subscribe(regions)
+        await self._working()[1].subscribe(regions)
 
     async def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""
-        await self._halves()[1].unsubscribe(regions)
+        await self._working()[1].unsubscribe(regions)
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """Publish an event; returns when the region's ingress has it.
@@ -171,19 +178,21 @@ class Cast:
         return self
 
     async def __anext__(self) -> Event | Gap:
-        """Return the next event in order, or a `Gap` in the place of missing ones; ends when the connection closes."""
+        """Return the next event in order, or a `Gap` in the place of missing ones; ends when the connection closes.
+
+        A call that is cancelled, by a timeout say, takes no event with it.
+        """
         for event in self._current:
             return event
-        if self._batches is None:
-            self._batches = self.batches()
-        async for batch in self._batches:
-            self._current = iter(batch)
-            return next(self._current)
-        raise StopAsyncIteration
+        batch = await self._halves()[1].next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        self._current = iter(batch)
+        return next(self._current)
 
-    def batches(self) -> AsyncIterator[list[Event | Gap]]:
+    def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
-        return self._halves()[1].batches()
+        return Batches(self._halves()[1])
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
@@ -207,7 +216,7 @@ class Cast:
 
     async def plan(self) -> Plan | None:
         """Return the network's newest plan, None before the first publish."""
-        self._halves()
+        self._working()
         return await self._network.latest_plan()
 
     def statistics(self) -> Statistics:
@@ -233,7 +242,7 @@ class Cast:
     ) -> None:
         """Close; without an exception, publish first what is still buffered."""
         try:
-            if kind is None and not self._stop_beating.is_set():
+            if kind is None and self._closing is None:
                 await self._halves()[0].flush()
         finally:
             await self.close()
@@ -242,6 +251,11 @@ class Cast:
         if self._open_halves is None:
             raise NotConnected
         return self._open_halves
+
+    def _working(self) -> tuple[Outgoing, Incoming]:
+        if self._closing is not None:
+            raise NotConnected("the connection is closed: open another one")
+        return self._halves()
 
     async def _beat(self) -> None:
         backoff = Backoff()
@@ -252,8 +266,26 @@ class Cast:
                     await self._stop_beating.wait()
             except TimeoutError:
                 try:
-                    await self._network.beat(self.name)
+                    await self._network.beat()
                     backoff.reset()
                     wait_s = usual_s
-                except GamecastError:
+                except Exception:  # noqa: BLE001 - without a heartbeat the network takes us for gone
                     wait_s = backoff.next_s()
+
+
+class Batches:
+    """An async iterator over lists of events; cancelling a call takes no event with it."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        """Use `Cast.batches`."""
+        self._incoming = incoming
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event | Gap]:
+        """Return the next events; ends when the connection closes."""
+        batch = await self._incoming.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

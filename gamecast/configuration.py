@@ -20,12 +20,16 @@ class Limits:
 
     buffer_events_max: int = 50_000
     """Published events that wait for their ingress; beyond it ``publish`` waits or refuses (``when_full``)."""
-    overflow_events_max: int = 1_000_000
-    """Where ``publish_soon``, which cannot wait, refuses in any case."""
+    buffer_bytes_max: int = 64 * 1024 * 1024
+    """The same in bytes of payload."""
+    overflow_factor: int = 20
+    """How many times those two ``publish_soon``, which cannot wait, goes before it refuses in any case."""
     payload_bytes_max: int = 1_000_000
     """The encoded size of one event."""
     inbox_events_max: int = 50_000
     """Delivered events that the application has not taken; beyond it reading pauses."""
+    inbox_bytes_max: int = 64 * 1024 * 1024
+    """The same in bytes."""
     held_frames_max: int = 20_000
     """Received frames of one region that wait for others; beyond it reading that region pauses."""
     publish_timeout_s: float = 10.0
@@ -43,9 +47,11 @@ class LimitOptions(TypedDict, total=False):
     """The keyword arguments by which `gamecast.connect` takes `Limits`."""
 
     buffer_events_max: int
-    overflow_events_max: int
+    buffer_bytes_max: int
+    overflow_factor: int
     payload_bytes_max: int
     inbox_events_max: int
+    inbox_bytes_max: int
     held_frames_max: int
     publish_timeout_s: float
     retention_events: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import repeat
 
@@ -25,7 +25,8 @@ from sequencing.names import check_region
 from sequencing.plan import Plan
 
 FRAMES_MAX = 128
-"""Frames a region and read: large enough to keep up, small enough that one region does not starve the others."""
+READ_BYTES = 8 * 1024 * 1024
+"""Frames a region and read: enough to keep up, and not more than about so many bytes in one reply."""
 
 READ_PAUSE_FRAMES = 4
 READ_PAUSE_S = 0.002
@@ -50,6 +51,7 @@ class Incoming:
         self._configuration = configuration
         self._limits = configuration.limits
         self.regions: set[str] = set()
+        self._muted: set[str] = set()
         self._epoch = 0
         self._delivery: Delivery | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -61,6 +63,7 @@ class Incoming:
         self._draining = False
         self._failure: Exception | None = None
         self.inbox_events = 0
+        self.inbox_bytes = 0
         self.received_frames = 0
         self.delivered_events = 0
         self.gaps = 0
@@ -76,30 +79,33 @@ class Incoming:
         wanted = set(map(check_region, regions)) - self.regions
         if not wanted:
             return
-        self._epoch = await self._network.subscribe(self._configuration.name, wanted)
+        self._epoch = await self._network.subscribe(wanted)
         self.regions |= wanted
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="gamecast plan watch")
+            self._watching.add_done_callback(self._wake_application)
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
         leaving = set(map(check_region, regions)) & self.regions
         if not leaving:
             return
-        await self._network.unsubscribe(self._configuration.name, leaving)
-        self.regions -= leaving
+        if await self._network.unsubscribe(leaving):
+            self.regions -= leaving
+            return
+        self._muted |= leaving
         if self._delivery is not None:
             for region in leaving:
                 self._delivery.mute(region)
 
-    async def batches(self) -> AsyncIterator[list[Event | Gap]]:
-        """See `Cast.batches`."""
+    async def next_batch(self) -> list[Event | Gap] | None:
+        """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none."""
         while True:
             while not self._inbox:
                 if self._failure is not None:
                     raise self._failure
-                if self._stopping or (self._draining and all(reader.done() for reader in self._readers)):
-                    return
+                if self._stopping or self._drained:
+                    return None
                 self._arrived.clear()
                 await self._arrived.wait()
             batch: list[Event | Gap] = []
@@ -107,7 +113,7 @@ class Incoming:
                 self._deliver(self._inbox.popleft(), batch)
             self._taken.set()
             if batch:
-                yield batch
+                return batch
 
     def drain(self) -> None:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
@@ -125,54 +131,60 @@ class Incoming:
         await asyncio.gather(*(reader.close() for reader in self._readers.values()))
         await asyncio.gather(*self._readers)
 
+    @property
+    def _drained(self) -> bool:
+        watched = self._watching is None or self._watching.done()
+        return self._draining and watched and all(reader.done() for reader in self._readers)
+
     async def _watch(self) -> None:
         """Wait for the plan of our epoch, then read by it."""
         backoff = Backoff()
-        while not self._stopping and not self._draining:
-            try:
-                plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
-                backoff.reset()
-            except NetworkError:
-                if self._stopping:
+        try:
+            while not self._stopping:
+                try:
+                    plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
+                    if plan is not None:
+                        self._follow(plan, await self._network.subscribed())
+                        return
+                    backoff.reset()
+                except NetworkError:
+                    if not self._stopping:
+                        self.reconnects += 1
+                        await backoff.wait()
+                if self._draining:
                     return
-                self.reconnects += 1
-                await backoff.wait()
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
-                self._fail(error)
-                return
-            if plan is not None:
-                self._follow(plan)
-                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
+            self._fail(error)
 
-    def _follow(self, plan: Plan) -> None:
-        unplanned = self.regions - plan.paths.keys()
-        if plan.epoch != self._epoch or unplanned:
-            self._fail(
-                PlanError(
-                    f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without "
-                    f"it (plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
-                )
+    def _follow(self, plan: Plan, recorded: frozenset[str]) -> None:
+        if plan.epoch != self._epoch or not self.regions <= plan.paths.keys() & recorded:
+            raise PlanError(
+                f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without it "
+                f"(plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
             )
-            return
         self._delivery = Delivery(plan.epoch, self.regions, plan.atoms)
+        for region in self._muted:
+            self._delivery.mute(region)
         egresses: dict[str, dict[str, Position]] = {}
         for region in self.regions:
             egresses.setdefault(plan.paths[region][-1], {})[region] = (plan.epoch, 0)
         for node, after in egresses.items():
             reader = self._network.reader(node, plan)
             task = asyncio.create_task(self._read(reader, self._delivery, after), name=f"gamecast read {node}")
+            task.add_done_callback(self._wake_application)
             self._readers[task] = reader
 
     async def _read(self, reader: Reader, delivery: Delivery, after: dict[str, Position]) -> None:
         backoff = Backoff()
+        frame_bytes = 1
         try:
             while not self._stopping:
                 wanted = await self._wanted(delivery, after)
                 if not wanted:
                     continue
                 try:
-                    frames = await reader.read(wanted, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
+                    frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(wanted))))
+                    frames = await reader.read(wanted, frames_max=frames_max, block_ms=BLOCK_MS)
                     backoff.reset()
                 except NetworkError:
                     if self._stopping:
@@ -185,6 +197,7 @@ class Incoming:
                 self.received_frames += len(frames)
                 for frame in frames:
                     after[frame.region] = (frame.epoch, frame.last)
+                    frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
                 self._hand_over(delivery.receive(frames))
                 # The application first, then the next request; and when much comes, not for every little of it.
                 await asyncio.sleep(READ_PAUSE_S if len(frames) >= READ_PAUSE_FRAMES else 0)
@@ -192,11 +205,10 @@ class Incoming:
             self._fail(error)
         finally:
             await reader.close()
-            self._arrived.set()
 
     async def _wanted(self, delivery: Delivery, after: Mapping[str, Position]) -> dict[str, Position]:
         """Return what to read next, waiting (not for long) while the application is behind."""
-        if self.inbox_events >= self._limits.inbox_events_max:
+        if self.inbox_events >= self._limits.inbox_events_max or self.inbox_bytes >= self._limits.inbox_bytes_max:
             self._taken.clear()
             await self._taken.wait()
             return {}
@@ -214,6 +226,7 @@ class Incoming:
             self._inbox.append(item)
             if isinstance(item, Ready):
                 self.inbox_events += item.meta.events
+                self.inbox_bytes += len(item.frame.body)
         if self._inbox:
             self._arrived.set()
 
@@ -225,6 +238,7 @@ class Incoming:
             return
         frame, meta = item
         self.inbox_events -= meta.events
+        self.inbox_bytes -= len(frame.body)
         if meta.kind != FrameKind.EVENTS:
             return
         first = frame.last - meta.events + 1
@@ -240,6 +254,9 @@ class Incoming:
         numbers = range(first, frame.last + 1)
         batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(time.time_ns()), strict=False))
         self.delivered_events += meta.events
+
+    def _wake_application(self, _: asyncio.Task[None]) -> None:
+        self._arrived.set()
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

@@ -72,9 +72,9 @@ class Outgoing:
     async def publish(self, region: str, payload: Any) -> Receipt:
         """See `Cast.publish`."""
         encoded, binary = self._encoded(region, payload)
-        while self._publisher.buffered_events >= self._limits.buffer_events_max:
+        while self._is_full(1):
             if self._configuration.when_full == "refuse":
-                raise self._full(self._limits.buffer_events_max)
+                raise self._full()
             self._room.clear()
             await self._room.wait()
             self._require_open()
@@ -82,11 +82,8 @@ class Outgoing:
 
     def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
         """See `Cast.publish_soon`."""
-        limits = self._limits
-        refuse = self._configuration.when_full == "refuse"
-        events_max = limits.buffer_events_max if refuse else limits.overflow_events_max
-        if self._publisher.buffered_events >= events_max:
-            raise self._full(events_max)
+        if self._is_full(1 if self._configuration.when_full == "refuse" else self._limits.overflow_factor):
+            raise self._full()
         encoded, binary = self._encoded(region, payload)
         return self._add(region, encoded, binary)
 
@@ -99,15 +96,16 @@ class Outgoing:
     async def close(self) -> None:
         """End now: what is under way gets its answer, what waits fails with `NotConnected`."""
         self._closing = True
+        self._room.set()
         for wake in self._wakes.values():
             wake.set()
-        if self._planning is not None:
-            await self._planning
-        await asyncio.gather(*self._lanes.values())
-        closed = NotConnected("the connection was closed before these events were sent")
-        for resolved in self._publisher.failed(self._publisher.regions(), under_way=closed, waiting=closed):
-            self._resolve(resolved)
-        self._room.set()
+        try:
+            if self._planning is not None:
+                await self._planning
+            await asyncio.gather(*self._lanes.values())
+        finally:
+            closed = NotConnected("the connection was closed before these events were sent")
+            self._fail(self._publisher.regions(), under_way=closed, waiting=closed)
 
     def _encoded(self, region: str, payload: Any) -> tuple[bytes, bool]:
         self._require_open()
@@ -140,9 +138,10 @@ class Outgoing:
     async def _plan(self) -> None:
         while (regions := self._publisher.unassigned()) and not self._closing:
             try:
-                plan = await self._network.settle(self._configuration.name, regions)
-            except GamecastError as error:
-                self._fail(regions, under_way=error, waiting=error)
+                plan = await self._network.settle(regions)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                failure = _as_ours(error)
+                self._fail(regions, under_way=failure, waiting=failure)
                 continue
             if self._epoch not in (0, plan.epoch):
                 gone = Superseded(
@@ -176,8 +175,8 @@ class Outgoing:
                     continue
                 try:
                     answers = await self._offer(lane, frames)
-                except GamecastError as error:
-                    await self._give_up(node, error)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                    await self._give_up(node, _as_ours(error))
                     continue
                 for resolved in self._publisher.answered(node, answers):
                     self._resolve(resolved)
@@ -211,17 +210,18 @@ class Outgoing:
                 await asyncio.sleep(wait_s)
 
     async def _give_up(self, node: str, error: GamecastError) -> None:
-        """Fail what is buffered for a node, and number its regions' events anew."""
+        """Fail what is buffered for a node; if that may have been accepted, number its regions' events anew."""
         regions = self._publisher.regions_at(node)
         waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
         self._fail(regions, under_way=error, waiting=waiting)
         backoff = Backoff()
-        while not self._closing:
+        while not error.definite and not self._closing:
             try:
-                incarnation = await self._network.incarnate(self._configuration.name)
-            except GamecastError as unreachable:
+                incarnation = await self._network.renew()
+            except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                failure = _as_ours(unreachable)
+                self._fail(regions, under_way=failure, waiting=failure)
                 await backoff.wait()
-                self._fail(regions, under_way=unreachable, waiting=unreachable)
             else:
                 self._publisher.renew(regions, incarnation)
                 return
@@ -247,5 +247,18 @@ class Outgoing:
         if self._closing:
             raise NotConnected("the connection is closed: open another one")
 
-    def _full(self, events_max: int) -> BufferFull:
-        return BufferFull(f"{events_max:,} events wait for their ingress already: publish slower, or raise the limit")
+    def _is_full(self, factor: int) -> bool:
+        return (
+            self._publisher.buffered_events >= factor * self._limits.buffer_events_max
+            or self._publisher.buffered_bytes >= factor * self._limits.buffer_bytes_max
+        )
+
+    def _full(self) -> BufferFull:
+        return BufferFull(
+            f"{self._publisher.buffered_events:,} events of {self._publisher.buffered_bytes:,} bytes wait for their "
+            "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
+        )
+
+
+def _as_ours(error: Exception) -> GamecastError:
+    return error if isinstance(error, GamecastError) else NetworkError(f"publishing failed unexpectedly: {error!r}")

@@ -28,9 +28,6 @@ import orjson
 
 from sequencing.errors import InvalidInput
 
-FRAME_BYTES_MAX = 4 * 1024 * 1024
-"""A frame is copied once per hop and once per subscriber; Redis blocks while it copies."""
-
 _BINARY = b"\x00"
 
 

@@ -76,7 +76,8 @@ class TransferVerdict(StrEnum):
     UNKNOWN = "unknown"
     """This node has no step for the frame after the last accepted: its plan is not installed here yet.
 
-    Frames of epochs that are forgotten here are accepted and dropped: nobody is left to read them."""
+    Frames of epochs that are forgotten here, or that a later epoch has overtaken on the way out, are accepted and
+    dropped: an epoch begins when nobody is left to read the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +144,11 @@ class Node:
                 verdict = TransferVerdict.GAP
                 break
             step = self._steps.get((linked.frame.epoch, linked.frame.region))
-            if step is not None:
-                self._pass_on(step, linked.frame)
-            elif linked.frame.epoch >= self.epoch - 1:
+            if step is None and linked.frame.epoch >= self.epoch - 1:
                 verdict = TransferVerdict.UNKNOWN
                 break
+            if step is not None and not self._overtaken(step, linked.frame):
+                self._pass_on(step, linked.frame)
             accepted = linked.sequence
             self._accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)
@@ -202,6 +203,13 @@ class Node:
         )
         self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body))
         return Answer(Verdict.OK, (frame.epoch, region_last))
+
+    def _overtaken(self, step: _InstalledStep, frame: StampedFrame) -> bool:
+        """Return whether the region's egress has frames of a later epoch already."""
+        if step.next is not None or frame.epoch >= self.epoch:
+            return False
+        stream = self.egress.get(frame.region, [])
+        return len(stream) > 0 and stream[-1].epoch > frame.epoch
 
     def _pass_on(self, step: _InstalledStep, frame: StampedFrame) -> None:
         stamp = [frame.stamp] if frame.stamp else []

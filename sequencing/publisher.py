@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from sequencing.errors import GamecastError, Refused, Superseded
 from sequencing.frames import PublishedFrame, encode_binary_body, encode_json_body
 from sequencing.node import Answer, Verdict
+from sequencing.roster import superseded_message
 
 Token = TypeVar("Token")
 """What the caller recognises an event by when its fate is known (a future, in the live client)."""
@@ -25,6 +26,9 @@ Token = TypeVar("Token")
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
 collector lets pass."""
+
+REQUEST_FILL_BYTES = 4 * 1024 * 1024
+"""A request takes no more frames beyond this: Redis does nothing else while it works through one."""
 
 FRAME_FILL_BYTES = 256 * 1024
 """An open frame takes no more events beyond this; it may be larger if a single event is."""
@@ -128,8 +132,11 @@ class Publisher(Generic[Token]):
         ready = self._ready.get(node)
         if not ready:
             return []
-        frames = [self._close_frame(state) for state in ready.values()]
-        ready.clear()
+        frames: list[PublishedFrame] = []
+        frame_bytes = 0
+        while ready and frame_bytes < REQUEST_FILL_BYTES:
+            frames.append(self._close_frame(ready.pop(next(iter(ready)))))
+            frame_bytes += len(frames[-1].body)
         self._in_flight[node] = frames
         return frames
 
@@ -205,7 +212,12 @@ class Publisher(Generic[Token]):
 
 def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
     if answer.verdict is Verdict.FENCED:
-        return Superseded(f"another connection has taken the name {frame.publisher!r} over: give each server its own")
+        return Superseded(superseded_message(frame.publisher))
+    if answer.verdict is Verdict.STALE and answer.numbers[0] > frame.epoch:
+        return Superseded(
+            f"{frame.publisher!r} publishes in epoch {frame.epoch}, and the network went on to epoch "
+            f"{answer.numbers[0]} without it: open a new connection"
+        )
     return Refused(
         f"the ingress of region {frame.region!r} refused events {frame.first}…{frame.first + frame.count - 1} of "
         f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 import redis
@@ -13,6 +15,8 @@ import redis
 import gamecast
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from adapters.ports import free_port
+from adapters.redis_connection import RedisConnection
+from adapters.redis_network import ControlKeys
 from adapters.redis_node import RedisNode
 from adapters.redis_relays import RedisRelays
 from gamecast import Cast, Event, Gap
@@ -144,6 +148,78 @@ async def test_a_full_redis_refuses_for_certain_and_goes_on_when_there_is_room(r
             client.config_set("maxmemory", "0")
         assert (await cast.publish("a", "after")).sequence == 2
         assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
+
+
+async def test_a_stalled_server_is_given_up_and_its_late_answers_are_never_taken_for_others(
+    redis_server: EmbeddedServer,
+) -> None:
+    connection = RedisConnection(redis_server.url)
+    assert await connection.call("SET", "k", "value") == b"OK"
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(gamecast.Unreachable):
+            await connection.call("INCR", "n", timeout_s=0.1)
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert await connection.call("GET", "k") == b"value"
+    await connection.close()
+
+
+async def test_events_published_to_a_stalled_server_fail_in_time_or_arrive_once(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="s", publish_timeout_s=0.2) as cast:
+        await cast.subscribe("a")
+        await cast.publish("a", "before")
+        os.kill(redis_server.pid, signal.SIGSTOP)
+        try:
+            stalled = [cast.publish_soon("a", "x" * 900_000) for _ in range(20)]
+            async with asyncio.timeout(25):
+                done = await asyncio.gather(*stalled, return_exceptions=True)
+            assert all(isinstance(outcome, gamecast.NetworkError) for outcome in done)
+        finally:
+            os.kill(redis_server.pid, signal.SIGCONT)
+        receipt = None
+        async with asyncio.timeout(15):
+            while receipt is None:
+                with suppress(gamecast.NetworkError):
+                    receipt = await cast.publish("a", "after")
+        seen = [event.sequence for event in await take(cast, receipt.sequence)]
+        assert seen == list(range(1, receipt.sequence + 1))
+
+
+async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redis_servers: EmbeddedServers) -> None:
+    source = RedisNode("n1", three_redis_servers.urls[0])
+    target = RedisNode("n2", three_redis_servers.urls[1])
+    nodes = dict.fromkeys(("n1", "n2"), "")
+    frame = PublishedFrame("a", 1, "s", 1, 1, 1, b"[0,[0],[1]]")
+    for node in (source, target):
+        await node.install(Plan(1, 1, "overlap", nodes, {"a": ("n1", "n2")}, ()), 1000)
+    await source.publish([frame])
+    for node in (source, target):
+        await node.install(Plan(2, 1, "overlap", nodes, {"a": ("n2",), "b": ("n1", "n2")}, ()), 1000)
+    await target.publish([replace(frame, epoch=2, publisher="t")])
+    await source.publish([replace(frame, region="b", epoch=2)])
+    late = await source.read_link("n2", 0, frames_max=10, block_ms=100)
+    assert [linked.frame.epoch for linked in late] == [1, 2]
+    assert (await target.transfer("n1", late)).accepted == 2
+    assert [f.epoch for f in await target.read({"a": (1, 0)}, frames_max=10, block_ms=100)] == [2]
+    assert len(await target.read({"b": (2, 0)}, frames_max=10, block_ms=100)) == 1
+    for node in (source, target):
+        await node.close()
+
+
+async def test_who_was_taken_for_gone_before_traffic_is_told(redis_server: EmbeddedServer) -> None:
+    async with (
+        gamecast.connect(redis_server.url, name="loading") as loading,
+        gamecast.connect(redis_server.url, name="other") as other,
+    ):
+        for cast in (loading, other):
+            await cast.subscribe("a", "b")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zadd(ControlKeys.alive, {"loading": 0})
+        await other.publish("a", 1)
+        with pytest.raises(gamecast.PlanError, match="taken for gone"):
+            await take(loading, 1)
+        assert len(await take(other, 1)) == 1
 
 
 async def test_an_ingress_that_stays_away_fails_publishes_as_uncertain(redis_server: EmbeddedServer) -> None:

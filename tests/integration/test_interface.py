@@ -250,6 +250,95 @@ async def test_a_slow_application_bounds_memory_and_misses_nothing(network: Netw
     assert len(set(order)) == 2000
 
 
+async def test_large_events_arrive_a_few_at_a_time(network: Network) -> None:
+    cast = await network.connect(buffer_bytes_max=3_000_000, inbox_bytes_max=3_000_000)
+    regions = [f"cell:{number}" for number in range(6)]
+    await cast.subscribe(*regions)
+    payloads = [bytes([number]) * 900_000 for number in range(24)]
+    publishing = asyncio.gather(*(cast.publish(regions[n % 6], payload) for n, payload in enumerate(payloads)))
+    assert sorted(event.payload for event in await take(cast, 24)) == payloads
+    await publishing
+
+
+async def test_waiting_with_a_timeout_loses_no_event(network: Network) -> None:
+    cast = await network.connect()
+    await cast.subscribe("forest")
+    for number in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await anext(cast)
+        await cast.publish("forest", number)
+        assert [event.payload for event in await take(cast, 1)] == [number]
+
+
+async def test_unsubscribing_from_one_of_several_twins_keeps_the_others_in_order(network: Network) -> None:
+    casts = [await network.connect(f"s{number}") for number in range(3)]
+    for cast in casts:
+        await cast.subscribe("a", "b", "c")
+    await casts[0].publish("a", "first")
+    await casts[0].unsubscribe("c")
+    futures = [cast.publish_soon("abc"[i % 3], i) for i in range(60) for cast in casts]
+    await asyncio.gather(*futures)
+    orders = []
+    for cast, count in zip(casts, (121, 181, 181), strict=True):
+        events = await take(cast, count)
+        orders.append([(event.region, event.sequence) for event in events if event.region != "c"])
+    assert orders[0] == orders[1] == orders[2]
+
+
+async def test_a_connection_restarted_under_its_name_starts_with_nothing(network: Network) -> None:
+    other, crashed = await network.connect("other"), await network.connect("server")
+    await crashed.subscribe("a", "b", "c")
+    await other.subscribe("a", "b", "c")
+    restarted = await network.connect("server")
+    await restarted.subscribe("a", "b")
+    await crashed.close()
+    await asyncio.gather(*(other.publish_soon("abc"[i % 3], i) for i in range(90)))
+    mine = [(event.region, event.sequence) for event in await take(restarted, 60)]
+    theirs = [(event.region, event.sequence) for event in await take(other, 90) if event.region != "c"]
+    assert mine == theirs
+    plan = await other.plan()
+    assert plan is not None
+    assert sorted(atom.regions for atom in plan.atoms) != [("a", "b", "c")]
+
+
+async def test_a_closed_connection_refuses_everything_and_leaves_nothing_behind(network: Network) -> None:
+    keeper = await network.connect("keeper")
+    cast = gamecast.connect(network.url, name="gone")
+    await cast.open()
+    await cast.close()
+    for call in (cast.subscribe("a"), cast.unsubscribe("a"), cast.publish("a", 1), cast.plan(), cast.drain()):
+        with pytest.raises(gamecast.NotConnected, match="closed"):
+            await call
+    await keeper.subscribe("b")
+    await keeper.publish("b", 1)
+    plan = await keeper.plan()
+    assert plan is not None
+    assert plan.paths.keys() == {"b"}
+
+
+async def test_closing_goes_on_when_its_caller_is_cancelled(network: Network) -> None:
+    cast = gamecast.connect(network.url, name="impatient")
+    await cast.open()
+    await cast.subscribe("forest")
+    futures = [cast.publish_soon("forest", number) for number in range(100)]
+    closing = asyncio.create_task(cast.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await cast.close()
+    assert all(future.done() for future in futures)
+    for future in futures:
+        assert future.exception() is None or isinstance(future.exception(), gamecast.NotConnected)
+
+
+async def test_draining_ends_iteration_even_where_there_is_nothing_to_deliver(network: Network) -> None:
+    cast = await network.connect()
+    await cast.subscribe("forest")
+    await cast.drain()
+    async with asyncio.timeout(10):
+        assert [event async for event in cast] == []
+
+
 async def test_batches_and_handlers_see_the_same_events_in_order(network: Network) -> None:
     batching, handling = await network.connect("batching"), await network.connect("handling")
     seen: list[str] = []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adapters.embedded import EmbeddedServer
 from adapters.redis_connection import RedisConnection
 from adapters.redis_network import ROSTER, ControlKeys
-from sequencing.errors import MembershipSettled
+from sequencing.errors import MembershipSettled, Superseded
 from sequencing.roster import Roster
 
 NAMES = ("s1", "server with blanks", "höhle {x}")
@@ -30,6 +30,7 @@ has been gone for days: no test run takes so long, so that the clocks need not a
 class Call:
     verb: str
     name: str
+    incarnation: int
     ttl_ms: int
     regions: tuple[str, ...] = ()
 
@@ -37,41 +38,59 @@ class Call:
 names = st.sampled_from(NAMES)
 lifetimes = st.sampled_from((FOREVER_MS, FOREVER_MS, FOREVER_MS, -FOREVER_MS))
 regions = st.lists(st.sampled_from(REGIONS), unique=True).map(tuple)
-subscriptions = st.builds(Call, st.sampled_from(("subscribe", "subscribe", "unsubscribe")), names, lifetimes, regions)
-verbs = ("incarnate", "leave", "leave", "settle", "settle", "reopen", "beat")
-calls = st.one_of(subscriptions, st.builds(Call, st.sampled_from(verbs), names, lifetimes))
+incarnations = st.sampled_from((1, 1, 1, 2, 3))
+some_verbs = st.sampled_from(("subscribe", "subscribe", "unsubscribe"))
+subscriptions = st.builds(Call, some_verbs, names, incarnations, lifetimes, regions)
+other_verbs = st.sampled_from(
+    ("introduce", "introduce", "renew", "leave", "leave", "publishing", "settle", "reopen", "beat", "subscribed")
+)
+calls = st.one_of(subscriptions, st.builds(Call, other_verbs, names, incarnations, lifetimes))
 
 
 def ask_machine(roster: Roster, call: Call) -> Any:
     roster.ttl_ms = call.ttl_ms
-    match call.verb:
-        case "incarnate":
-            return roster.incarnate(call.name, NOW_MS)
-        case "beat":
-            return roster.beat(call.name, NOW_MS)
-        case "subscribe":
-            try:
-                return roster.subscribe(call.name, call.regions, NOW_MS)
-            except MembershipSettled:
-                return "settled"
-        case "unsubscribe":
-            return roster.unsubscribe(call.name, call.regions)
-        case "leave":
-            return roster.leave(call.name)
-        case "settle":
-            return roster.settle(call.name, NOW_MS)
-        case _:
-            return roster.reopen()
+    try:
+        match call.verb:
+            case "introduce":
+                return roster.introduce(call.name, NOW_MS)
+            case "renew":
+                return roster.renew(call.name, call.incarnation, NOW_MS)
+            case "beat":
+                return roster.beat(call.name, call.incarnation, NOW_MS)
+            case "subscribe":
+                return roster.subscribe(call.name, call.incarnation, call.regions, NOW_MS)
+            case "unsubscribe":
+                return roster.unsubscribe(call.name, call.incarnation, call.regions)
+            case "subscribed":
+                return roster.subscribed(call.name, call.incarnation)
+            case "leave":
+                return roster.leave(call.name, call.incarnation)
+            case "publishing":
+                return roster.publishing(call.name, call.incarnation)
+            case "settle":
+                return roster.settle(NOW_MS)
+            case _:
+                return roster.reopen()
+    except MembershipSettled:
+        return "settled"
+    except Superseded:
+        return "superseded"
 
 
 async def ask_script(connection: RedisConnection, call: Call) -> Any:
-    answer = await connection.run(ROSTER, ControlKeys.roster, call.verb, call.name, call.ttl_ms, *call.regions)
+    who = (call.verb, call.name, call.incarnation, call.ttl_ms)
+    answer = await connection.run(ROSTER, ControlKeys.roster, *who, *call.regions)
+    superseded = answer == b"superseded"
     match call.verb:
         case "settle":
             epoch, flat = answer
             return epoch, members(dict(zip(flat[::2], flat[1::2], strict=True)))
-        case "subscribe" | "incarnate":
+        case "subscribe" | "introduce" | "renew" | "publishing":
             return answer.decode() if isinstance(answer, bytes) else answer
+        case "unsubscribe":
+            return not superseded and bool(answer)
+        case "subscribed":
+            return frozenset() if superseded else frozenset(orjson.loads(answer))
         case _:
             return None
 
@@ -131,20 +150,26 @@ def test_the_script_answers_and_keeps_what_the_roster_does(shared_redis: Embedde
 
 async def test_a_life_of_a_network_from_one_epoch_to_the_next(shared_redis: EmbeddedServer) -> None:
     story = [
-        Call("incarnate", "s1", FOREVER_MS),
-        Call("subscribe", "s1", FOREVER_MS, ("forest", "river")),
-        Call("subscribe", "silent", -FOREVER_MS, ("river",)),
-        Call("unsubscribe", "s1", FOREVER_MS, ("forest",)),
-        Call("settle", "p", FOREVER_MS),
-        Call("beat", "p", FOREVER_MS),
-        Call("subscribe", "late", FOREVER_MS, ("forest",)),
-        Call("leave", "p", FOREVER_MS),
-        Call("subscribe", "late", FOREVER_MS, ("forest",)),
-        Call("incarnate", "s1", FOREVER_MS),
-        Call("subscribe", "late", FOREVER_MS, ("forest",)),
-        Call("settle", "late", FOREVER_MS),
-        Call("reopen", "late", FOREVER_MS),
-        Call("subscribe", "s1", FOREVER_MS, ("forest",)),
-        Call("settle", "s1", FOREVER_MS),
+        Call("introduce", "s1", 0, FOREVER_MS),
+        Call("introduce", "silent", 0, FOREVER_MS),
+        Call("introduce", "p", 0, FOREVER_MS),
+        Call("introduce", "late", 0, FOREVER_MS),
+        Call("subscribe", "s1", 1, FOREVER_MS, ("forest", "river")),
+        Call("subscribe", "silent", 1, -FOREVER_MS, ("river",)),
+        Call("unsubscribe", "s1", 1, FOREVER_MS, ("forest",)),
+        Call("publishing", "p", 1, FOREVER_MS),
+        Call("settle", "p", 1, FOREVER_MS),
+        Call("subscribed", "silent", 1, FOREVER_MS),
+        Call("beat", "p", 1, FOREVER_MS),
+        Call("subscribe", "late", 1, FOREVER_MS, ("forest",)),
+        Call("leave", "p", 1, FOREVER_MS),
+        Call("subscribe", "late", 1, FOREVER_MS, ("forest",)),
+        Call("introduce", "s1", 0, FOREVER_MS),
+        Call("leave", "s1", 1, FOREVER_MS),
+        Call("subscribe", "late", 1, FOREVER_MS, ("forest",)),
+        Call("settle", "late", 1, FOREVER_MS),
+        Call("reopen", "late", 1, FOREVER_MS),
+        Call("subscribe", "s1", 2, FOREVER_MS, ("forest",)),
+        Call("settle", "s1", 2, FOREVER_MS),
     ]
     await play(story, shared_redis.url)

@@ -9,7 +9,7 @@ from sequencing.errors import NotConnected, PublishUncertain, Refused, Supersede
 from sequencing.frames import PublishedFrame, decode_body
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, Publisher
+from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher
 
 UNDER_WAY, WAITING = PublishUncertain("lost"), NotConnected("closed")
 
@@ -128,7 +128,7 @@ def test_nodes_do_not_wait_for_each_other() -> None:
     ("answer", "error"),
     [
         (Answer(Verdict.FENCED, (4,)), Superseded),
-        (Answer(Verdict.STALE, (4,)), Refused),
+        (Answer(Verdict.STALE, (4,)), Superseded),
         (Answer(Verdict.GAP, (0,)), Refused),
         (Answer(Verdict.PAST, (9,)), Refused),
     ],
@@ -196,3 +196,12 @@ def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatc
     assert publisher.buffered_events == 3
     publisher.answered("n1", [ok(1, 1)])
     assert (publisher.buffered_events, publisher.buffered_bytes) == (2, len('"a22""a333"'))
+
+
+def test_a_request_carries_no_more_than_it_should_and_the_rest_follows() -> None:
+    publisher = assigned("abc")
+    for region in "abc":
+        publisher.add(region, b"x" * (REQUEST_FILL_BYTES // 2), binary=True, sent_at_ns=0, token=region)
+    assert [frame.region for frame in publisher.take("n1")] == ["a", "b"]
+    publisher.answered("n1", [ok(1, 1), ok(1, 1)])
+    assert [frame.region for frame in publisher.take("n1")] == ["c"]
