@@ -91,6 +91,7 @@ class Cast:
             retention_events=configuration.limits.retention_events,
         )
         self._open_halves: tuple[Outgoing, Incoming] | None = None
+        self._outgoing: Outgoing | None = None
         self._heart: asyncio.Task[None] | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
@@ -114,6 +115,7 @@ class Cast:
             await self._network.close()
             raise
         outgoing = Outgoing(self._network, self._configuration, incarnation)
+        self._outgoing = outgoing
         self._open_halves = outgoing, Incoming(self._network, self._configuration)
         self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
         return self
@@ -171,7 +173,9 @@ class Cast:
 
         What is called in one go shares frames. Raises at once for what can never be published, and `BufferFull`.
         """
-        return self._halves()[0].publish_soon(region, payload)
+        if self._outgoing is None:
+            raise NotConnected
+        return self._outgoing.publish_soon(region, payload)
 
     def __aiter__(self) -> Self:
         self._halves()

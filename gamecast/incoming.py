@@ -29,7 +29,7 @@ READ_BYTES = 8 * 1024 * 1024
 """Frames a region and read: enough to keep up, and not more than about so many bytes in one reply."""
 
 READ_PAUSE_FRAMES = 4
-READ_PAUSE_S = 0.002
+READ_PAUSE_S = 0.004
 """After a read of several frames, publishers are busy: what comes meanwhile is read at once, which costs less."""
 
 BATCH_EVENTS = 32

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 import orjson
@@ -42,6 +44,7 @@ many: what each frame costs its subscribers is spread over more events. Nobody w
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
 
 ReceiptFuture = asyncio.Future[Receipt]
+_new_receipt = partial(tuple.__new__, Receipt)
 
 
 class Outgoing:
@@ -60,6 +63,9 @@ class Outgoing:
         self._closing = False
         self._epoch = 0
         self._checked_regions: set[str] = set()
+        factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
+        self._soon_events_max = factor * self._limits.buffer_events_max
+        self._soon_bytes_max = factor * self._limits.buffer_bytes_max
         self.published_events = 0
         self.refused_events = 0
         self.reconnects = 0
@@ -71,21 +77,24 @@ class Outgoing:
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """See `Cast.publish`."""
-        encoded, binary = self._encoded(region, payload)
-        while self._is_full(1):
+        encoded = self._encoded(region, payload)
+        publisher, limits = self._publisher, self._limits
+        while (
+            publisher.buffered_events >= limits.buffer_events_max or publisher.buffered_bytes >= limits.buffer_bytes_max
+        ):
             if self._configuration.when_full == "refuse":
                 raise self._full()
             self._room.clear()
             await self._room.wait()
             self._require_open()
-        return await self._add(region, encoded, binary)
+        return await self._add(region, encoded, type(payload) is bytes)
 
     def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
         """See `Cast.publish_soon`."""
-        if self._is_full(1 if self._configuration.when_full == "refuse" else self._limits.overflow_factor):
+        publisher = self._publisher
+        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
             raise self._full()
-        encoded, binary = self._encoded(region, payload)
-        return self._add(region, encoded, binary)
+        return self._add(region, self._encoded(region, payload), type(payload) is bytes)
 
     async def flush(self) -> None:
         """Return when every buffered event has its answer."""
@@ -107,13 +116,14 @@ class Outgoing:
             closed = NotConnected("the connection was closed before these events were sent")
             self._fail(self._publisher.regions(), under_way=closed, waiting=closed)
 
-    def _encoded(self, region: str, payload: Any) -> tuple[bytes, bool]:
-        self._require_open()
+    def _encoded(self, region: str, payload: Any) -> bytes:
+        if self._closing:
+            self._require_open()
         if region not in self._checked_regions:
             self._checked_regions.add(check_region(region))
-        binary = type(payload) is bytes
-        if binary:
-            encoded: bytes = payload
+        encoded: bytes
+        if type(payload) is bytes:
+            encoded = payload
         else:
             try:
                 encoded = orjson.dumps(payload)
@@ -124,11 +134,11 @@ class Outgoing:
                 f"the payload for region {region!r} has {len(encoded):,} bytes encoded, more than payload_bytes_max="
                 f"{self._limits.payload_bytes_max:,}: send less, or a reference to it"
             )
-        return encoded, binary
+        return encoded
 
     def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
         future: ReceiptFuture = self._loop.create_future()
-        node = self._publisher.add(region, encoded, binary=binary, sent_at_ns=time.time_ns(), token=future)
+        node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
         if node is not None:
             self._wakes[node].set()
         elif self._planning is None or self._planning.done():
@@ -234,9 +244,11 @@ class Outgoing:
     def _resolve(self, resolved: Resolved[ReceiptFuture]) -> None:
         if resolved.error is None:
             self.published_events += len(resolved.tokens)
-            for sequence, future in enumerate(resolved.tokens, resolved.first_sequence):
+            same = repeat(resolved.region), repeat(resolved.epoch)
+            receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
+            for future, receipt in zip(resolved.tokens, receipts, strict=False):
                 if not future.done():
-                    future.set_result(Receipt(resolved.region, resolved.epoch, sequence))
+                    future.set_result(receipt)
             return
         self.refused_events += len(resolved.tokens)
         for future in resolved.tokens:
@@ -246,12 +258,6 @@ class Outgoing:
     def _require_open(self) -> None:
         if self._closing:
             raise NotConnected("the connection is closed: open another one")
-
-    def _is_full(self, factor: int) -> bool:
-        return (
-            self._publisher.buffered_events >= factor * self._limits.buffer_events_max
-            or self._publisher.buffered_bytes >= factor * self._limits.buffer_bytes_max
-        )
 
     def _full(self) -> BufferFull:
         return BufferFull(

@@ -109,8 +109,8 @@ def parse_stamp(stamp: bytes) -> list[int]:
 def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:
     """Write a body of payloads that are already JSON."""
     base = sent_at_ns[0]
-    delays = ",".join([str(at - base) for at in sent_at_ns])
-    return b"[%d,[%s],[%s]]" % (base, delays.encode(), b",".join(payloads))
+    delays = orjson.dumps([at - base for at in sent_at_ns])
+    return b"[%d,%b,[%b]]" % (base, delays, b",".join(payloads))
 
 
 def encode_binary_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:

@@ -78,7 +78,7 @@ class Publisher(Generic[Token]):
         self._ready: dict[str, dict[str, _Region[Token]]] = {}
         self._in_flight: dict[str, list[PublishedFrame]] = {}
 
-    def add(self, region: str, payload: bytes, *, binary: bool, sent_at_ns: int, token: Token) -> str | None:
+    def add(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
         """Buffer an event; return the ingress node it waits for, None while its region has no place in the plan."""
         state = self._regions.get(region)
         if state is None:

@@ -201,7 +201,7 @@ def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatc
 def test_a_request_carries_no_more_than_it_should_and_the_rest_follows() -> None:
     publisher = assigned("abc")
     for region in "abc":
-        publisher.add(region, b"x" * (REQUEST_FILL_BYTES // 2), binary=True, sent_at_ns=0, token=region)
+        publisher.add(region, b"x" * (REQUEST_FILL_BYTES // 2), True, 0, region)
     assert [frame.region for frame in publisher.take("n1")] == ["a", "b"]
     publisher.answered("n1", [ok(1, 1), ok(1, 1)])
     assert [frame.region for frame in publisher.take("n1")] == ["c"]

@@ -12,7 +12,7 @@ import gamecast
 from gamecast.bench.peers.peer import Deliver, Publish
 from gamecast.bench.workload import Payload
 
-IN_FLIGHT_EVENTS = 4_096  # of one publisher; above it, it waits for the oldest
+IN_FLIGHT_BATCHES = 64  # of one publisher; above it, it waits for the oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class GamecastPeer:
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
         async with gamecast.connect(url, name=name) as cast:
-            in_flight: deque[asyncio.Future[gamecast.Receipt]] = deque()
+            in_flight: deque[list[asyncio.Future[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
-                for region, payload in events:
-                    in_flight.append(cast.publish_soon(region, payload))
-                while in_flight and (len(in_flight) > IN_FLIGHT_EVENTS or in_flight[0].done()):
-                    await in_flight.popleft()
+                in_flight.append([cast.publish_soon(region, payload) for region, payload in events])
+                while in_flight and (len(in_flight) > IN_FLIGHT_BATCHES or in_flight[0][-1].done()):
+                    await in_flight.popleft()[-1]
                 await asyncio.sleep(0)
 
             yield publish
-            await asyncio.gather(*in_flight)
+            for batch in in_flight:
+                await asyncio.gather(*batch)
 
     async def receive(
         self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
