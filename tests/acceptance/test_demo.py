@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 import adapters.planning
 import gamecast.demo.replay
+import gamecast.incoming
 from gamecast.cli.main import cli
 from gamecast.demo.hosting import build_workload
 from gamecast.demo.skirmish import generate_skirmish
@@ -84,7 +85,7 @@ def test_moves_and_a_window_are_replayed_at_the_asked_speed() -> None:
 
 
 def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Delivery, "_blocking", lambda _delivery, _numbers: None)
+    monkeypatch.setattr(gamecast.incoming, "Delivery", lambda epoch, regions, _atoms: Delivery(epoch, regions, ()))
     done = call("demo", "--record", tmp_path / "logs", "--json")
     assert done.exit_code == 1, done.output
     report = json.loads(done.output)
