@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,7 +31,39 @@ from sequencing.errors import EmbeddedServerError, UsageError
 AppendFsync = Literal["always", "everysec", "no"]
 
 
-class EmbeddedServer:
+class _Startable(ABC):
+    """What can be started and stopped, as a context manager with and without `async`."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start everything, or nothing."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop everything; harmless when nothing runs."""
+
+    async def start_async(self) -> None:
+        await _in_thread(self.start, undo=self.stop)
+
+    async def stop_async(self) -> None:
+        await _in_thread(self.stop)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start_async()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop_async()
+
+
+class EmbeddedServer(_Startable):
     """One private redis-server on 127.0.0.1; a context manager, with and without `async`.
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
@@ -129,28 +162,8 @@ class EmbeddedServer:
                 raise self._failure(f"its port {self._port} was taken by another process while it was down")
             time.sleep(_POLL_S)
 
-    async def start_async(self) -> None:
-        await _in_thread(self.start, undo=self.stop)
-
-    async def stop_async(self) -> None:
-        await _in_thread(self.stop)
-
     async def restart_async(self) -> None:
         await _in_thread(self.restart)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        await self.start_async()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop_async()
 
     def _start_on_free_port(self, binary: str) -> None:
         deadline = time.monotonic() + self._start_time_s_max
@@ -251,7 +264,7 @@ class EmbeddedServer:
         )
 
 
-class EmbeddedServers:
+class EmbeddedServers(_Startable):
     """`count` private redis-servers with the same options, started in parallel; all of them run, or none."""
 
     def __init__(
@@ -287,26 +300,6 @@ class EmbeddedServers:
     def stop(self) -> None:
         for server in reversed(self.servers):
             server.stop()
-
-    async def start_async(self) -> None:
-        await _in_thread(self.start, undo=self.stop)
-
-    async def stop_async(self) -> None:
-        await _in_thread(self.stop)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        await self.start_async()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop_async()
 
 
 def _kill_group(leader_pid: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
@@ -102,7 +103,7 @@ class MemoryNode:
         found: list[StampedFrame] = []
         for region, position in after.items():
             stream = self._node.egress.get(region, [])
-            start = _first_after(stream, position)
+            start = bisect_right(stream, position, key=lambda frame: (frame.epoch, frame.last))
             found += stream[start : start + frames_max]
         return found
 
@@ -237,17 +238,6 @@ def parse_node_count(query: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
         raise UsageError(f"nodes={text!r}: a network has 1 to {NODES_MAX} nodes")
     return int(text)
-
-
-def _first_after(stream: Sequence[StampedFrame], position: Position) -> int:
-    low, high = 0, len(stream)
-    while low < high:
-        middle = (low + high) // 2
-        if (stream[middle].epoch, stream[middle].last) > position:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _now_ms() -> int:
