@@ -38,7 +38,7 @@ from sequencing.publisher import Publisher, Resolved
 
 LINGER_FROM_EVENTS = 64
 LINGER_UNTIL_EVENTS = 2048
-LINGER_S = 0.005
+LINGER_S = 0.01
 """After a request of many events, the next one waits while the application goes on publishing, until there are really
 many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""

@@ -37,6 +37,7 @@ async def publish_phases(peer: Peer, url: str, grid: Grid, phases: Phases, board
         board.phase = WARM_UP
         await traffic.fast(phases.warm_up)
         gc.collect()
+        gc.freeze()  # see workload.py
 
         delivered = board.delivered
         redis_cpu_s, cpu_s = _redis_cpu_s(url), time.process_time()

@@ -52,6 +52,7 @@ async def receive_phases(
         for event in active:
             await event.wait()
         gc.collect()
+        gc.freeze()  # see workload.py
         ready()
         cpu_cores = await _report_progress(recorders, board)
         for receiver in receivers:

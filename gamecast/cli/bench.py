@@ -57,7 +57,7 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
 )
 @click.option(
     "--window",
-    default=8_192,
+    default=16_384,
     show_default=True,
     type=click.IntRange(1, 1_000_000),
     help="Events under way at full speed, at most.",
