@@ -1,32 +1,90 @@
--- Install the steps of a plan at a node: the twin of Node.install in sequencing/node.py.
+-- Change which steps a node has: the twin of install, prepare, open and forget in sequencing/node.py.
 --
--- KEYS: node, steps, counters.
--- ARGV: epoch, version, retention, then region, step for each region.
+-- KEYS: node, steps, counters, publishers.
+-- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
+--    or 'open', then region, epoch, how many publishers, then publisher, accepted for each, for each region
+--    or 'forget', then epoch, region for each step.
 
-local epoch, version = tonumber(ARGV[1]), tonumber(ARGV[2])
-local node = redis.call('HMGET', KEYS[1], 'epoch', 'version')
+local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function forget(field)
+  local raw = redis.call('HGET', steps_key, field)
+  redis.call('HDEL', steps_key, field)
+  redis.call('HDEL', counters_key, 'r ' .. field)
+  local step = raw and cjson.decode(raw) or {}
+  for atom = 3, #step do
+    redis.call('HDEL', counters_key, step[atom])
+  end
+end
+
+local function begin_anew(epoch)
+  local steps = redis.call('HGETALL', steps_key)
+  for i = 1, #steps, 2 do
+    local field, step = steps[i], cjson.decode(steps[i + 1])
+    if tonumber(string.match(field, '^%d+')) < epoch - 1 then
+      forget(field)
+    elseif step[1] == 'I' then
+      step[1] = 'C'
+      redis.call('HSET', steps_key, field, cjson.encode(step))
+    end
+  end
+end
+
+local function later(accepted, than)
+  local incarnation, last = string.match(accepted, '^(%d+) (%d+)')
+  local than_incarnation, than_last = string.match(than, '^(%d+) (%d+)')
+  incarnation, than_incarnation = tonumber(incarnation), tonumber(than_incarnation)
+  return incarnation > than_incarnation
+    or (incarnation == than_incarnation and tonumber(last) > tonumber(than_last))
+end
+
+local function open(region, epoch, from, to)
+  local field = epoch .. ' ' .. region
+  local raw = redis.call('HGET', steps_key, field)
+  local step = raw and cjson.decode(raw) or { '' }
+  if string.sub(step[1], 1, 1) ~= 'W' then
+    return
+  end
+  step[1] = 'I'
+  redis.call('HSET', steps_key, field, cjson.encode(step))
+  for at = from, to, 2 do
+    local publisher = region .. '\n' .. ARGV[at]
+    local before = redis.call('HGET', publishers_key, publisher)
+    if not before or later(ARGV[at + 1], before) then
+      redis.call('HSET', publishers_key, publisher, ARGV[at + 1])
+    end
+  end
+end
+
+if ARGV[1] == 'forget' then
+  for at = 2, #ARGV, 2 do
+    forget(ARGV[at] .. ' ' .. ARGV[at + 1])
+  end
+  return 1
+end
+
+if ARGV[1] == 'open' then
+  local at = 2
+  while at < #ARGV do
+    local rows_end = at + 2 + 2 * tonumber(ARGV[at + 2])
+    open(ARGV[at], ARGV[at + 1], at + 3, rows_end)
+    at = rows_end + 1
+  end
+  return 1
+end
+
+local epoch, version = tonumber(ARGV[2]), tonumber(ARGV[3])
+local node = redis.call('HMGET', node_key, 'epoch', 'version')
 local node_epoch, node_version = tonumber(node[1] or '0'), tonumber(node[2] or '0')
 if epoch < node_epoch or (epoch == node_epoch and version < node_version) then
   return 0
 end
-if epoch > node_epoch then
-  local steps = redis.call('HGETALL', KEYS[2])
-  for i = 1, #steps, 2 do
-    local field, step = steps[i], cjson.decode(steps[i + 1])
-    if tonumber(string.match(field, '^%d+')) < epoch - 1 then
-      redis.call('HDEL', KEYS[2], field)
-      redis.call('HDEL', KEYS[3], 'r ' .. field)
-      for atom = 3, #step do
-        redis.call('HDEL', KEYS[3], step[atom])
-      end
-    else
-      step[1] = 'T'
-      redis.call('HSET', KEYS[2], field, cjson.encode(step))
-    end
-  end
+if ARGV[1] == 'install' and epoch > node_epoch then
+  begin_anew(epoch)
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', ARGV[2], 'retention', ARGV[3])
-for at = 4, #ARGV, 2 do
-  redis.call('HSET', KEYS[2], ARGV[1] .. ' ' .. ARGV[at], ARGV[at + 1])
+redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', ARGV[3], 'retention', ARGV[4])
+local write = ARGV[1] == 'install' and 'HSET' or 'HSETNX'
+for at = 5, #ARGV, 3 do
+  redis.call(write, steps_key, ARGV[at + 1] .. ' ' .. ARGV[at], ARGV[at + 2])
 end
 return 1

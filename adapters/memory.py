@@ -102,8 +102,8 @@ class MemoryNode:
     def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
         found: list[StampedFrame] = []
         for region, position in after.items():
-            stream = self._node.egress.get(region, [])
-            start = bisect_right(stream, position, key=lambda frame: (frame.epoch, frame.last))
+            stream = self._node.egress.get((position[0], region), [])
+            start = bisect_right(stream, position[1], key=lambda frame: frame.last)
             found += stream[start : start + frames_max]
         return found
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from adapters.network import Position
 from adapters.redis_connection import RedisConnection, Script
 from sequencing.errors import PlanError
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.node import Answer, LinkedFrame, NodeKeys, TransferAnswer, TransferVerdict, encode_step
-from sequencing.plan import Plan
+from sequencing.node import (
+    TICK_META,
+    Accepted,
+    Answer,
+    LinkedFrame,
+    NodeKeys,
+    TransferAnswer,
+    TransferVerdict,
+    encode_step,
+)
+from sequencing.plan import Plan, Step
 
 STEP = Script.beside(__file__, "step.lua")
 INSTALL = Script.beside(__file__, "install.lua")
@@ -27,6 +37,7 @@ class RedisNode:
         self.name = name
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url)
+        self._streams: dict[str, int] = {}
         self._egress_keys: dict[str, bytes] = {}
         self._region_of: dict[bytes, str] = {}
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
@@ -54,8 +65,12 @@ class RedisNode:
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
         """Read egress streams; see `Reader.read`."""
-        if after.keys() != self._egress_keys.keys():
-            self._egress_keys = {region: self._keys.egress(region).encode() for region in after}
+        streams = {region: epoch for region, (epoch, _) in after.items()}
+        if streams != self._streams:
+            self._streams = streams
+            self._egress_keys = {
+                region: self._keys.egress(epoch, region).encode() for region, (epoch, _) in after.items()
+            }
             self._region_of = {key: region for region, key in self._egress_keys.items()}
         ids = [b"%d-%d" % after[region] for region in self._egress_keys]
         reply = await self._connection.call(
@@ -91,18 +106,72 @@ class RedisNode:
         await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
 
     async def install(self, plan: Plan, retention_events: int) -> None:
-        """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already."""
-        steps = [
-            (step.region, encode_step("I" if step.ingress else "T", step.next, step.atoms))
-            for step in plan.steps(self.name)
+        """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already.
+
+        See `sequencing.node.Node.install`; so for what follows.
+        """
+        steps = [(step, "I" if step.ingress else "T", 0) for step in plan.steps(self.name)]
+        if not await self._install("install", plan, retention_events, steps):
+            raise PlanError(f"node {self.name!r} has a plan later than {plan.epoch}.{plan.version} installed")
+
+    async def prepare(
+        self, plan: Plan, retention_events: int, steps: Iterable[Step], closing: Mapping[str, int]
+    ) -> bool:
+        """Install steps beside those in use; False when a later plan is installed already."""
+        flagged = [
+            (step, "T" if not step.ingress else "W" if step.region in closing else "I", closing.get(step.region, 0))
+            for step in steps
         ]
-        keys = (self._keys.node, self._keys.steps, self._keys.counters)
-        for start in range(0, max(len(steps), 1), INSTALL_STEPS_MAX):
-            chunk = [field for step in steps[start : start + INSTALL_STEPS_MAX] for field in step]
-            installed = await self._connection.run(INSTALL, keys, plan.epoch, plan.version, retention_events, *chunk)
-            if not installed:
-                raise PlanError(f"node {self.name!r} has a plan later than {plan.epoch}.{plan.version} installed")
+        return await self._install("prepare", plan, retention_events, flagged)
+
+    async def close_ingresses(self, regions: Sequence[tuple[str, int, int]]) -> list[Answer]:
+        """Close ingresses; (region, epoch, following epoch) each."""
+        answers = await self._connection.run(STEP, self._step_keys, "close", *chain.from_iterable(regions))
+        return [Answer.decode(answer) for answer in answers]
+
+    async def accepted(self, regions: Iterable[str]) -> dict[str, dict[str, Accepted]]:
+        """Return what was accepted last of each publisher of some regions."""
+        found: dict[str, dict[str, Accepted]] = {region: {} for region in regions}
+        flat = await self._connection.call("HGETALL", self._keys.publishers)
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            region, _, publisher = field.decode().partition("\n")
+            if region in found:
+                found[region][publisher] = Accepted(*map(int, value.split()))
+        return found
+
+    async def open_ingresses(self, regions: Iterable[tuple[str, int, Mapping[str, Accepted]]]) -> None:
+        """Open ingresses that wait; (region, epoch, accepted of each publisher) each."""
+        arguments: list[Any] = ["open"]
+        for region, epoch, accepted in regions:
+            arguments += (region, epoch, len(accepted))
+            for publisher, seen in accepted.items():
+                arguments += (publisher, f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}")
+        await self._connection.run(INSTALL, self._step_keys, *arguments)
+
+    async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
+        """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
+        for region, epoch in regions:
+            newest = await self._connection.call("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1)
+            if not newest or newest[0][1][1] != TICK_META:
+                return False
+        return True
+
+    async def forget(self, steps: Iterable[tuple[int, str]]) -> None:
+        """Forget steps, (epoch, region) each."""
+        await self._connection.run(INSTALL, self._step_keys, "forget", *chain.from_iterable(steps))
 
     async def close(self) -> None:
         """Release the connection."""
         await self._connection.close()
+
+    async def _install(
+        self, how: str, plan: Plan, retention_events: int, steps: Sequence[tuple[Step, str, int]]
+    ) -> bool:
+        for start in range(0, max(len(steps), 1), INSTALL_STEPS_MAX):
+            chunk: list[Any] = []
+            for step, flag, after in steps[start : start + INSTALL_STEPS_MAX]:
+                chunk += (step.region, step.epoch, encode_step(flag, step.next, step.atoms, after))
+            plan_arguments = how, plan.epoch, plan.version, retention_events
+            if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
+                return False
+        return True

@@ -2,13 +2,15 @@
 --
 -- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag.
 -- ARGV: 'publish', then region, epoch, publisher, incarnation, first, count, kind, body for each frame
---    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame.
+--    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame
+--    or 'close', then region, epoch, following epoch for each ingress to close.
 --
 -- Everything that the frames may touch is read at once and written back at once: calls cost more than numbers.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix = string.sub(node_key, 1, -5)
 local TRIM_EVERY_EVENTS = 1024
+local TICK_META = '2 1 0 0 '
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
@@ -62,6 +64,14 @@ if ARGV[1] == 'publish' then
     step_fields[n], publisher_fields[n] = frames[n].step_field, frames[n].publisher_field
     counter_fields[n] = 'r ' .. frames[n].step_field
   end
+elseif ARGV[1] == 'close' then
+  for at = 2, #ARGV, 3 do
+    local n = #frames + 1
+    frames[n] = { region = ARGV[at], epoch = ARGV[at + 1], following = ARGV[at + 2] }
+    step_fields[2 * n - 1] = ARGV[at + 1] .. ' ' .. ARGV[at]
+    step_fields[2 * n] = ARGV[at + 2] .. ' ' .. ARGV[at]
+    counter_fields[n] = 'r ' .. step_fields[2 * n - 1]
+  end
 else
   source = ARGV[2]
   counter_fields[1] = 'i ' .. source
@@ -77,21 +87,36 @@ else
 end
 
 -- A step is a JSON array: flag, next node or '-', atoms …
-local raw_steps, steps = read(steps_key, step_fields), {}
-for field, raw in pairs(raw_steps) do
-  local step = cjson.decode(raw)
-  steps[field] = step
-  local size = #counter_fields
-  for i = 3, #step do
-    counter_fields[size + i - 2] = step[i]
+local steps = {}
+
+local function read_steps(fields)
+  local earlier = {}
+  for field, raw in pairs(read(steps_key, fields)) do
+    local step = cjson.decode(raw)
+    steps[field] = step
+    local size = #counter_fields
+    for i = 3, #step do
+      counter_fields[size + i - 2] = step[i]
+    end
+    if step[2] ~= '-' then
+      counter_fields[#counter_fields + 1] = 'o ' .. step[2]
+    end
+    if #step[1] > 1 and step[1] ~= 'W0' then
+      local before = string.sub(step[1], 2) .. string.match(field, ' .*$')
+      earlier[#earlier + 1], counter_fields[#counter_fields + 1] = before, 'r ' .. before
+    end
   end
-  if step[2] ~= '-' then
-    counter_fields[#counter_fields + 1] = 'o ' .. step[2]
-  end
+  return earlier
+end
+
+-- An ingress that waits for an earlier epoch to be closed here may have to close it.
+local earlier_fields = read_steps(step_fields)
+if #earlier_fields > 0 then
+  read_steps(earlier_fields)
 end
 local counters = read(counters_key, counter_fields)
-local publishers = source and {} or read(publishers_key, publisher_fields)
-local drawn, accepted_of = {}, {}
+local publishers = #publisher_fields > 0 and read(publishers_key, publisher_fields) or {}
+local drawn, accepted_of, reflagged = {}, {}, {}
 
 local function draw(field, count)
   local number = int((counters[field] or 0) + count)
@@ -117,7 +142,7 @@ local function pass_on(step, frame)
   end
   local stamped, last = table.concat(stamp, ','), int(frame.last)
   if step[2] == '-' then
-    local key = prefix .. 'egress:' .. frame.region
+    local key = prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
     redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
     if frame.last > retention then
       trim(key, frame)
@@ -129,16 +154,39 @@ local function pass_on(step, frame)
   end
 end
 
-local function overtaken(step, frame)
-  if step[2] ~= '-' or tonumber(frame.epoch) >= tonumber(node_epoch) then
-    return false
+local function reflag(field, flag)
+  steps[field][1] = flag
+  reflagged[field] = cjson.encode(steps[field])
+end
+
+-- Takes no more events of a region in an epoch, and opens the ingress of the following one if it waits here for this.
+local function close(region, epoch, following)
+  local field = epoch .. ' ' .. region
+  local step = steps[field]
+  if not step or (step[1] ~= 'I' and step[1] ~= 'C') then
+    return 'stale ' .. node_epoch
   end
-  local newest = redis.call('XREVRANGE', prefix .. 'egress:' .. frame.region, '+', '-', 'COUNT', 1)[1]
-  return newest and tonumber(string.match(newest[1], '^%d+')) > tonumber(frame.epoch)
+  if step[1] == 'C' then
+    return 'seen ' .. epoch .. ' ' .. counters['r ' .. field]
+  end
+  local last = draw('r ' .. field, 1)
+  reflag(field, 'C')
+  pass_on(step, { region = region, epoch = epoch, last = tonumber(last), meta = TICK_META, body = '' })
+  local waiting = following .. ' ' .. region
+  if steps[waiting] and steps[waiting][1] == 'W' .. epoch then
+    reflag(waiting, 'I')
+  end
+  return 'ok ' .. epoch .. ' ' .. last
 end
 
 local function publish(frame)
   local step = steps[frame.step_field]
+  if step and string.sub(step[1], 1, 1) == 'W' then
+    if step[1] == 'W0' then
+      return 'wait ' .. node_epoch
+    end
+    close(frame.region, string.sub(step[1], 2), frame.epoch)
+  end
   if not step or step[1] ~= 'I' then
     return 'stale ' .. node_epoch
   end
@@ -182,10 +230,10 @@ local function transfer()
         return { 'gap', int(accepted) }
       end
       local step = steps[frame.step_field]
-      if not step and tonumber(frame.epoch) >= tonumber(node_epoch) - 1 then
+      if not step and tonumber(frame.epoch) > tonumber(node_epoch) then
         return { 'unknown', int(accepted) }
       end
-      if step and not overtaken(step, frame) then
+      if step then
         pass_on(step, frame)
       end
       accepted = tonumber(draw(incoming, 1))
@@ -194,15 +242,19 @@ local function transfer()
   return { 'ok', int(accepted) }
 end
 
-local answer
+local answer = {}
 if source then
   answer = transfer()
+elseif ARGV[1] == 'close' then
+  for i, frame in ipairs(frames) do
+    answer[i] = close(frame.region, frame.epoch, frame.following)
+  end
 else
-  answer = {}
   for i, frame in ipairs(frames) do
     answer[i] = publish(frame)
   end
 end
 write(counters_key, drawn)
 write(publishers_key, accepted_of)
+write(steps_key, reflagged)
 return answer

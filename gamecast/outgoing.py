@@ -154,15 +154,12 @@ class Outgoing:
                 self._fail(regions, under_way=failure, waiting=failure)
                 continue
             if self._epoch not in (0, plan.epoch):
-                gone = Superseded(
-                    f"{self._configuration.name!r} was not heard of for long enough to be taken for gone, and the "
-                    f"network went on to epoch {plan.epoch}: open a new connection"
-                )
+                gone = self._gone(plan.epoch)
                 self._fail(regions, under_way=gone, waiting=gone)
                 continue
             self._epoch = plan.epoch
             self._start_lanes(plan)
-            for node in self._publisher.assign({r: path[0] for r, path in plan.paths.items()}, plan.epoch):
+            for node in self._publisher.assign(plan):
                 self._wakes[node].set()
 
     def _start_lanes(self, plan: Plan) -> None:
@@ -190,6 +187,9 @@ class Outgoing:
                     continue
                 for resolved in self._publisher.answered(node, answers):
                     self._resolve(resolved)
+                if self._publisher.stale:
+                    gone = self._gone(max(answer.numbers[0] for answer in answers))
+                    self._fail(list(self._publisher.stale), under_way=gone, waiting=gone)
                 self._room.set()
                 busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
         finally:
@@ -254,6 +254,12 @@ class Outgoing:
         for future in resolved.tokens:
             if not future.done():
                 future.set_exception(resolved.error)
+
+    def _gone(self, epoch: int) -> Superseded:
+        return Superseded(
+            f"{self._configuration.name!r} was not heard of for long enough to be taken for gone, and the network went "
+            f"on to epoch {epoch}: open a new connection"
+        )
 
     def _require_open(self) -> None:
         if self._closing:

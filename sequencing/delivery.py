@@ -11,17 +11,30 @@ No timeout takes part (seed 002 §3.1: destinations decide immediately whether t
 After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
 an atom's numbers is settled by the heads: streams are in order, so when every region of the atom shows a head and none
 of them has the awaited number, that number will never come, and the smallest one shown is next.
+
+*Joining* a region of a network that carries traffic. The joiner marks the region: it publishes a JOIN, and drops what
+comes before it. An atom that becomes relevant with the region has no first number for the joiner, so a *view* of it
+begins at M, the largest number of the atom that is on a marker of the new regions or was delivered until these came.
+Up to M the atom binds nobody here; above M its numbers bind as ever, and nothing above M is delivered before each
+region of the atom shows at its head a number above M (or has ended), because only then all up to M is delivered. A
+region that stays quiet is marked once more, to show one. What a new region brings up to M is not handed out: somebody
+else may order it against what was delivered here. So whatever is handed out of a new region is above every M of its
+atoms, hence after all that was delivered up to M and in the order of the numbers with all above: the order of passage
+through the atom's node, which is everybody's. Regions that were delivered before the join never wait for a marker.
+
+The epoch of a region ends with a TICK, at which the region needs to show no more numbers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sequencing.errors import InvalidInput
-from sequencing.frames import Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.frames import FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
 from sequencing.plan import Atom
 
 
@@ -51,21 +64,43 @@ class _Stream:
     next: int = 1
     received: int = 0
     muted: bool = False
+    ended: bool = False
     queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
+    marker: bytes | None = None
+    """The body of the JOIN that is awaited: what comes before it is dropped."""
+    joining: set[int] = field(default_factory=set)
+    """The atoms that became relevant with this region, while a view of one of them is still to begin."""
+
+
+@dataclass(slots=True)
+class _View:
+    """An atom whose numbers do not bind yet."""
+
+    waiting: set[str]
+    """Regions whose marker has not come."""
+    begin: int = 0
+    unsettled: set[str] = field(default_factory=set)
+    """Regions whose head does not show a number above ``begin`` yet; of use once nothing is waited for."""
+    nudged: set[str] = field(default_factory=set)
 
 
 class Delivery:
     """The delivery order of one subscriber within one epoch."""
 
     def __init__(self, epoch: int, regions: Iterable[str], atoms: Iterable[Atom]) -> None:
-        """``regions``: the subscriber's; ``atoms``: the plan's (irrelevant ones are ignored)."""
+        """``regions``: the subscriber's since the epoch began; ``atoms``: the plan's (irrelevant ones are ignored)."""
         self.epoch = epoch
-        self._streams = {region: _Stream(region) for region in regions}
-        mine = self._streams.keys()
-        self._regions_of = {int(atom.id): atom.regions for atom in atoms if mine >= set(atom.regions)}
-        self._next = dict.fromkeys(self._regions_of, 1)
-        self._waiting: dict[int, list[_Stream]] = {}
         self.held_frames = 0
+        self.missed: set[str] = set()
+        """Regions that ended before the marker came: joining them begins anew in their next epoch."""
+        self.silent: list[Ready] = []
+        """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
+        self._streams = {region: _Stream(region) for region in regions}
+        self._atoms = tuple(atoms)
+        self._regions_of = self._relevant()
+        self._next = dict.fromkeys(self._regions_of, 1)
+        self._views: dict[int, _View] = {}
+        self._waiting: dict[int, list[_Stream]] = {}
 
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
@@ -83,11 +118,59 @@ class Delivery:
             except InvalidInput:
                 continue  # as good as lost: the region's next frame tells that it is missing
             numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
+            if stream.marker is not None and not self._marked(stream, frame, meta, numbers, out):
+                continue
             stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
-                self._drain(stream, out)
+                self._drain([stream], out)
         return out
+
+    def join(self, markers: Mapping[str, bytes]) -> None:
+        """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there."""
+        for region, marker in markers.items():
+            self.missed.discard(region)
+            self._streams[region] = _Stream(region, marker=marker)
+        before, self._regions_of = self._regions_of, self._relevant()
+        for atom in self._regions_of.keys() - before.keys():
+            members = self._regions_of[atom]
+            self._views[atom] = _View({region for region in members if self._streams[region].marker is not None})
+            self._next[atom] = 1
+            for region in members:
+                if self._streams[region].marker is not None:
+                    self._streams[region].joining.add(atom)
+        self._number_anew()
+
+    def leave(self, region: str) -> list[Ready | Missing]:
+        """Take a region out: nothing waits for it any more. Returns what may be delivered now."""
+        out: list[Ready | Missing] = []
+        self._leave(region, out)
+        return out
+
+    def nudges(self) -> set[str]:
+        """Return the regions to mark once more, because a view waits for what they show; each is named once."""
+        quiet: set[str] = set()
+        for atom, view in self._views.items():
+            if not view.waiting:
+                for region in view.unsettled - view.nudged:
+                    if self._last_number(self._streams[region], atom) <= view.begin:
+                        quiet.add(region)
+                        view.nudged.add(region)
+        return quiet
+
+    @property
+    def regions(self) -> AbstractSet[str]:
+        """The regions whose frames are taken."""
+        return self._streams.keys()
+
+    def joined(self, region: str) -> bool:
+        """Return whether events of a region are handed out."""
+        stream = self._streams.get(region)
+        return stream is not None and stream.marker is None and not stream.joining
+
+    def ended(self, region: str) -> bool:
+        """Return whether all of a region's epoch is delivered."""
+        return region in self._streams and self._streams[region].ended
 
     def held(self, region: str) -> int:
         """Return how many frames of a region are received and not delivered."""
@@ -97,13 +180,20 @@ class Delivery:
         """Hand out nothing of a region any more. It is still to be received: its numbers order the others."""
         self._streams[region].muted = True
 
-    def _drain(self, stream: _Stream, out: list[Ready | Missing]) -> None:
-        work = [stream]
+    def _relevant(self) -> dict[int, tuple[str, ...]]:
+        mine = self._streams.keys()
+        return {int(atom.id): atom.regions for atom in self._atoms if mine >= set(atom.regions)}
+
+    def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
         while work:
             stream = work.pop()
             while stream.queue:
                 ready, numbers = stream.queue[0]
-                blocking = [atom for atom, number in numbers if self._next[atom] < number]
+                if self._views:
+                    self._settle_views(stream, numbers, work)
+                    blocking = [atom for atom, number in numbers if self._blocks(stream, atom, number)]
+                else:
+                    blocking = [atom for atom, number in numbers if self._next[atom] < number]
                 if blocking and any(self._settle_jump(atom, work) for atom in blocking):
                     continue
                 if blocking:
@@ -113,18 +203,78 @@ class Delivery:
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
                 for atom, number in numbers:
-                    self._next[atom] = number + 1
+                    if atom in self._views:
+                        view = self._views[atom]
+                        if view.waiting:
+                            view.begin = max(view.begin, number)
+                    else:
+                        self._next[atom] = number + 1
                     if self._waiting:
                         work += self._waiting.pop(atom, ())
+                if stream.ended:
+                    self._end(stream, work)
+
+    def _blocks(self, stream: _Stream, atom: int, number: int) -> bool:
+        view = self._views.get(atom)
+        if view is None:
+            return self._next[atom] < number
+        if view.waiting:
+            return atom in stream.joining
+        return number > view.begin
+
+    def _marked(
+        self, stream: _Stream, frame: StampedFrame, meta: Meta, numbers: Numbers, out: list[Ready | Missing]
+    ) -> bool:
+        """Look for the awaited marker; return whether this frame is it."""
+        if meta.kind == FrameKind.TICK:
+            self._leave(stream.region, out)
+            self.missed.add(stream.region)
+            return False
+        if meta.kind != FrameKind.JOIN or frame.body != stream.marker:
+            self.silent.append(Ready(frame, meta))
+            return False
+        stream.marker, stream.next = None, frame.last
+        work: list[_Stream] = []
+        for atom, number in numbers:
+            view = self._views.get(atom)
+            if view is not None and stream.region in view.waiting:
+                view.begin = max(view.begin, number)
+                view.waiting.discard(stream.region)
+                if not view.waiting:
+                    view.unsettled = {r for r in self._regions_of[atom] if not self._streams[r].ended}
+                    work += [self._streams[region] for region in self._regions_of[atom]]
+                    work += self._waiting.pop(atom, ())
+        self._drain(work, out)
+        return True
+
+    def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
+        """Note what a head shows to the views that have not begun."""
+        for atom, number in numbers:
+            view = self._views.get(atom)
+            if view is not None and not view.waiting and number > view.begin:
+                self._settle_view(atom, view, stream.region, work)
+
+    def _settle_view(self, atom: int, view: _View, region: str, work: list[_Stream]) -> None:
+        view.unsettled.discard(region)
+        if not view.unsettled:
+            del self._views[atom]
+            self._next[atom] = view.begin + 1
+            for member in self._regions_of[atom]:
+                self._streams[member].joining.discard(atom)
+            work += self._waiting.pop(atom, ())
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
+        if atom in self._views:
+            return False
         shown: list[int] = []
         for region in self._regions_of[atom]:
-            queue = self._streams[region].queue
-            if not queue:
+            stream = self._streams[region]
+            if not stream.queue:
+                if stream.ended:
+                    continue
                 return False
-            number = next((number for stamped, number in queue[0][1] if stamped == atom), None)
+            number = next((number for stamped, number in stream.queue[0][1] if stamped == atom), None)
             if number is None:
                 return False
             shown.append(number)
@@ -138,8 +288,46 @@ class Delivery:
     def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
         first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
+        stream.ended = ready.meta.kind == FrameKind.TICK
         if stream.muted:
+            return
+        if stream.joining:
+            self.silent.append(ready)
             return
         if first > expected:
             out.append(Missing(stream.region, self.epoch, expected, first - 1))
         out.append(ready)
+
+    def _end(self, stream: _Stream, work: list[_Stream]) -> None:
+        """Nothing waits any more for what an ended region might show."""
+        for atom in [atom for atom, regions in self._regions_of.items() if stream.region in regions]:
+            view = self._views.get(atom)
+            if view is not None and not view.waiting:
+                self._settle_view(atom, view, stream.region, work)
+            work += self._waiting.pop(atom, ())
+
+    def _leave(self, region: str, out: list[Ready | Missing]) -> None:
+        gone = self._streams.pop(region)
+        self.held_frames -= len(gone.queue)
+        before, self._regions_of = self._regions_of, self._relevant()
+        for atom in before.keys() - self._regions_of.keys():
+            del self._next[atom]
+            self._views.pop(atom, None)
+            for stream in self._streams.values():
+                stream.joining.discard(atom)
+        self._waiting.clear()
+        self._number_anew()
+        self._drain(list(self._streams.values()), out)
+
+    def _number_anew(self) -> None:
+        """Read the stamps of what is held again, because other atoms are relevant now."""
+        for stream in self._streams.values():
+            for place, (ready, _) in enumerate(stream.queue):
+                stamp = iter(parse_stamp(ready.frame.stamp))
+                numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
+                stream.queue[place] = ready, numbers
+
+    def _last_number(self, stream: _Stream, atom: int) -> int:
+        """Return the last number of an atom that a region is known to bring, 0 when none is held."""
+        numbers = stream.queue[-1][1] if stream.queue else ()
+        return next((number for stamped, number in numbers if stamped == atom), 0)

@@ -32,13 +32,13 @@ _BINARY = b"\x00"
 
 
 class FrameKind(IntEnum):
-    """What a frame is: events, or one of the markers that change the network's shape in band."""
+    """What a frame is: events, or a marker, which takes a number of its region and is stamped like any other frame."""
 
     EVENTS = 0
-    START = 1
-    JOIN = 2
-    MOVED = 3
-    TICK = 4
+    JOIN = 1
+    """A subscriber's own mark in a region: from here on its view counts. The body is its to recognise it by."""
+    TICK = 2
+    """The last frame of its region in its epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,12 @@ def parse_meta(meta: bytes) -> Meta:
     if parsed.events < 1:
         raise InvalidInput(f"a frame takes at least one number of its region: {meta[:80]!r}")
     return parsed
+
+
+def own_number(meta: bytes, incarnation: int) -> int:
+    """Return the last of the publisher's own numbers on a frame, 0 when it is of another incarnation."""
+    _, count, sent_by, first, _ = meta.split(b" ", 4)
+    return int(first) + int(count) - 1 if int(sent_by) == incarnation else 0
 
 
 def parse_stamp(stamp: bytes) -> list[int]:

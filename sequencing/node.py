@@ -18,17 +18,20 @@ would have left behind. The in-memory transport, the simulator and the model che
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import orjson
 
-from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
 
 TRIM_EVERY_EVENTS = 1024
 """Egress streams are trimmed once in so many events of a region: trimming each time would cost more than it frees."""
+
+
+TICK_META = b"%d 1 0 0 " % FrameKind.TICK
 
 
 class Verdict(StrEnum):
@@ -46,6 +49,8 @@ class Verdict(StrEnum):
     """A newer incarnation of this publisher exists: (incarnation,)."""
     STALE = "stale"
     """This node is not the region's open ingress in that epoch: (the node's epoch,)."""
+    WAIT = "wait"
+    """This node will be the region's ingress in that epoch, once the one before is closed: (the node's epoch,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,10 @@ class TransferVerdict(StrEnum):
     GAP = "gap"
     """A frame before these is missing: send again from the number after the last accepted."""
     UNKNOWN = "unknown"
-    """This node has no step for the frame after the last accepted: its plan is not installed here yet.
+    """The frame after the last accepted is of an epoch whose plan is not installed here yet.
 
-    Frames of epochs that are forgotten here, or that a later epoch has overtaken on the way out, are accepted and
-    dropped: an epoch begins when nobody is left to read the one before."""
+    Frames of an epoch that is forgotten here are accepted and dropped: whoever lets a node forget has seen to it that
+    nothing is under way, or that what is under way may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,9 @@ class LinkedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accepted:
+class Accepted:
+    """What was accepted last of one publisher in one region: its number, and the region's, in which epoch."""
+
     incarnation: int
     last: int
     epoch: int
@@ -107,9 +114,11 @@ class _Accepted:
 @dataclass(slots=True)
 class _InstalledStep:
     flag: str
-    """``I``: open ingress; ``T``: transit, or an ingress that takes no more."""
+    """``I``: open ingress; ``C``: an ingress that is closed; ``W``: one that opens when the epoch before it is closed,
+    here (``after``) or elsewhere (0); ``T``: transit."""
     next: str | None
     atoms: tuple[AtomId, ...]
+    after: int = 0
 
 
 @dataclass(slots=True)
@@ -120,14 +129,15 @@ class Node:
     retention_events: int = 1_000_000
     epoch: int = 0
     version: int = 0
-    egress: dict[str, list[StampedFrame]] = field(default_factory=dict)
+    egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
+    """(epoch, region) → the finished frames."""
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
     _steps: dict[tuple[int, str], _InstalledStep] = field(default_factory=dict)
     _region_last: dict[tuple[int, str], int] = field(default_factory=dict)
     _atom_last: dict[AtomId, int] = field(default_factory=dict)
     _link_last: dict[str, int] = field(default_factory=dict)
     _accepted_from: dict[str, int] = field(default_factory=dict)
-    _accepted_of: dict[tuple[str, str], _Accepted] = field(default_factory=dict)
+    _accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
@@ -144,10 +154,10 @@ class Node:
                 verdict = TransferVerdict.GAP
                 break
             step = self._steps.get((linked.frame.epoch, linked.frame.region))
-            if step is None and linked.frame.epoch >= self.epoch - 1:
+            if step is None and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            if step is not None and not self._overtaken(step, linked.frame):
+            if step is not None:
                 self._pass_on(step, linked.frame)
             accepted = linked.sequence
             self._accepted_from[source] = accepted
@@ -159,30 +169,92 @@ class Node:
         link[:] = [linked for linked in link if linked.sequence > accepted]
 
     def install(self, epoch: int, version: int, steps: Iterable[Step]) -> bool:
-        """Install the steps of a plan; False (and nothing done) when a later plan is installed already.
+        """Install the steps of a plan whose regions all begin anew; False when a later plan is installed already.
 
         A new epoch closes the ingresses of earlier ones, keeps the steps of the one before for what is still under
-        way, and forgets what is older.
+        way, and forgets what is older. For when nobody is left who took part in the one before; else `prepare`.
         """
         if (epoch, version) < (self.epoch, self.version):
             return False
         if epoch > self.epoch:
-            for key, step in list(self._steps.items()):
-                if key[0] >= epoch - 1:
-                    step.flag = "T"
-                    continue
-                del self._steps[key]
-                self._region_last.pop(key, None)
-                for atom in step.atoms:
-                    self._atom_last.pop(atom, None)
+            self.forget([key for key in self._steps if key[0] < epoch - 1])
+            for step in self._steps.values():
+                step.flag = "C" if step.flag == "I" else step.flag
         self.epoch, self.version = epoch, version
         for installed in steps:
             flag = "I" if installed.ingress else "T"
-            self._steps[epoch, installed.region] = _InstalledStep(flag, installed.next, installed.atoms)
+            key = installed.epoch, installed.region
+            self._steps[key] = _InstalledStep(flag, installed.next, installed.atoms)
         return True
+
+    def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
+        """Install the steps of a plan beside those in use; False when a later plan is installed already.
+
+        ``closing``: the regions whose ingress must wait → the epoch whose ingress is at this node, 0 when it is at
+        another. What is installed already stays as it is, so that it can be asked again.
+        """
+        if (epoch, version) < (self.epoch, self.version):
+            return False
+        self.epoch, self.version = epoch, version
+        for step in steps:
+            flag = "T" if not step.ingress else "W" if step.region in closing else "I"
+            installed = _InstalledStep(flag, step.next, step.atoms, closing.get(step.region, 0))
+            self._steps.setdefault((step.epoch, step.region), installed)
+        return True
+
+    def close(self, region: str, epoch: int, following: int) -> Answer:
+        """Take no more events of a region in this epoch: its last frame there is a TICK.
+
+        Where the ingress of the ``following`` epoch is at this node, it opens in the same step. ``ok`` or ``seen`` with
+        the epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
+        """
+        step = self._steps.get((epoch, region))
+        if step is None or step.flag not in "IC":
+            return Answer(Verdict.STALE, (self.epoch,))
+        if step.flag == "C":
+            return Answer(Verdict.SEEN, (epoch, self._region_last[epoch, region]))
+        last = self._region_last[epoch, region] = self._region_last.get((epoch, region), 0) + 1
+        step.flag = "C"
+        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))
+        waiting = self._steps.get((following, region))
+        if waiting is not None and waiting.flag == "W" and waiting.after == epoch:
+            waiting.flag = "I"
+        return Answer(Verdict.OK, (epoch, last))
+
+    def accepted(self, region: str) -> dict[str, Accepted]:
+        """Return what was accepted last of each publisher of a region: what its next ingress must know."""
+        return {publisher: seen for (name, publisher), seen in self._accepted_of.items() if name == region}
+
+    def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted]) -> None:
+        """Open an ingress that waits, with what the one before had accepted; nothing happens when it is open."""
+        step = self._steps.get((epoch, region))
+        if step is not None and step.flag == "W":
+            step.flag = "I"
+            for publisher, seen in accepted.items():
+                before = self._accepted_of.get((region, publisher))
+                if before is None or (before.incarnation, before.last) < (seen.incarnation, seen.last):
+                    self._accepted_of[region, publisher] = seen
+
+    def ended(self, region: str, epoch: int) -> bool:
+        """Return whether a region's epoch has come to its end in the egress stream here."""
+        stream = self.egress.get((epoch, region), [])
+        return len(stream) > 0 and stream[-1].meta == TICK_META
+
+    def forget(self, steps: Iterable[tuple[int, str]]) -> None:
+        """Forget steps, (epoch, region) each, that nothing is under way for any more; egress streams stay."""
+        for key in steps:
+            step = self._steps.pop(key, None)
+            self._region_last.pop(key, None)
+            for atom in step.atoms if step is not None else ():
+                self._atom_last.pop(atom, None)
 
     def _publish(self, frame: PublishedFrame) -> Answer:
         step = self._steps.get((frame.epoch, frame.region))
+        if step is not None and step.flag == "W":
+            # Who publishes in the new epoch may have seen something of it: what comes before must not come after.
+            if not step.after:
+                return Answer(Verdict.WAIT, (self.epoch,))
+            self.close(frame.region, step.after, frame.epoch)
         if step is None or step.flag != "I":
             return Answer(Verdict.STALE, (self.epoch,))
         before = self._accepted_of.get((frame.region, frame.publisher))
@@ -198,18 +270,11 @@ class Node:
             return Answer(Verdict.GAP, (last,))
         region_last = self._region_last.get((frame.epoch, frame.region), 0) + frame.count
         self._region_last[frame.epoch, frame.region] = region_last
-        self._accepted_of[frame.region, frame.publisher] = _Accepted(
+        self._accepted_of[frame.region, frame.publisher] = Accepted(
             frame.incarnation, frame_last, frame.epoch, region_last
         )
         self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body))
         return Answer(Verdict.OK, (frame.epoch, region_last))
-
-    def _overtaken(self, step: _InstalledStep, frame: StampedFrame) -> bool:
-        """Return whether the region's egress has frames of a later epoch already."""
-        if step.next is not None or frame.epoch >= self.epoch:
-            return False
-        stream = self.egress.get(frame.region, [])
-        return len(stream) > 0 and stream[-1].epoch > frame.epoch
 
     def _pass_on(self, step: _InstalledStep, frame: StampedFrame) -> None:
         stamp = [frame.stamp] if frame.stamp else []
@@ -219,7 +284,7 @@ class Node:
             stamp.append(b"%d,%d" % (atom, number))
         frame = StampedFrame(frame.region, frame.epoch, frame.last, frame.meta, b",".join(stamp), frame.body)
         if step.next is None:
-            self.egress.setdefault(frame.region, []).append(frame)
+            self.egress.setdefault((frame.epoch, frame.region), []).append(frame)
             self._trim(frame)
         else:
             sequence = self._link_last.get(step.next, 0) + 1
@@ -230,9 +295,8 @@ class Node:
         count = int(frame.meta.split(b" ", 2)[1])
         crossed = frame.last // TRIM_EVERY_EVENTS > (frame.last - count) // TRIM_EVERY_EVENTS
         if crossed and frame.last > self.retention_events:
-            oldest = (frame.epoch, frame.last - self.retention_events + 1)
-            stream = self.egress[frame.region]
-            stream[:] = [kept for kept in stream if (kept.epoch, kept.last) >= oldest]
+            stream = self.egress[frame.epoch, frame.region]
+            stream[:] = [kept for kept in stream if kept.last > frame.last - self.retention_events]
 
     def keyspace(self) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]]:
         """Return the keys under this node's hash tag as the script would have left them: hashes and streams."""
@@ -246,7 +310,7 @@ class Node:
             if self.epoch
             else {},
             keys.steps: {
-                f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms)
+                f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms, step.after)
                 for (epoch, region), step in self._steps.items()
             },
             keys.counters: dict(self._counter_fields()),
@@ -262,8 +326,8 @@ class Node:
             for key, fields in hashes.items()
             if fields
         }
-        for region, frames in self.egress.items():
-            found[keys.egress(region).encode()] = [
+        for (epoch, region), frames in self.egress.items():
+            found[keys.egress(epoch, region).encode()] = [
                 (b"%d-%d" % (f.epoch, f.last), [b"m", f.meta, b"s", f.stamp, b"b", f.body]) for f in frames
             ]
         for target, linked in self.links.items():
@@ -294,7 +358,7 @@ class NodeKeys:
 
     @property
     def steps(self) -> str:
-        """Hash: ``epoch region`` → JSON ``[flag, next, atom, …]``."""
+        """Hash: ``epoch region`` → JSON ``[flag, next, atom, …]``; a flag ``W3`` waits for epoch 3 to be closed."""
         return f"gamecast:{{{self.name}}}:steps"
 
     @property
@@ -307,18 +371,18 @@ class NodeKeys:
         """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``."""
         return f"gamecast:{{{self.name}}}:publishers"
 
-    def egress(self, region: str) -> str:
-        """Stream of a region's finished frames; entry ids are ``epoch-last``."""
-        return f"gamecast:{{{self.name}}}:egress:{region}"
+    def egress(self, epoch: int, region: str) -> str:
+        """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
+        return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
 
     def link(self, target: str) -> str:
         """Stream of the frames on their way to the next node; entry ids are ``sequence-0``."""
         return f"gamecast:{{{self.name}}}:link:{target}"
 
 
-def encode_step(flag: str, following: str | None, atoms: Sequence[int]) -> bytes:
+def encode_step(flag: str, following: str | None, atoms: Sequence[int], after: int = 0) -> bytes:
     """Write an installed step as the script reads it."""
-    return orjson.dumps([flag, following or "-", *map(str, atoms)])
+    return orjson.dumps([f"W{after}" if flag == "W" else flag, following or "-", *map(str, atoms)])
 
 
 def _link_fields(frame: StampedFrame) -> list[bytes]:

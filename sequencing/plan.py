@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Literal, NewType, get_args
@@ -18,9 +18,9 @@ import orjson
 from sequencing.errors import PlanError, UsageError
 from sequencing.names import check_node_name, check_region
 
-Ordering = Literal["acyclic", "overlap"]
+Ordering = Literal["acyclic", "overlap", "causal"]
 """``overlap`` orders double overlaps (seed 002); ``acyclic`` also the rings of single ones, so that the union of all
-delivery orders has no cycle."""
+delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
 
 AtomId = NewType("AtomId", int)
 
@@ -36,9 +36,13 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one node does with the frames of one region: which atoms stamp it, and where it goes next (None = out)."""
+    """What one node does with the frames of one region: which atoms stamp it, and where it goes next (None = out).
+
+    ``epoch``: in which the region's numbering began.
+    """
 
     region: str
+    epoch: int
     ingress: bool
     next: str | None
     atoms: tuple[AtomId, ...]
@@ -46,7 +50,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first."""
+    """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first.
+
+    ``epochs``: the regions whose numbering began in an earlier epoch than the plan's, because nothing in their
+    component has changed since.
+    """
 
     epoch: int
     version: int
@@ -54,6 +62,11 @@ class Plan:
     nodes: Mapping[str, str]
     paths: Mapping[str, tuple[str, ...]]
     atoms: tuple[Atom, ...]
+    epochs: Mapping[str, int] = field(default_factory=dict)
+
+    def epoch_of(self, region: str) -> int:
+        """Return the epoch in which a region's numbering began."""
+        return self.epochs.get(region, self.epoch)
 
     @cached_property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
@@ -76,7 +89,7 @@ class Plan:
                 place = path.index(node)
                 following = path[place + 1] if place + 1 < len(path) else None
                 atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
-                yield Step(region, place == 0, following, atoms)
+                yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
     def with_regions(self, regions: Iterable[str]) -> Plan:
         """Return the next version, with paths for regions that nobody subscribes to.
@@ -100,7 +113,10 @@ class Plan:
             "version": self.version,
             "ordering": self.ordering,
             "nodes": {name: {"url": url} for name, url in self.nodes.items()},
-            "regions": {region: {"path": list(path)} for region, path in self.paths.items()},
+            "regions": {
+                region: {"path": list(path)} | ({"epoch": self.epochs[region]} if region in self.epochs else {})
+                for region, path in self.paths.items()
+            },
             "atoms": [{"id": a.id, "regions": list(a.regions), "node": a.node} for a in self.atoms],
         }
         return orjson.dumps(document)
@@ -131,7 +147,10 @@ class Plan:
         if document["ordering"] not in get_args(Ordering):
             raise ValueError(f"unknown ordering {document['ordering']!r}")
         epoch, version = _whole(document["epoch"]), _whole(document["version"])
-        return cls(epoch, version, document["ordering"], nodes, paths, atoms)
+        epochs = {region: _whole(entry["epoch"]) for region, entry in document["regions"].items() if "epoch" in entry}
+        if any(begun > epoch for begun in epochs.values()):
+            raise ValueError(f"a region's numbering begins after epoch {epoch}")
+        return cls(epoch, version, document["ordering"], nodes, paths, atoms, epochs)
 
 
 def _texts(values: Any) -> tuple[str, ...]:

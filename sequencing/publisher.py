@@ -11,13 +11,14 @@ same frame, and the ingress answers it with the numbers that it drew the first t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from sequencing.errors import GamecastError, Refused, Superseded
-from sequencing.frames import PublishedFrame, encode_binary_body, encode_json_body
+from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
 from sequencing.node import Answer, Verdict
+from sequencing.plan import Plan
 from sequencing.roster import superseded_message
 
 Token = TypeVar("Token")
@@ -48,6 +49,8 @@ class Resolved(Generic[Token]):
 @dataclass(slots=True)
 class _OpenFrame(Generic[Token]):
     binary: bool
+    kind: FrameKind = FrameKind.EVENTS
+    run: int = 0
     payloads: list[bytes] = field(default_factory=list)
     sent_at_ns: list[int] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
@@ -63,26 +66,37 @@ class _Region(Generic[Token]):
     next: int = 1
     frames: deque[_OpenFrame[Token]] = field(default_factory=deque)
     taken: _OpenFrame[Token] | None = None
+    unanswered: PublishedFrame | None = None
+    """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
 
 
 class Publisher(Generic[Token]):
     """One connection's outgoing events. Not bound to a clock or a transport."""
 
-    def __init__(self, name: str, incarnation: int) -> None:
-        """``incarnation`` must grow with each connection of the same name: nodes fence off older ones."""
+    def __init__(self, name: str, incarnation: int, *, causal: bool = False) -> None:
+        """``incarnation`` must grow with each connection of the same name: nodes fence off older ones.
+
+        ``causal``: an event waits until this connection has itself delivered what it published before to other
+        regions (see `passed`), so that whoever delivers both delivers them in this order.
+        """
         self.name = name
         self.incarnation = incarnation
         self.buffered_events = 0
         self.buffered_bytes = 0
+        self.stale: set[str] = set()
+        """Regions that were refused where the plan puts them: there must be a later plan."""
         self._regions: dict[str, _Region[Token]] = {}
         self._ready: dict[str, dict[str, _Region[Token]]] = {}
         self._in_flight: dict[str, list[PublishedFrame]] = {}
+        self._runs: _Runs | None = _Runs() if causal else None
+        self._plan: Plan | None = None
 
     def add(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
         """Buffer an event; return the ingress node it waits for, None while its region has no place in the plan."""
         state = self._regions.get(region)
         if state is None:
-            state = self._regions[region] = _Region(region, self.incarnation)
+            state = self._begin(region)
+        run = self._runs.add(region) if self._runs is not None else 0
         frames = state.frames
         frame = frames[-1] if frames else None
         if (
@@ -90,11 +104,12 @@ class Publisher(Generic[Token]):
             or frame.binary is not binary
             or len(frame.tokens) >= FRAME_EVENTS_MAX
             or frame.payload_bytes + len(payload) > FRAME_FILL_BYTES
+            or frame.run != run
+            or frame.kind is not FrameKind.EVENTS
         ):
-            frame = _OpenFrame(binary)
+            frame = _OpenFrame(binary, run=run)
             frames.append(frame)
-            if state.node is not None and state.taken is None:
-                self._ready[state.node][region] = state
+            self._note(state)
         frame.payloads.append(payload)
         frame.sent_at_ns.append(sent_at_ns)
         frame.tokens.append(token)
@@ -103,19 +118,48 @@ class Publisher(Generic[Token]):
         self.buffered_bytes += len(payload)
         return state.node
 
-    def assign(self, ingresses: Mapping[str, str], epoch: int) -> set[str]:
-        """Tell where regions enter the network; return the nodes that now have something to take."""
+    def mark(self, region: str, body: bytes, token: Token) -> str | None:
+        """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""
+        state = self._regions.get(region) or self._begin(region)
+        marker: _OpenFrame[Token] = _OpenFrame(
+            True, FrameKind.JOIN, payloads=[body], tokens=[token], payload_bytes=len(body)
+        )
+        state.frames.appendleft(marker)
+        self.buffered_events += 1
+        self.buffered_bytes += len(body)
+        self._note(state)
+        return state.node
+
+    def assign(self, plan: Plan) -> set[str]:
+        """Follow a plan; return the nodes that now have something to take.
+
+        What is under way where it was offered before is not lost: it is offered again where that says "not here".
+        """
+        self._plan = plan
         nodes: set[str] = set()
-        for region, node in ingresses.items():
-            state = self._regions.setdefault(region, _Region(region, self.incarnation))
-            if state.node is not None and state.node != node:
-                self._ready[state.node].pop(region, None)
-            state.node, state.epoch = node, epoch
-            ready = self._ready.setdefault(node, {})
-            if state.frames and state.taken is None:
-                ready[region] = state
-                nodes.add(node)
+        for state in self._regions.values():
+            path = plan.paths.get(state.name)
+            if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
+                continue
+            if state.node is not None:
+                self._ready.get(state.node, {}).pop(state.name, None)
+            state.node, state.epoch = path[0], plan.epoch_of(state.name)
+            self.stale.discard(state.name)
+            self._note(state)
+            if state.name in self._ready.get(state.node, ()):
+                nodes.add(state.node)
         return nodes
+
+    def passed(self, region: str, number: int) -> set[str]:
+        """Note that this connection has delivered its own events in a region up to a number.
+
+        Returns the nodes that may now go on: of use when causal.
+        """
+        freed = self._runs.passed(region, number) if self._runs is not None else ()
+        states = [self._regions[name] for name in freed]
+        for state in states:
+            self._note(state)
+        return {state.node for state in states if state.node is not None}
 
     def unassigned(self) -> list[str]:
         """Return the regions that have events but no place in the plan."""
@@ -123,7 +167,7 @@ class Publisher(Generic[Token]):
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
-        return sum(len(state.frames[0].tokens) for state in self._ready.get(node, {}).values())
+        return sum(len(state.frames[0].tokens) for state in self._ready.get(node, {}).values() if state.frames)
 
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
@@ -141,9 +185,13 @@ class Publisher(Generic[Token]):
         return frames
 
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
-        """Take a node's answers to the frames under way; return what became of their events."""
+        """Take a node's answers to the frames under way; return what became of their events.
+
+        Nothing is said of events that were refused as too early or too late for the plan: they go out again.
+        """
         frames = self._in_flight.pop(node)
-        return [self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True)]
+        resolved = (self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True))
+        return [each for each in resolved if each is not None]
 
     def failed(
         self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError
@@ -156,7 +204,9 @@ class Publisher(Generic[Token]):
             state = self._regions[region]
             if state.node is not None:
                 self._in_flight.pop(state.node, None)
-                self._ready[state.node].pop(region, None)
+                self._ready.get(state.node, {}).pop(region, None)
+            self.stale.discard(region)
+            state.unanswered = None
             taken, state.taken = state.taken, None
             if taken is not None:
                 self._forget(taken)
@@ -177,47 +227,135 @@ class Publisher(Generic[Token]):
             self._regions[region].next = 1
 
     def regions(self) -> list[str]:
-        """Return all regions that events were ever added for, or that were assigned."""
+        """Return all regions that events were ever added for."""
         return list(self._regions)
 
     def regions_at(self, node: str) -> list[str]:
         """Return the regions whose events enter at a node."""
         return [state.name for state in self._regions.values() if state.node == node]
 
-    def _close_frame(self, state: _Region[Token]) -> PublishedFrame:
-        frame = state.taken = state.frames.popleft()
-        encode = encode_binary_body if frame.binary else encode_json_body
-        body = encode(frame.sent_at_ns, frame.payloads)
-        count = len(frame.tokens)
-        return PublishedFrame(state.name, state.epoch, self.name, state.incarnation, state.next, count, body)
+    def _begin(self, region: str) -> _Region[Token]:
+        state = self._regions[region] = _Region(region, self.incarnation)
+        if self._plan is not None and region in self._plan.paths:
+            state.node, state.epoch = self._plan.paths[region][0], self._plan.epoch_of(region)
+        return state
 
-    def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token]:
+    def _note(self, state: _Region[Token]) -> None:
+        """Note that a region can be taken from, if it can."""
+        if state.node is None or state.name in self.stale:
+            return
+        if state.unanswered is None:
+            if state.taken is not None or not state.frames:
+                return
+            first = state.frames[0]
+            if self._runs is not None and first.kind is FrameKind.EVENTS and not self._runs.may_go(first.run):
+                return
+        self._ready.setdefault(state.node, {})[state.name] = state
+
+    def _close_frame(self, state: _Region[Token]) -> PublishedFrame:
+        if state.unanswered is not None:
+            again, state.unanswered = replace(state.unanswered, epoch=state.epoch), None
+            return again
+        frame = state.taken = state.frames.popleft()
+        if frame.kind is FrameKind.EVENTS:
+            encode = encode_binary_body if frame.binary else encode_json_body
+            body = encode(frame.sent_at_ns, frame.payloads)
+        else:
+            [body] = frame.payloads
+        count = len(frame.tokens)
+        if self._runs is not None and frame.kind is FrameKind.EVENTS:
+            self._runs.numbered(state.name, frame.run, state.next + count - 1, count)
+        return PublishedFrame(
+            state.name, state.epoch, self.name, state.incarnation, state.next, count, body, frame.kind
+        )
+
+    def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         state = self._regions[frame.region]
         taken = state.taken
         assert taken is not None
+        if answer.verdict in (Verdict.STALE, Verdict.WAIT):
+            state.unanswered = frame
+            if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
+                self.stale.add(state.name)
+            self._note(state)
+            return None
         state.taken = None
-        self._forget(taken)
-        if state.frames and state.node is not None:
-            self._ready[state.node][state.name] = state
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
+            self.buffered_events -= len(taken.tokens)
+            self.buffered_bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
             epoch, last = answer.numbers
-            return Resolved(frame.region, taken.tokens, epoch, last - frame.count + 1)
-        return Resolved(frame.region, taken.tokens, error=_refusal(frame, answer))
+            resolved = Resolved(frame.region, taken.tokens, epoch, last - frame.count + 1)
+        else:
+            self._forget(taken)
+            resolved = Resolved(frame.region, taken.tokens, error=_refusal(frame, answer))
+        self._note(state)
+        return resolved
 
     def _forget(self, frame: _OpenFrame[Token]) -> None:
         self.buffered_events -= len(frame.tokens)
         self.buffered_bytes -= frame.payload_bytes
+        if self._runs is not None and frame.kind is FrameKind.EVENTS:
+            for name in self._runs.given_up(frame.run, len(frame.tokens)):
+                self._note(self._regions[name])
+
+
+class _Runs:
+    """The causal wait: runs of events to one region each; a run goes out when all before it have passed."""
+
+    def __init__(self) -> None:
+        self._runs: deque[tuple[int, str]] = deque()
+        self._open = 0
+        self._left: dict[int, int] = {}
+        """Run → its events that have not passed."""
+        self._numbered: dict[str, deque[tuple[int, int, int]]] = {}
+        """Region → (last number, run, events) of each frame that was sent and has not passed."""
+
+    def add(self, region: str) -> int:
+        """Return the run that the next event to a region belongs to."""
+        if not self._runs or self._runs[-1][1] != region:
+            self._open += 1
+            self._runs.append((self._open, region))
+            self._left[self._open] = 0
+            self._pop()
+        self._left[self._open] += 1
+        return self._open
+
+    def may_go(self, run: int) -> bool:
+        """Return whether events of a run may be sent."""
+        return run <= self._runs[0][0]
+
+    def numbered(self, region: str, run: int, last: int, events: int) -> None:
+        """Note which numbers events were sent with."""
+        self._numbered.setdefault(region, deque()).append((last, run, events))
+
+    def passed(self, region: str, number: int) -> list[str]:
+        """Note how far a region has come; return the regions whose events may go now."""
+        waiting = self._numbered.get(region, deque())
+        while waiting and waiting[0][0] <= number:
+            _, run, events = waiting.popleft()
+            self._left[run] -= events
+        return self._pop()
+
+    def given_up(self, run: int, events: int) -> list[str]:
+        """Note events that failed; return the regions whose events may go now."""
+        self._left[run] -= events
+        self._numbered = {
+            region: deque(frame for frame in frames if frame[1] != run) for region, frames in self._numbered.items()
+        }
+        return self._pop()
+
+    def _pop(self) -> list[str]:
+        freed: list[str] = []
+        while len(self._runs) > 1 and self._left[self._runs[0][0]] <= 0:
+            del self._left[self._runs.popleft()[0]]
+            freed = [self._runs[0][1]]
+        return freed
 
 
 def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))
-    if answer.verdict is Verdict.STALE and answer.numbers[0] > frame.epoch:
-        return Superseded(
-            f"{frame.publisher!r} publishes in epoch {frame.epoch}, and the network went on to epoch "
-            f"{answer.numbers[0]} without it: open a new connection"
-        )
     return Refused(
         f"the ingress of region {frame.region!r} refused events {frame.first}…{frame.first + frame.count - 1} of "
         f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"

@@ -201,7 +201,8 @@ async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redi
     late = await source.read_link("n2", 0, frames_max=10, block_ms=100)
     assert [linked.frame.epoch for linked in late] == [1, 2]
     assert (await target.transfer("n1", late)).accepted == 2
-    assert [f.epoch for f in await target.read({"a": (1, 0)}, frames_max=10, block_ms=100)] == [2]
+    for epoch in (1, 2):
+        assert [f.epoch for f in await target.read({"a": (epoch, 0)}, frames_max=10, block_ms=100)] == [epoch]
     assert len(await target.read({"b": (2, 0)}, frames_max=10, block_ms=100)) == 1
     for node in (source, target):
         await node.close()
@@ -310,7 +311,7 @@ async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_serv
         assert len(await take(cast, 1)) == 1
         with redis.Redis.from_url(redis_server.url) as client:
             entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
-            client.xadd(NodeKeys("n1").egress("a"), entry, id="1-3")
+            client.xadd(NodeKeys("n1").egress(1, "a"), entry, id="1-3")
         async with asyncio.timeout(5):
             gap = await anext(cast)
         assert isinstance(gap, Gap)
@@ -326,7 +327,7 @@ async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: Emb
         for number in range(1, 401):
             await cast.publish("a", number)
         with redis.Redis.from_url(redis_server.url) as client:
-            client.xtrim(NodeKeys("n1").egress("a"), maxlen=50, approximate=False)
+            client.xtrim(NodeKeys("n1").egress(1, "a"), maxlen=50, approximate=False)
         missing, last = 0, 1
         async with asyncio.timeout(10):
             async for item in cast:

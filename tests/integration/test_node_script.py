@@ -30,6 +30,36 @@ class Install:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """Install the steps of a plan; of the regions in ``closing``, ingresses wait for an epoch to be closed."""
+
+    plan: Plan
+    closing: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Close:
+    node: str
+    regions: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Open an ingress with what another node had accepted."""
+
+    source: str
+    node: str
+    region: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    node: str
+    steps: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class Publish:
     node: str
     frames: tuple[PublishedFrame, ...]
@@ -74,18 +104,28 @@ def published(draw: st.DrawFn) -> PublishedFrame:
         first=draw(st.sampled_from((1, 1, 2, 3, 4, 701, 1401))),
         count=draw(st.sampled_from((1, 1, 2, 700))),
         body=draw(bodies),
-        kind=draw(st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.START, FrameKind.TICK))),
+        kind=draw(st.sampled_from((FrameKind.EVENTS, FrameKind.EVENTS, FrameKind.JOIN, FrameKind.TICK))),
     )
 
 
 @st.composite
 def actions(draw: st.DrawFn) -> list[Any]:
     found: list[Any] = [Install(draw(plans(draw(st.integers(1, 2)), 1)))]
-    for _ in range(draw(st.integers(1, 25))):
+    for _ in range(draw(st.integers(1, 30))):
         kind = draw(st.integers(0, 9))
+        node, region = draw(st.sampled_from(NODES)), draw(st.sampled_from(REGIONS))
+        epoch, following = draw(st.integers(1, 3)), draw(st.integers(1, 3))
         if kind == 0:
-            found.append(Install(draw(plans(draw(st.integers(1, 3)), draw(st.integers(1, 2))))))
-        elif kind < 6:
+            how = draw(st.integers(0, 3))
+            plan = draw(plans(draw(st.integers(1, 3)), draw(st.integers(1, 2))))
+            closing = draw(st.dictionaries(st.sampled_from(REGIONS), st.integers(0, 2)))
+            found.append(Install(plan) if how == 0 else Prepare(plan, tuple(closing.items())))
+        elif kind == 1:
+            found.append(Close(node, ((region, epoch, following), (draw(st.sampled_from(REGIONS)), 1, 2))))
+        elif kind == 2:
+            other = draw(st.sampled_from(NODES))
+            found.append(draw(st.sampled_from((Open(other, node, region, epoch), Forget(node, ((epoch, region),))))))
+        elif kind < 7:
             frames = draw(st.lists(published(), min_size=1, max_size=5))
             found.append(Publish(draw(st.sampled_from(NODES)), tuple(frames)))
         else:
@@ -129,6 +169,26 @@ async def play(script: Sequence[Any], url: str) -> None:
                         assert not accepted
                     else:
                         assert accepted
+            elif isinstance(action, Prepare):
+                plan, closing = action.plan, dict(action.closing)
+                for name in NODES:
+                    steps = list(plan.steps(name))
+                    prepared = machines[name].prepare(plan.epoch, plan.version, steps, closing)
+                    assert await scripts[name].prepare(plan, RETENTION_EVENTS, steps, closing) == prepared
+            elif isinstance(action, Close):
+                closed = [machines[action.node].close(*each) for each in action.regions]
+                assert await scripts[action.node].close_ingresses(action.regions) == closed
+                for region, epoch, _ in action.regions:
+                    expected_end = machines[action.node].ended(region, epoch)
+                    assert await scripts[action.node].ended([(region, epoch)]) == expected_end
+            elif isinstance(action, Open):
+                accepted = machines[action.source].accepted(action.region)
+                assert await scripts[action.source].accepted([action.region]) == {action.region: accepted}
+                machines[action.node].open(action.region, action.epoch, accepted)
+                await scripts[action.node].open_ingresses([(action.region, action.epoch, accepted)])
+            elif isinstance(action, Forget):
+                machines[action.node].forget(action.steps)
+                await scripts[action.node].forget(action.steps)
             elif isinstance(action, Publish):
                 expected = machines[action.node].publish(action.frames)
                 assert await scripts[action.node].publish(action.frames) == expected
@@ -173,7 +233,7 @@ async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: Emb
     await node.install(plan, 10)
     frames = [PublishedFrame(region, 1, "s", 1, 1, 2, b"x") for region in "ab"]
     assert await node.publish(frames) == machine.publish(frames)
-    assert await node.read({"a": (1, 0)}, frames_max=10, block_ms=100) == machine.egress["a"]
+    assert await node.read({"a": (1, 0)}, frames_max=10, block_ms=100) == machine.egress[1, "a"]
     assert await node.read({"a": (1, 2)}, frames_max=10, block_ms=10) == []
     linked: list[LinkedFrame] = await node.read_link("n2", 0, frames_max=10, block_ms=100)
     assert linked == machine.links["n2"]

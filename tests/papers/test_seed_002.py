@@ -53,7 +53,7 @@ class Network:
         self.nodes[source].acknowledge(target, answer.accepted)
 
     def out(self, region: str) -> list[StampedFrame]:
-        return self.nodes[self.plan.paths[region][-1]].egress.get(region, [])
+        return self.nodes[self.plan.paths[region][-1]].egress.get((self.plan.epoch, region), [])
 
 
 def delivered(delivery: Delivery, *frames: StampedFrame) -> str:

@@ -34,7 +34,7 @@ class Network:
             node.install(plan.epoch, plan.version, plan.steps(node.name))
         self.publishers: dict[str, Publisher[str]] = {name: Publisher(name, 1) for name in publishers}
         for publisher in self.publishers.values():
-            publisher.assign({region: path[0] for region, path in plan.paths.items()}, plan.epoch)
+            publisher.assign(plan)
         self.deliveries = {s: Delivery(plan.epoch, mine, plan.atoms) for s, mine in membership.regions_of.items()}
         self.delivered: dict[str, list[Ready | Missing]] = {subscriber: [] for subscriber in self.deliveries}
         self.position: Counter[tuple[str, str]] = Counter()
@@ -70,7 +70,7 @@ class Network:
 
     def read(self, subscriber: str, region: str, *, back: int = 0, count: int = 1_000, skip: int = 0) -> None:
         """Read up to ``count`` frames of a region, some again; ``skip`` of them were trimmed before they were read."""
-        stream = self.nodes[self.plan.paths[region][-1]].egress.get(region, [])
+        stream = self.nodes[self.plan.paths[region][-1]].egress.get((self.plan.epoch, region), [])
         position = self.position[subscriber, region]
         start = position + skip if skip else max(0, position - back)
         frames = stream[start : start + count]

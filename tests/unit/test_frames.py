@@ -73,7 +73,7 @@ def test_a_body_that_no_publisher_wrote_is_refused(body: bytes) -> None:
 
 def test_the_meta_carries_what_delivery_needs_even_with_blanks_in_the_name() -> None:
     frame = PublishedFrame("forest", 3, "server with blanks é", 4, 10, 2, b"", FrameKind.JOIN)
-    assert frame.meta == "2 2 4 10 server with blanks é".encode()
+    assert frame.meta == "1 2 4 10 server with blanks é".encode()
     assert parse_meta(frame.meta) == (FrameKind.JOIN, 2, "server with blanks é")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sequencing import node as node_module
 from sequencing.frames import PublishedFrame
-from sequencing.node import Answer, Node, TransferAnswer, TransferVerdict, Verdict
+from sequencing.node import TICK_META, Answer, Node, TransferAnswer, TransferVerdict, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 
 PLAN = Plan(
@@ -38,9 +40,9 @@ def test_regions_count_events_and_atoms_count_frames() -> None:
         (1, 3, b"1,1"),
         (2, 5, b"1,3"),
     ]
-    assert [(out.last, out.stamp) for out in n1.egress["b"]] == [(2, b"1,2")]
+    assert [(out.last, out.stamp) for out in n1.egress[1, "b"]] == [(2, b"1,2")]
     assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 2)
-    assert [(out.last, out.stamp) for out in n2.egress["a"]] == [(3, b"1,1,2,1"), (5, b"1,3,2,2")]
+    assert [(out.last, out.stamp) for out in n2.egress[1, "a"]] == [(3, b"1,1,2,1"), (5, b"1,3,2,2")]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_a_transfer_accepts_each_frame_once_and_in_order() -> None:
     assert n1.links["n2"] == link[2:]
     assert n2.transfer("n1", link) == TransferAnswer(TransferVerdict.OK, 5)
     assert n2.transfer("n1", link) == TransferAnswer(TransferVerdict.OK, 5)
-    assert [out.stamp for out in n2.egress["a"]] == [b"1,%d,2,%d" % (number, number) for number in range(1, 6)]
+    assert [out.stamp for out in n2.egress[1, "a"]] == [b"1,%d,2,%d" % (number, number) for number in range(1, 6)]
 
 
 def test_a_transfer_waits_for_the_plan_that_its_frames_belong_to() -> None:
@@ -94,12 +96,12 @@ def test_a_new_epoch_closes_the_old_ingress_and_lets_pass_what_is_under_way() ->
     n1, n2 = network()
     n1.publish([frame("a")])
     for node in (n1, n2):
-        assert node.install(2, 1, PLAN.steps(node.name))
+        assert node.install(2, 1, replace(PLAN, epoch=2).steps(node.name))
         assert not node.install(1, 9, PLAN.steps(node.name))
     assert n1.publish([frame("a", 2)]) == [Answer(Verdict.STALE, (2,))]
     assert n1.publish([frame("a", 2, epoch=2)]) == [Answer(Verdict.OK, (2, 1))]
     assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 2)
-    assert [(out.epoch, out.last) for out in n2.egress["a"]] == [(1, 1), (2, 1)]
+    assert [(out.epoch, out.last) for epoch in (1, 2) for out in n2.egress[epoch, "a"]] == [(1, 1), (2, 1)]
 
 
 def test_an_egress_stream_is_trimmed_now_and_then_and_keeps_what_it_promises(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +110,82 @@ def test_an_egress_stream_is_trimmed_now_and_then_and_keeps_what_it_promises(mon
     n1.install(1, 1, PLAN.steps("n1"))
     for number in range(3):
         n1.publish([frame("b", 1 + 3 * number, 3)])
-    assert [out.last for out in n1.egress["b"]] == [3, 6, 9]
+    assert [out.last for out in n1.egress[1, "b"]] == [3, 6, 9]
     n1.publish([frame("b", 10, 3)])
     # The frame that ends at 6 holds the oldest of the seven events that are kept.
-    assert [out.last for out in n1.egress["b"]] == [6, 9, 12]
+    assert [out.last for out in n1.egress[1, "b"]] == [6, 9, 12]
     n1.publish([frame("b", 13, 3), frame("b", 16, 3)])
-    assert [out.last for out in n1.egress["b"]] == [6, 9, 12, 15, 18]
+    assert [out.last for out in n1.egress[1, "b"]] == [6, 9, 12, 15, 18]
     n1.publish([frame("b", 19, 2)])
-    assert [out.last for out in n1.egress["b"]] == [15, 18, 20]
+    assert [out.last for out in n1.egress[1, "b"]] == [15, 18, 20]
+
+
+def live(closing: dict[str, int]) -> tuple[Node, Node]:
+    """A network in epoch 1 whose nodes have the steps of epoch 2 beside those in use."""
+    n1, n2 = network()
+    for node in (n1, n2):
+        assert node.prepare(2, 1, replace(PLAN, epoch=2).steps(node.name), closing)
+    return n1, n2
+
+
+def test_a_prepared_plan_changes_nothing_until_an_ingress_is_closed() -> None:
+    n1, _ = live({"a": 1, "b": 1})
+    assert n1.publish([frame("a")]) == [Answer(Verdict.OK, (1, 1))]
+    assert n1.close("a", 1, 2) == Answer(Verdict.OK, (1, 2))
+    assert n1.close("a", 1, 2) == Answer(Verdict.SEEN, (1, 2))
+    assert n1.publish([frame("a", 2)]) == [Answer(Verdict.STALE, (2,))]
+    assert n1.publish([frame("a", 2, epoch=2)]) == [Answer(Verdict.OK, (2, 1))]
+    assert n1.publish([frame("b")]) == [Answer(Verdict.OK, (1, 1))]
+    assert [(linked.frame.epoch, linked.frame.last, linked.frame.meta) for linked in n1.links["n2"]] == [
+        (1, 1, b"0 1 1 1 p"),
+        (1, 2, TICK_META),
+        (2, 1, b"0 1 1 2 p"),
+    ]
+
+
+def test_an_event_of_the_new_epoch_closes_the_old_one_at_its_ingress() -> None:
+    n1, n2 = live({"a": 1, "b": 1})
+    assert n1.publish([frame("a"), frame("a", 2, epoch=2), frame("a", 3)]) == [
+        Answer(Verdict.OK, (1, 1)),
+        Answer(Verdict.OK, (2, 1)),
+        Answer(Verdict.STALE, (2,)),
+    ]
+    assert not n2.ended("a", 1)
+    n2.transfer("n1", n1.links["n2"])
+    assert n2.ended("a", 1)
+    assert [out.last for out in n2.egress[1, "a"]] == [1, 2]
+    assert [out.last for out in n2.egress[2, "a"]] == [1]
+
+
+def test_an_ingress_that_moves_opens_with_what_the_old_one_had_accepted() -> None:
+    n1, n2 = live({})
+    moved = Plan(3, 1, "overlap", PLAN.nodes, {"a": ("n2",)}, (), {})
+    n1.publish([frame("a", 1, 3)])
+    for node in (n1, n2):
+        node.prepare(3, 1, moved.steps(node.name), {"a": 0})
+    repeated = frame("a", 1, 3, epoch=3)
+    assert n2.publish([repeated]) == [Answer(Verdict.WAIT, (3,))]
+    n1.close("a", 1, 3)
+    n2.open("a", 3, n1.accepted("a"))
+    assert n2.publish([repeated]) == [Answer(Verdict.SEEN, (1, 3))]
+    assert n2.publish([frame("a", 4, epoch=3)]) == [Answer(Verdict.OK, (3, 1))]
+    n2.open("a", 3, n1.accepted("a"))
+    assert n2.publish([frame("a", 5, epoch=3)]) == [Answer(Verdict.OK, (3, 2))]
+
+
+def test_what_is_prepared_twice_stays_as_it_is() -> None:
+    n1, _ = live({"a": 1, "b": 1})
+    n1.close("b", 1, 2)
+    n1.publish([frame("b", epoch=2)])
+    assert n1.prepare(2, 1, replace(PLAN, epoch=2).steps("n1"), {"a": 1, "b": 1})
+    assert n1.publish([frame("b", 2, epoch=2)]) == [Answer(Verdict.OK, (2, 2))]
+    assert not n1.prepare(1, 9, PLAN.steps("n1"), {})
+
+
+def test_frames_of_a_forgotten_epoch_are_dropped_and_do_not_jam_their_link() -> None:
+    n1, n2 = live({"a": 1, "b": 1})
+    n1.publish([frame("a"), frame("a", 2, epoch=2)])
+    n2.forget([(1, "a")])
+    assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 3)
+    assert [out.last for out in n2.egress[2, "a"]] == [1]
+    assert (1, "a") not in n2.egress

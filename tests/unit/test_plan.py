@@ -71,9 +71,9 @@ def test_what_is_not_even_a_json_object_is_refused(text: bytes | str) -> None:
 
 
 def test_a_node_gets_a_step_for_each_region_that_passes_and_only_its_own_atoms() -> None:
-    assert list(PLAN.steps("n1")) == [Step("a", True, "n2", (AtomId(4),)), Step("b", True, "n2", (AtomId(4),))]
-    assert list(PLAN.steps("n2")) == [Step("a", False, None, (AtomId(5),)), Step("b", False, "n3", (AtomId(5),))]
-    assert list(PLAN.steps("n3")) == [Step("b", False, None, (AtomId(6),)), Step("c", True, None, (AtomId(6),))]
+    assert list(PLAN.steps("n1")) == [Step("a", 2, True, "n2", (AtomId(4),)), Step("b", 2, True, "n2", (AtomId(4),))]
+    assert list(PLAN.steps("n2")) == [Step("a", 2, False, None, (AtomId(5),)), Step("b", 2, False, "n3", (AtomId(5),))]
+    assert list(PLAN.steps("n3")) == [Step("b", 2, False, None, (AtomId(6),)), Step("c", 2, True, None, (AtomId(6),))]
     assert PLAN.links == {("n1", "n2"), ("n2", "n3")}
 
 

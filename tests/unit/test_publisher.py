@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sequencing import publisher as publisher_module
 from sequencing.errors import NotConnected, PublishUncertain, Refused, Superseded
-from sequencing.frames import PublishedFrame, decode_body
+from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher
@@ -14,9 +16,14 @@ from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FIL
 UNDER_WAY, WAITING = PublishUncertain("lost"), NotConnected("closed")
 
 
+def plan(places: dict[str, str], epoch: int = 1) -> Plan:
+    nodes = dict.fromkeys(places.values(), "")
+    return Plan(epoch, 1, "acyclic", nodes, {region: (node,) for region, node in places.items()}, ())
+
+
 def assigned(regions: str = "ab", node: str = "n1") -> Publisher[str]:
     found: Publisher[str] = Publisher("p", 1)
-    found.assign(dict.fromkeys(regions, node), 1)
+    found.assign(plan(dict.fromkeys(regions, node)))
     return found
 
 
@@ -104,17 +111,17 @@ def test_events_wait_for_their_region_to_get_a_place() -> None:
     publisher: Publisher[str] = Publisher("p", 1)
     assert publisher.add("a", b"1", binary=False, sent_at_ns=0, token="a1") is None
     assert publisher.unassigned() == ["a"]
-    assert publisher.assign({"a": "n1", "b": "n2"}, 3) == {"n1"}
+    assert publisher.assign(plan({"a": "n1", "b": "n2"}, 3)) == {"n1"}
     assert publisher.unassigned() == []
     assert publisher.add("b", b"1", binary=False, sent_at_ns=0, token="b1") == "n2"
     assert [frame.epoch for node in ("n1", "n2") for frame in publisher.take(node)] == [3, 3]
     # Told again, what is under way does not become ready a second time.
-    assert publisher.assign({"a": "n1", "b": "n2"}, 3) == set()
+    assert publisher.assign(plan({"a": "n1", "b": "n2"}, 3)) == set()
 
 
 def test_nodes_do_not_wait_for_each_other() -> None:
     publisher: Publisher[str] = Publisher("p", 1)
-    publisher.assign({"a": "n1", "b": "n2"}, 1)
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
     add(publisher, "a1 b1")
     publisher.take("n1")
     publisher.take("n2")
@@ -128,7 +135,6 @@ def test_nodes_do_not_wait_for_each_other() -> None:
     ("answer", "error"),
     [
         (Answer(Verdict.FENCED, (4,)), Superseded),
-        (Answer(Verdict.STALE, (4,)), Superseded),
         (Answer(Verdict.GAP, (0,)), Refused),
         (Answer(Verdict.PAST, (9,)), Refused),
     ],
@@ -205,3 +211,93 @@ def test_a_request_carries_no_more_than_it_should_and_the_rest_follows() -> None
     assert [frame.region for frame in publisher.take("n1")] == ["a", "b"]
     publisher.answered("n1", [ok(1, 1), ok(1, 1)])
     assert [frame.region for frame in publisher.take("n1")] == ["c"]
+
+
+def test_what_an_ingress_no_longer_takes_goes_with_its_numbers_to_where_the_next_plan_says() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1 a2")
+    [before] = publisher.take("n1")
+    add(publisher, "a3")
+    assert publisher.answered("n1", [Answer(Verdict.STALE, (1,))]) == []
+    assert (publisher.stale, publisher.take("n1"), publisher.buffered_events) == ({"a"}, [], 3)
+    assert publisher.assign(plan({"a": "n2"}, 2)) == {"n2"}
+    [again] = publisher.take("n2")
+    assert again == replace(before, epoch=2)
+    [resolved] = publisher.answered("n2", [Answer(Verdict.SEEN, (1, 2))])
+    assert (resolved.tokens, resolved.epoch, resolved.first_sequence) == (["a1", "a2"], 1, 1)
+    assert numbered(publisher.take("n2")) == [("a", 3, 1)]
+
+
+def test_an_ingress_that_is_not_open_yet_is_asked_again() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    before = publisher.take("n1")
+    assert publisher.answered("n1", [Answer(Verdict.WAIT, (1,))]) == []
+    assert publisher.take("n1") == before
+
+
+def test_a_plan_that_comes_while_a_frame_is_under_way_does_not_offer_it_twice() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    frames = publisher.take("n1")
+    assert publisher.assign(plan({"a": "n2"}, 2)) == set()
+    assert publisher.take("n2") == []
+    assert publisher.take("n1") == frames
+    publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
+    assert publisher.stale == set()
+    assert [frame.epoch for frame in publisher.take("n2")] == [2]
+
+
+def test_a_marker_goes_before_the_events_that_wait() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.mark("a", b"here", "mark")
+    [marker] = publisher.take("n1")
+    assert (marker.kind, marker.body, marker.first, marker.count) == (FrameKind.JOIN, b"here", 1, 1)
+    publisher.answered("n1", [ok(1, 1)])
+    assert numbered(publisher.take("n1")) == [("a", 2, 1)]
+
+
+def causal(regions: str = "ab") -> Publisher[str]:
+    found: Publisher[str] = Publisher("p", 1, causal=True)
+    found.assign(plan(dict.fromkeys(regions, "n1")))
+    return found
+
+
+def test_an_event_waits_until_what_was_published_before_to_other_regions_is_delivered() -> None:
+    publisher = causal()
+    add(publisher, "a1 a2 b1 b2 a3")
+    assert numbered(publisher.take("n1")) == [("a", 1, 2)]
+    publisher.answered("n1", [ok(1, 2)])
+    assert publisher.take("n1") == []
+    assert publisher.passed("a", 1) == set()
+    assert publisher.passed("a", 2) == {"n1"}
+    assert numbered(publisher.take("n1")) == [("b", 1, 2)]
+    publisher.answered("n1", [ok(1, 2)])
+    assert publisher.take("n1") == []
+    assert publisher.passed("b", 2) == {"n1"}
+    assert numbered(publisher.take("n1")) == [("a", 3, 1)]
+
+
+def test_events_to_one_region_need_not_wait_for_each_other() -> None:
+    publisher = causal("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(1, 1)])
+    add(publisher, "a2")
+    assert numbered(publisher.take("n1")) == [("a", 2, 1)]
+
+
+def test_events_that_failed_are_not_waited_for() -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.GAP, (0,))])
+    assert numbered(publisher.take("n1")) == [("b", 1, 1)]
+
+
+def test_markers_do_not_wait_for_deliveries() -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.mark("b", b"here", "mark")
+    assert sorted(numbered(publisher.take("n1"))) == [("a", 1, 1), ("b", 1, 1)]

@@ -1,0 +1,182 @@
+"""One seeded attack: a small world, its traffic, its faults, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from gamecast.simulation.engine import Engine, Process, Weather
+from gamecast.simulation.judging import Run, violations
+from gamecast.simulation.network import Network
+from gamecast.simulation.server import Server, events_of
+from sequencing.frames import FrameKind, parse_meta
+from sequencing.plan import Ordering
+
+REST_MS = 20_000.0
+ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed stands for; each field can be made smaller to find what matters for a failure."""
+
+    seed: int
+    ordering: Ordering
+    regions: int
+    servers: int
+    nodes: int
+    managers: int
+    relays: int
+    busy_ms: float
+    crashes: int
+    pauses: int
+    cuts: int
+    weather: Weather
+
+    @classmethod
+    def of(cls, seed: int) -> Scenario:
+        """Draw a scenario."""
+        random = Random(seed)
+        bad = random.choice((0.0, 0.02, 0.1))
+        weather = Weather(
+            latency_ms=random.choice((0.2, 1.0, 3.0)),
+            jitter_ms=random.choice((0.0, 5.0, 20.0)),
+            lost_request=bad * random.random(),
+            lost_answer=bad * random.random(),
+            late=bad * random.random(),
+        )
+        return cls(
+            seed=seed,
+            ordering=ORDERINGS[seed % len(ORDERINGS)],
+            regions=random.randint(2, 6),
+            servers=random.randint(2, 5),
+            nodes=random.randint(1, 3),
+            managers=random.randint(1, 2),
+            relays=random.randint(1, 2),
+            busy_ms=random.choice((200.0, 400.0)),
+            crashes=random.choice((0, 0, 2, 4)),
+            pauses=random.choice((0, 0, 2)),
+            cuts=random.choice((0, 0, 2)),
+            weather=weather,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a scenario: the violations, and how much happened."""
+
+    scenario: Scenario
+    violations: tuple[str, ...]
+    steps: int
+    published: int
+    deliveries: int
+    epochs: int
+    joins: int
+
+
+def attack(scenario: Scenario) -> Outcome:
+    """Run a scenario; the same one has always the same outcome."""
+    random = Random(scenario.seed)
+    engine = Engine(random, scenario.weather)
+    names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
+    network = Network(engine, names, scenario.ordering, managers=scenario.managers, relays=scenario.relays)
+    regions = "abcdefgh"[: scenario.regions]
+    causal = scenario.ordering == "causal"
+    servers = [Server(network, f"s{number}", regions, causal) for number in range(scenario.servers)]
+    for server in servers:
+        engine.launch(server.process)
+    _schedule_faults(scenario, engine, network, servers)
+    engine.run(scenario.busy_ms)
+    _end_faults(engine, network, servers)
+    engine.run(scenario.busy_ms + REST_MS, lambda: _at_rest(network, servers))
+    streams = _streams(network)
+    sessions = [session for server in servers for session in server.sessions]
+    run = Run(
+        sessions,
+        streams,
+        {event: at for server in servers for event, at in server.published_ms.items()},
+        _unrest(network, servers),
+        causal,
+        scenario.ordering != "overlap",
+    )
+    return Outcome(
+        scenario,
+        tuple(violations(run)),
+        engine.steps,
+        sum(len(stream) for stream in streams.values()),
+        sum(len(session.deliveries) for session in sessions),
+        network.store.record.plan.epoch,
+        sum(len(session.joined) for session in sessions),
+    )
+
+
+def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, servers: list[Server]) -> None:
+    random = engine.random
+    processes = [*network.processes, *(server.process for server in servers)]
+    for _ in range(scenario.crashes):
+        victim, at = random.choice(processes), random.random() * scenario.busy_ms
+        engine.at(at, lambda victim=victim: engine.crash(victim))  # type: ignore[misc]
+        back = at + 1 + random.random() * 80
+        engine.at(back, lambda victim=victim: None if victim.alive else engine.launch(victim))  # type: ignore[misc]
+    for _ in range(scenario.pauses):
+        victim, at = random.choice(processes), random.random() * scenario.busy_ms
+        engine.at(at, lambda victim=victim: _pause(engine, victim, 20 + random.random() * 200))  # type: ignore[misc]
+    for _ in range(scenario.cuts):
+        one, other = random.sample(processes, 2)
+        pair, at = frozenset((one.name, other.name)), random.random() * scenario.busy_ms
+        engine.at(at, lambda pair=pair: engine.cut.add(pair))  # type: ignore[misc]
+        engine.at(at + random.random() * 150, lambda pair=pair: engine.cut.discard(pair))  # type: ignore[misc]
+
+
+def _pause(engine: Engine, victim: Process, ms: float) -> None:
+    victim.paused_until = engine.now + ms
+
+
+def _end_faults(engine: Engine, network: Network, servers: list[Server]) -> None:
+    engine.cut.clear()
+    engine.weather = Weather(0.2, 0.5)
+    for process in [*network.processes, *(server.process for server in servers)]:
+        process.paused_until = 0.0
+        if not process.alive:
+            engine.launch(process)
+    for server in servers:
+        server.busy = server.roaming = False
+
+
+def _at_rest(network: Network, servers: list[Server]) -> bool:
+    return not _unrest(network, servers)
+
+
+def _unrest(network: Network, servers: list[Server]) -> str:
+    """Say what is still under way, nothing when all is at rest."""
+    store = network.store
+    for server in servers:
+        life = server.life
+        if not server.settled:
+            return (
+                f"{life.session.name}: {life.publisher.buffered_events} unpublished, "
+                f"{life.subscriber.held_frames} held, wants {sorted(life.subscriber.wanted)}, "
+                f"joined {sorted(life.subscriber.joined)}"
+            )
+        if (life.seen_plans or 0) != len(store.announced):
+            return f"{life.session.name} has not seen all plans"
+        for region, read in life.subscriber.reads().items():
+            stream = network.machines[read.node].egress.get((read.epoch, region), [])
+            if stream and stream[-1].last > (read.after or 0):
+                return f"{life.session.name} has not read all of {region}"
+    if store.record.before is not None:
+        return f"a transition to epoch {store.record.plan.epoch} is under way"
+    if any(link for machine in network.machines.values() for link in machine.links.values()):
+        return "frames are on their way"
+    return ""
+
+
+def _streams(network: Network) -> dict[str, list[str]]:
+    found: dict[str, dict[int, list[str]]] = {}
+    for machine in network.machines.values():
+        for (epoch, region), frames in machine.egress.items():
+            events = [
+                e for frame in frames if parse_meta(frame.meta).kind == FrameKind.EVENTS for e in events_of(frame)
+            ]
+            found.setdefault(region, {})[epoch] = events
+    return {region: [e for _, events in sorted(epochs.items()) for e in events] for region, epochs in found.items()}

@@ -1,0 +1,271 @@
+"""A game server in the simulation: the publisher and the subscriber machines of one connection, and what it does."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import partial
+
+from gamecast.simulation.engine import Call, Lost, Process, Sleep, Task
+from gamecast.simulation.network import Network
+from sequencing.delivery import Missing, Ready
+from sequencing.frames import FrameKind, StampedFrame, decode_body, own_number
+from sequencing.node import Node
+from sequencing.publisher import Publisher
+from sequencing.record import Wish
+from sequencing.subscriber import Subscriber
+
+READ_FRAMES_MAX = 4
+
+
+@dataclass(slots=True)
+class Delivered:
+    """One delivery, as the application saw it: ``missing`` events in the place of one when ``event`` is empty."""
+
+    event: str
+    region: str
+    sender: str
+    at_ms: float
+    missing: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """What one life of a server did: what the checkers judge."""
+
+    name: str
+    deliveries: list[Delivered] = field(default_factory=list)
+    published: list[tuple[str, str]] = field(default_factory=list)
+    """(event, region), in the order of the calls."""
+    past: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Event → the events that its publisher had delivered or published before."""
+    joined: list[tuple[str, int, int | None]] = field(default_factory=list)
+    """(region, deliveries so far when it was joined, and when it was left; None for never)."""
+    joined_ms: list[float] = field(default_factory=list)
+    receipts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ended: bool = False
+
+
+class Server:
+    """One game server, through all its lives."""
+
+    def __init__(self, network: Network, name: str, regions: str, causal: bool) -> None:
+        self.network = network
+        self.name = name
+        self.regions = regions
+        self.causal = causal
+        self.roaming = True
+        self.busy = True
+        self.incarnation = 0
+        self.sessions: list[Session] = []
+        self.process = Process(name, self._start)
+        self.published = 0
+        self.published_ms: dict[str, float] = {}
+
+    def _start(self) -> list[Task]:
+        if self.sessions:
+            self.sessions[-1].ended = True
+        self.incarnation += 1
+        life = _Life(self, self.incarnation)
+        self.life = life
+        return [
+            life.play(),
+            life.follow(),
+            life.tell(),
+            *(life.lane(n) for n in self.network.nodes),
+            *(life.read(n) for n in self.network.nodes),
+        ]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of this server is under way."""
+        life = self.life
+        return (
+            self.process.alive
+            and not life.publisher.buffered_events
+            and life.subscriber.joined == life.subscriber.wanted
+            and not life.subscriber.held_frames
+        )
+
+
+class _Life:
+    def __init__(self, server: Server, incarnation: int) -> None:
+        self.server = server
+        self.network = server.network
+        self.engine = server.network.engine
+        self.session = Session(f"{server.name}#{incarnation}")
+        server.sessions.append(self.session)
+        self.publisher: Publisher[str] = Publisher(server.name, incarnation, causal=server.causal)
+        self.subscriber = Subscriber(server.name, incarnation)
+        self.incarnation = incarnation
+        self.seen_plans: int | None = None
+        self.unplaced: set[str] = set()
+        self.known: set[str] = set()
+        self.undelivered: dict[str, int] = {}
+
+    def play(self) -> Task:
+        """Publish, join and leave, as the dice say."""
+        server, random = self.server, self.engine.random
+        yield Sleep(random.random() * 5)
+        self._deliver(
+            self.subscriber.subscribe(random.sample(server.regions, min(3, random.randint(1, len(server.regions)))))
+        )
+        while True:
+            yield Sleep(random.random() * 25)
+            if not server.busy:
+                continue
+            dice = random.random()
+            if dice < 0.8:
+                mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
+                for _ in range(random.choice((1, 1, 2, 3)) if mine else 0):
+                    self._publish(random.choice(mine))
+            elif server.roaming and dice < 0.9:
+                self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
+            elif server.roaming:
+                leaving = [r for r in sorted(self.subscriber.wanted) if not self.undelivered.get(r)]
+                if leaving:
+                    self._leave(random.choice(leaving))
+
+    def tell(self) -> Task:
+        """Keep the control store informed of what this connection wants."""
+        store, subscriber = self.network.store, self.subscriber
+        told: tuple[Wish, frozenset[str]] | None = None
+        while True:
+            telling = subscriber.wish(), frozenset(self.unplaced)
+            if telling == told:
+                yield Sleep(3)
+                continue
+            try:
+                yield Call(self.network.control, partial(store.want, self.server.name, *telling))
+                told = telling
+            except Lost:
+                told = None
+
+    def follow(self) -> Task:
+        """Follow the plans, each in its turn; the first is the newest."""
+        store = self.network.store
+        while True:
+            seen = self.seen_plans
+            try:
+                if seen is None:
+                    seen = self.seen_plans = yield Call(
+                        self.network.control, lambda: max(0, len(store.announced) - 1) if store.announced else None, 200
+                    )
+                news = yield Call(self.network.control, partial(store.news, seen), wait_ms=200)
+            except Lost:
+                continue
+            self.seen_plans = seen + len(news)
+            for record in news:
+                self.publisher.assign(record.plan)
+                self._deliver(self.subscriber.update(record))
+
+    def lane(self, node: str) -> Task:
+        """Publish at one node."""
+        machine = self.network.machines[node]
+        while True:
+            frames = self.publisher.take(node)
+            if not frames:
+                yield Sleep(2)
+                continue
+            try:
+                answers = yield Call(self.network.nodes[node], partial(machine.publish, frames))
+            except Lost:
+                continue
+            for resolved in self.publisher.answered(node, answers):
+                assert resolved.error is None, resolved.error
+                for number, event in enumerate(resolved.tokens, resolved.first_sequence):
+                    if event:
+                        self.session.receipts[event] = resolved.epoch, number
+            if any(answer.verdict == "wait" for answer in answers):
+                yield Sleep(2)
+
+    def read(self, node: str) -> Task:
+        """Read the egress streams of one node."""
+        machine = self.network.machines[node]
+        while True:
+            reads = {region: read for region, read in self.subscriber.reads().items() if read.node == node}
+            if not reads:
+                yield Sleep(4)
+                continue
+            try:
+                unknown = [(read.epoch, region) for region, read in reads.items() if read.after is None]
+                if unknown:
+                    ends = yield Call(self.network.nodes[node], partial(_ends, machine, unknown))
+                    for (epoch, region), newest in zip(unknown, ends, strict=True):
+                        self._deliver(self.subscriber.found_end(region, epoch, newest))
+                    continue
+                after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
+                frames = yield Call(self.network.nodes[node], partial(_read, machine, after), wait_ms=25)
+            except Lost:
+                continue
+            self._deliver(self.subscriber.receive(frames))
+
+    def _publish(self, region: str) -> None:
+        server = self.server
+        server.published += 1
+        event = f"{region}.{server.name}.{server.published}"
+        self.session.past[event] = frozenset(self.known)
+        self.known.add(event)
+        server.published_ms[event] = self.engine.now
+        self.session.published.append((event, region))
+        self.undelivered[region] = self.undelivered.get(region, 0) + 1
+        if self.publisher.add(region, event.encode(), True, 0, event) is None:
+            self.unplaced.add(region)
+
+    def _leave(self, region: str) -> None:
+        was = region in self.subscriber.joined
+        items = self.subscriber.unsubscribe([region])
+        if was:
+            self._left(region)
+        self._deliver(items)
+
+    def _left(self, region: str) -> None:
+        for place, (name, since, until) in enumerate(self.session.joined):
+            if name == region and until is None:
+                self.session.joined[place] = region, since, len(self.session.deliveries)
+
+    def _mark(self) -> None:
+        for region, body in self.subscriber.marks():
+            self.publisher.mark(region, body, "")
+
+    def _deliver(self, items: list[Ready | Missing]) -> None:
+        session, now = self.session, self.engine.now
+        for region, number in self.subscriber.passed().items():
+            self.publisher.passed(region, number)
+        for item in items:
+            if isinstance(item, Missing):
+                session.deliveries.append(Delivered("", item.region, "", now, item.last - item.first + 1))
+            elif item.meta.kind == FrameKind.EVENTS:
+                events = events_of(item.frame)
+                for event in events:
+                    session.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
+                    self.known.add(event)
+                mine = item.meta.publisher == self.server.name
+                if mine and own_number(item.frame.meta, self.incarnation):
+                    self.undelivered[item.frame.region] -= len(events)
+        current = {name for name, _, until in session.joined if until is None}
+        for region in sorted(self.subscriber.joined - current):
+            session.joined.append((region, len(session.deliveries), None))
+            session.joined_ms.append(now)
+        for region in sorted(current - self.subscriber.joined):
+            self._left(region)
+        self._mark()
+
+
+def events_of(frame: StampedFrame) -> list[str]:
+    """The events of a frame: their payloads are their names."""
+    return [payload.decode() for payload in decode_body(frame.body)[1]]
+
+
+def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:
+    """The newest frame of each stream, None of an empty one."""
+    return [machine.egress[key][-1] if machine.egress.get(key) else None for key in streams]
+
+
+def _read(machine: Node, after: dict[tuple[int, str], int]) -> list[StampedFrame] | None:
+    found: list[StampedFrame] = []
+    for key, last in after.items():
+        stream = machine.egress.get(key, [])
+        start = bisect_right(stream, last, key=lambda frame: frame.last)
+        found += stream[start : start + READ_FRAMES_MAX]
+    return found or None

@@ -1,0 +1,291 @@
+"""The subscriber: which streams to read, what to mark, and what to hand out, through joins, leaves and epochs.
+
+A subscriber follows the plans of its network one by one. In each epoch it has a `Delivery` for the regions whose
+numbering began there; what it does between them is this:
+
+*Epochs.* The numbers of a component begin anew with an epoch. The last frame of a region in its old epoch is a TICK; a
+subscriber goes on to the region's new stream when that is delivered, and hands out nothing of the new epoch before the
+TICKs of all its regions that moved there are delivered. So whatever a subscriber delivers of a component's old epoch
+comes before whatever it delivers of the new one, for every subscriber: a consistent cut, between two acyclic orders.
+
+*Joins.* A region is joined when a plan reckons with it (*grants* it), and knew of the wish to have it: a grant that is
+left over from before may end with any epoch. The region is read from its end, marked, and
+handed out as `sequencing.delivery` says. A region that ends before its marker comes is joined as its next epoch begins.
+
+*Shadows.* An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted
+(any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted. Nothing of
+it is handed out.
+
+Nothing here reads, publishes or waits: the caller reads the streams of `reads`, publishes the markers of `marks`, and
+hands in what comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import combinations, count
+from typing import NamedTuple
+
+from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
+from sequencing.plan import Atom, Plan
+from sequencing.record import Record, Wish
+
+
+class Read(NamedTuple):
+    """A stream to read: ``after`` is the region sequence of the last event received, None to find the end first."""
+
+    node: str
+    epoch: int
+    after: int | None
+
+
+@dataclass(slots=True)
+class _Region:
+    """A region that is being read at ``node``, in ``epoch``, after region sequence ``after``."""
+
+    node: str
+    epoch: int
+    after: int | None
+    marker: bytes | None = None
+    later: list[int] = field(default_factory=list)
+    """The epochs that the region went on to, as far as the plans have told."""
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """One epoch as far as this subscriber sees it."""
+
+    plan: Plan
+    delivery: Delivery
+    barrier: set[str] = field(default_factory=set)
+    """Regions of earlier epochs whose TICK is not delivered yet."""
+    held: list[StampedFrame] = field(default_factory=list)
+
+
+class Subscriber:
+    """One connection's incoming side."""
+
+    def __init__(self, name: str, incarnation: int) -> None:
+        """``name`` and ``incarnation`` make its markers known from those of others."""
+        self.name = name
+        self.incarnation = incarnation
+        self.wanted: set[str] = set()
+        self.joined: set[str] = set()
+        """Regions whose events are handed out."""
+        self._plan: Plan | None = None
+        self._granted: frozenset[str] = frozenset()
+        self._said = 0
+        self._heard = 0
+        self._since: dict[str, int] = {}
+        self._regions: dict[str, _Region] = {}
+        self._epochs: dict[int, _Epoch] = {}
+        self._serial = count(1)
+        self._passed: dict[str, int] = {}
+
+    def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
+        """Want regions; they are `joined` some time after a plan grants them."""
+        if new := set(regions) - self.wanted:
+            self._said += 1
+            self.wanted |= new
+            self._since |= dict.fromkeys(new, self._said)
+        return self._handed_out(self._go_on())
+
+    def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
+        """Want regions no more; return what may be delivered now that nothing waits for them."""
+        if gone := self.wanted.intersection(regions):
+            self._said += 1
+            self.wanted -= gone
+            self._since = {region: since for region, since in self._since.items() if region in self.wanted}
+        return self._handed_out(self._go_on())
+
+    def update(self, record: Record) -> list[Ready | Missing]:
+        """Follow the next plan; return what may be delivered now.
+
+        Records must come in order, and each of them: an epoch that is left out could not be read.
+        """
+        plan, heard = record.plan, record.heard.get(self.name)
+        self._heard = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
+        before, self._plan, self._granted = self._plan, plan, record.members.get(self.name, frozenset())
+        moving: dict[int, set[str]] = {}
+        for region, state in self._regions.items():
+            epoch = plan.epoch_of(region)
+            if before is not None and before.epoch_of(region) < epoch:
+                state.later.append(epoch)
+                moving.setdefault(epoch, set()).add(region)
+        for epoch, regions in moving.items():
+            staying = regions & self._mine
+            shadows = self._shadows(plan, staying)
+            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)
+            for region in shadows - self._regions.keys():
+                self._regions[region] = _Region(plan.paths[region][-1], epoch, 0)
+        return self._handed_out(self._go_on())
+
+    def wish(self) -> Wish:
+        """Return what to tell the manager, whenever it has changed."""
+        return Wish(self.incarnation, self._said, dict(self._since))
+
+    def reads(self) -> dict[str, Read]:
+        """Return what to read: region → stream and position."""
+        return {region: Read(state.node, state.epoch, state.after) for region, state in self._regions.items()}
+
+    def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> list[Ready | Missing]:
+        """Take the newest frame of a stream whose end was to be found, None when it is empty."""
+        state = self._regions.get(region)
+        if state is None or state.epoch != epoch or state.after is not None:
+            return []
+        state.after = newest.last if newest is not None else 0
+        if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:
+            self._epochs[epoch].delivery.missed.add(region)
+        return self._handed_out(self._go_on())
+
+    def marks(self) -> list[tuple[str, bytes]]:
+        """Return the markers to publish now, (region, body) each; each is returned once."""
+        found: list[tuple[str, bytes]] = []
+        for region, state in self._regions.items():
+            if state.marker is not None and state.after is not None:
+                found.append((region, state.marker))
+                state.marker = None
+        for epoch in self._epochs.values():
+            found += [(region, self._body()) for region in sorted(epoch.delivery.nudges())]
+        return found
+
+    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        """Take frames that were read; return what may be delivered now, in order."""
+        by_epoch: dict[int, list[StampedFrame]] = {}
+        for frame in frames:
+            state = self._regions.get(frame.region)
+            if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
+                continue
+            state.after = frame.last
+            by_epoch.setdefault(frame.epoch, []).append(frame)
+        out: list[Ready | Missing] = []
+        for number, received in by_epoch.items():
+            epoch = self._epochs[number]
+            if epoch.barrier:
+                epoch.held += received
+            else:
+                out += epoch.delivery.receive(received)
+        return self._handed_out(out + self._go_on())
+
+    def passed(self) -> dict[str, int]:
+        """Return how far this very connection has delivered its own frames since the last call: region → own number.
+
+        For `sequencing.publisher.Publisher.passed`.
+        """
+        passed, self._passed = self._passed, {}
+        return passed
+
+    @property
+    def held_frames(self) -> int:
+        """Frames that are received and wait for others."""
+        return sum(epoch.delivery.held_frames + len(epoch.held) for epoch in self._epochs.values())
+
+    def _handed_out(self, items: list[Ready | Missing]) -> list[Ready | Missing]:
+        """Keep what is for the application, and note what is this connection's own."""
+        silent: list[Ready | Missing] = []
+        for epoch in self._epochs.values():
+            silent += epoch.delivery.silent
+            epoch.delivery.silent.clear()
+        for item in silent + items:
+            mine = isinstance(item, Ready) and item.meta.publisher == self.name
+            if mine and (number := own_number(item.frame.meta, self.incarnation)):
+                self._passed[item.frame.region] = number
+        return [
+            item for item in items if (item.region if isinstance(item, Missing) else item.frame.region) in self.wanted
+        ]
+
+    @property
+    def _mine(self) -> set[str]:
+        """What is wanted and granted, now and as long as it is wanted."""
+        return {region for region in self.wanted & self._granted if self._since[region] <= self._heard}
+
+    def _adjust(self) -> list[Ready | Missing]:
+        """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
+        if self._plan is None:
+            return []
+        mine = self._mine
+        followed = mine | self._shadows(self._plan, mine)
+        for region in sorted(followed - self._regions.keys()):
+            self._begin_join(region, self._plan)
+        out: list[Ready | Missing] = []
+        for region in sorted(self._regions.keys() - followed - self.wanted):
+            if not self._regions[region].later:  # else its old epoch still needs it
+                out += self._drop(region)
+        return out
+
+    def _shadows(self, plan: Plan, mine: AbstractSet[str]) -> set[str]:
+        """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds."""
+        followed = set(mine)
+        ordered: set[tuple[str, str]] = set()
+        needed: list[tuple[bool, Atom, list[tuple[str, str]]]] = []
+        for atom in {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values():
+            pairs = list(combinations(sorted(mine & set(atom.regions)), 2))
+            if mine >= set(atom.regions):
+                ordered.update(pairs)
+            elif pairs and self._granted >= set(atom.regions):
+                needed.append((not self._regions.keys() >= set(atom.regions), atom, pairs))
+        for _, atom, pairs in sorted(needed, key=lambda entry: entry[:1]):
+            if not ordered.issuperset(pairs):
+                followed.update(atom.regions)
+                ordered.update(pairs)
+        return followed - mine
+
+    def _begin_join(self, region: str, plan: Plan) -> None:
+        number = plan.epoch_of(region)
+        if number not in self._epochs:
+            self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms))
+        marker = self._body()
+        self._epochs[number].delivery.join({region: marker})
+        self._regions[region] = _Region(plan.paths[region][-1], number, None, marker)
+
+    def _go_on(self) -> list[Ready | Missing]:
+        """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
+        out: list[Ready | Missing] = []
+        for region, state in sorted(self._regions.items()):
+            delivery = self._epochs[state.epoch].delivery
+            if not state.later or not (delivery.ended(region) or region in delivery.missed):
+                continue
+            delivery.missed.discard(region)
+            while state.later and region not in self._epochs[state.later[0]].delivery.regions:
+                self._epochs[state.later.pop(0)].barrier.discard(region)
+            if state.later:
+                number, *later = state.later
+                self._epochs[number].barrier.discard(region)
+                node = self._epochs[number].plan.paths[region][-1]
+                self._regions[region] = _Region(node, number, 0, None, later)
+            else:
+                out += self._drop(region)  # it is marked in its newest epoch, when that grants it
+        for _, epoch in sorted(self._epochs.items()):
+            if epoch.held and not epoch.barrier:
+                held, epoch.held = epoch.held, []
+                out += epoch.delivery.receive(held)
+                return out + self._go_on()
+        out += self._adjust()
+        used = {state.epoch for state in self._regions.values()}
+        self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
+        self.joined = self.joined & self._regions.keys() & self.wanted | {
+            region
+            for region, state in self._regions.items()
+            if region in self._mine
+            and not self._epochs[state.epoch].barrier
+            and self._epochs[state.epoch].delivery.joined(region)
+        }
+        return out
+
+    def _drop(self, region: str) -> list[Ready | Missing]:
+        """Stop reading a region, wherever on its way it is."""
+        out: list[Ready | Missing] = []
+        del self._regions[region]
+        for _, epoch in sorted(self._epochs.items()):
+            epoch.barrier.discard(region)
+            epoch.held = [frame for frame in epoch.held if frame.region != region]
+            epoch.delivery.missed.discard(region)
+            if region in epoch.delivery.regions:
+                out += epoch.delivery.leave(region)
+        return out
+
+    def _body(self) -> bytes:
+        return b"%b %d %d" % (self.name.encode(), self.incarnation, next(self._serial))
