@@ -1,17 +1,25 @@
-"""From a membership to a plan: overlaps, arrangement, nodes."""
+"""From a membership to a plan: overlaps, arrangements, the best of them, nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
+import networkx as nx
 import numpy as np
 
-from placement.cutting import cut
-from sequencing.arrangement import Arrangement, arrange
+from placement.candidates import Candidate, candidates
+from placement.objective import objective_for, region_rates
+from placement.report import PlanReport, report
+from placement.world import World
+from sequencing.arrangement import Arrangement, meetings
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
 from sequencing.names import check_node_name
 from sequencing.plan import Atom, AtomId, Ordering, Plan
+
+IMPROVEMENT_MIN = 1e-9
+"""Arrangements whose values differ by less are equally good, and the simpler one, which comes earlier, is taken."""
 
 
 def make_plan(
@@ -22,52 +30,121 @@ def make_plan(
     first_atom: int = 1,
     ordering: Ordering = "acyclic",
     rates: Mapping[str, float] | None = None,
+    capacity: float | Literal["receiver"] | None = None,
 ) -> Plan:
     """Plan a sequencing network.
 
-    ``nodes``: name → url, in the order in which the line of nodes is laid; ``first_atom``: the first atom's id, for ids
-    are never used again in a later epoch; ``rates``: events/s a region, 1 where not
-    given. Regions that need no order against others go to the least loaded nodes. Deterministic. Raises `PlanError`
-    without nodes.
+    ``nodes``: name → url, in the order in which events pass them where that is free; ``first_atom``: the first atom's
+    id, for ids are never used again in a later epoch; ``rates``: events/s a region, 1 where not given; ``capacity``:
+    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (seed 002 §3.3);
+    None for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`). Regions that
+    need no order against others go to the least loaded nodes. Deterministic. Raises `PlanError` without nodes,
+    `UsageError` for rates and capacities that are none.
     """
+    plan, _ = make_plan_and_report(
+        membership, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering, rates=rates, capacity=capacity
+    )
+    return plan
+
+
+def make_plan_and_report(
+    membership: Membership,
+    nodes: Mapping[str, str],
+    *,
+    epoch: int = 1,
+    first_atom: int = 1,
+    ordering: Ordering = "acyclic",
+    rates: Mapping[str, float] | None = None,
+    capacity: float | Literal["receiver"] | None = None,
+) -> tuple[Plan, PlanReport]:
+    """As `make_plan`, and say what was chosen among, what the choice comes to, and why it is the best."""
     if not nodes:
         raise PlanError("there is no sequencing node to plan with: register one (`gamecast node --name n1 …`)")
-    names = [check_node_name(name) for name in nodes]
-    arrangement = arrange(membership, ordering)
-    class_rates = _class_rates(membership, arrangement, rates or {})
-    node_of_slot = cut(class_rates[arrangement.line], arrangement.last_slot, len(names))
-    paths = _paths_on_line(membership, arrangement, node_of_slot, names)
-    load = np.zeros(len(names))
-    for slot, (first, last) in enumerate(zip(node_of_slot, node_of_slot[arrangement.last_slot], strict=True)):
-        load[first : last + 1] += class_rates[arrangement.line[slot]]
-    for c in arrangement.unordered:
-        for region in arrangement.classes.members[c]:
-            lightest = int(np.argmin(load))
-            paths[membership.regions[region]] = (names[lightest],)
-            load[lightest] += (rates or {}).get(membership.regions[region], 1.0)
-    atoms = tuple(
-        Atom(AtomId(number), _region_names(membership, arrangement, atom.classes), names[node_of_slot[atom.slot]])
-        for number, atom in enumerate(arrangement.atoms, start=first_atom)
-    )
-    return Plan(epoch, 1, ordering, dict(nodes), dict(sorted(paths.items())), atoms)
+    for name in nodes:
+        check_node_name(name)
+    by_region = region_rates(membership, rates or {})
+    objective = objective_for(membership, by_region, len(nodes), capacity)
+    world = World(meetings(membership, ordering), by_region, objective, len(nodes))
+    tried = list(candidates(world))
+    best = best_of(tried)
+    plan, loads = build(membership, world, best, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
+    return plan, report(world, membership.regions, tried, best, loads)
 
 
-def _class_rates(membership: Membership, arrangement: Arrangement, rates: Mapping[str, float]) -> np.ndarray:
-    names = membership.regions
-    members = arrangement.classes.members
-    return np.array([sum(rates.get(names[region], 1.0) for region in member) for member in members], float)
+def build(
+    membership: Membership,
+    world: World,
+    candidate: Candidate,
+    nodes: Mapping[str, str],
+    *,
+    epoch: int,
+    first_atom: int,
+    ordering: Ordering,
+) -> tuple[Plan, Mapping[str, float]]:
+    """Return an arrangement's plan, and the events/s of each node that it has a vertex for."""
+    kinds = _kinds_of_path(world, candidate)
+    standing = _stand(candidate, kinds, list(nodes))
+    tree = candidate.arrangement.tree
+    path_of_kind = {kind: tuple(standing[vertex] for vertex in tree.walk(*kind)) for kind in set(kinds)}
+    paths = dict(zip(membership.regions, (path_of_kind[kind] for kind in kinds), strict=True))
+    atoms = _atoms(membership, candidate.arrangement, standing, first_atom)
+    plan = Plan(epoch, 1, ordering, dict(nodes), paths, atoms)
+    return plan, {name: float(candidate.loads[vertex]) for vertex, name in standing.items()}
 
 
-def _paths_on_line(
-    membership: Membership, arrangement: Arrangement, node_of_slot: np.ndarray, names: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    paths: dict[str, tuple[str, ...]] = {}
-    for slot, c in enumerate(arrangement.line):
-        path = tuple(names[node_of_slot[slot] : node_of_slot[arrangement.last_slot[slot]] + 1])
-        for region in arrangement.classes.members[c]:
-            paths[membership.regions[region]] = path
-    return paths
+def best_of(tried: Sequence[Candidate]) -> Candidate:
+    """Return the candidate of the least value; of equals the earlier, which is simpler, or the proven one."""
+    least = min(candidate.value for candidate in tried)
+    best = [candidate for candidate in tried if candidate.value <= least + IMPROVEMENT_MIN]
+    return next((candidate for candidate in best if candidate.optimal), best[0])
 
 
-def _region_names(membership: Membership, arrangement: Arrangement, classes: Iterable[int]) -> tuple[str, ...]:
-    return tuple(membership.regions[region] for c in classes for region in arrangement.classes.members[c])
+def _kinds_of_path(world: World, best: Candidate) -> list[tuple[int, int]]:
+    """Return the ingress and the egress vertex of each region."""
+    ingress, egress = (np.zeros(len(world.rates), np.int64) for _ in range(2))
+    members, ordered = world.wanted.classes.members, np.flatnonzero(world.wanted.ordered)
+    if len(ordered):
+        regions = np.concatenate([members[c] for c in ordered.tolist()])
+        class_of = np.repeat(ordered, [len(members[c]) for c in ordered.tolist()])
+        ingress[regions], egress[regions] = best.arrangement.ingress[class_of], best.arrangement.egress[class_of]
+    ingress[world.loose] = egress[world.loose] = best.loose_vertex
+    return list(zip(ingress.tolist(), egress.tolist(), strict=True))
+
+
+def _stand(best: Candidate, kinds: list[tuple[int, int]], names: list[str]) -> dict[int, str]:
+    """Return the node that stands for each vertex: along the paths, and as the regions come, in the order of the names.
+
+    All nodes are alike here. Choosing by the latencies of a topology is another way to fill this mapping.
+    """
+    flow: nx.DiGraph[int] = nx.DiGraph()
+    seen: dict[int, None] = {}
+    tree = best.arrangement.tree
+    for kind in dict.fromkeys(kinds):
+        walk = tree.walk(*kind)
+        seen |= dict.fromkeys(walk)
+        nx.add_path(flow, walk)
+    seen |= dict.fromkeys(range(tree.size))
+    place_of = {vertex: place for place, vertex in enumerate(seen)}
+    flow.add_nodes_from(seen)
+    order = nx.lexicographical_topological_sort(flow, key=place_of.__getitem__)
+    return dict(zip(order, names, strict=False))
+
+
+def _atoms(
+    membership: Membership, arrangement: Arrangement, standing: Mapping[int, str], first_atom: int
+) -> tuple[Atom, ...]:
+    wanted, names = arrangement.meetings, membership.regions
+    regions_of = [tuple(names[region] for region in member.tolist()) for member in wanted.classes.members]
+    twins = wanted.twins.tolist()
+    atoms = [
+        Atom(AtomId(number), regions_of[c], standing[vertex])
+        for number, (c, vertex) in enumerate(
+            zip(twins, arrangement.ingress[wanted.twins].tolist(), strict=True), start=first_atom
+        )
+    ]
+    pairs = zip(wanted.left.tolist(), wanted.right.tolist(), arrangement.atom_vertex.tolist(), strict=True)
+    atoms += [
+        Atom(AtomId(number), regions_of[a] + regions_of[b], standing[vertex])
+        for number, (a, b, vertex) in enumerate(pairs, start=first_atom + len(atoms))
+    ]
+    return tuple(atoms)

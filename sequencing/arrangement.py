@@ -1,79 +1,209 @@
-"""Lay the regions on a line, so that every path can be an interval of it.
+"""Lay paths on an oriented tree, so that whatever must be ordered against each other meets.
 
-Give each class of twin regions a slot on a line and let the atom of two classes live in the later of their slots. A
-class's frames then enter at its own slot and leave at the slot of its last neighbour. Whatever the order of the line:
+The vertices of the tree become sequencing nodes. A region's path is a directed path of the tree; twins share theirs.
 
-- C1: a region's slots form one interval, hence one path;
-- C2: the union of intervals of a line is a forest;
-- C3: every path runs from left to right;
-- C4: the atom of a pair lies in the later slot, which the earlier class's interval reaches by construction.
+**An ingress for each class determines the paths.** Let R(u) be the vertices that can be reached from u along the
+edges. Take two classes that enter at u and v. R(u) and R(v) are subtrees, so what they have in common is a subtree S;
+if it is not empty, both walks enter it at the same vertex m: the walk from u to v's entry passes u's entry and the
+other way round, and no edge runs both ways. Any two directed paths from u and from v that share a vertex share m. So
+the only choice is where each class enters; its path has to pass the meeting vertices m with all its neighbours, and
+ends at the furthest of them. It exists if these lie on one directed path. Twins lose nothing by sharing theirs:
+subtrees that meet pairwise have a vertex in common (Helly), so two twins and each of their neighbours meet in one
+vertex, and the part that the twins' paths share already passes all of these.
 
-So a plan always exists (this is a path decomposition of the overlap graph); the order only decides how long the
-intervals are. Reverse Cuthill–McKee keeps neighbours close, component by component.
+**The conditions** (seed 002 §3.2 asks for C1 and C2; see `sequencing.conditions` for C3 and C4):
+
+- C1: a path is a walk from the ingress to the furthest meeting vertex of a tree, without a repeat;
+- C2: all paths use edges of one tree;
+- C3: every edge is used in its own direction;
+- C4: the atom of two classes lives on their meeting vertex, which both paths pass.
+
+**Families.** On an *in-tree*, whose edges all run towards a root, any two walks meet and the meeting vertices of one
+class lie above it in a row: every choice of ingresses is a plan. A *line* is an in-tree whose meeting vertex is the
+later of the two (a path decomposition of the overlap graph); other in-trees are tree decompositions with vertical
+bags. Reversing all edges turns in-trees into out-trees with paths of the same lengths. On other oriented trees some
+choices have no paths, but everything on one vertex always has. A forest is a tree some of whose edges nobody uses, so
+trees cover all plans there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
+import numpy.typing as npt
 
+from sequencing.errors import PlanError
 from sequencing.membership import Membership
 from sequencing.overlaps import IntArray, TwinClasses, observable_class_pairs, overlapped_class_pairs, twin_classes
 from sequencing.plan import Ordering
 
 
-@dataclass(frozen=True, slots=True)
-class SlottedAtom:
-    """An atom before it has a node: the classes it orders (one or two) and its slot on the line."""
+@dataclass(frozen=True)
+class Meetings:
+    """Which classes of twins have to meet: the pairs ``left[i] < right[i]``, and the classes in ``twins`` each with
+    itself."""
 
-    classes: tuple[int, ...]
-    slot: int
+    classes: TwinClasses
+    left: IntArray
+    right: IntArray
+    twins: IntArray
+
+    @cached_property
+    def ordered(self) -> npt.NDArray[np.bool_]:
+        """For each class, whether it needs an atom; the others may stand anywhere."""
+        ordered = np.zeros(len(self.classes.members), bool)
+        ordered[self.left] = ordered[self.right] = ordered[self.twins] = True
+        return ordered
+
+
+def meetings(membership: Membership, ordering: Ordering) -> Meetings:
+    """Return what an ordering asks of a membership: double overlaps for ``overlap``, else all observable pairs."""
+    classes = twin_classes(membership)
+    pairs = overlapped_class_pairs if ordering == "overlap" else observable_class_pairs
+    left, right = pairs(membership, classes)
+    sizes = np.fromiter((len(member) for member in classes.members), np.int64, len(classes.members))
+    return Meetings(classes, left, right, np.flatnonzero((sizes > 1) & (classes.subscribers > 1)))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An oriented forest on the vertices 0 … size-1; raises `PlanError` where the edges, undirected, close a loop."""
+
+    size: int
+    edges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def line(cls, size: int) -> Tree:
+        """Return 0 → 1 → … → size-1."""
+        return cls(size, tuple((at, at + 1) for at in range(size - 1)))
+
+    @classmethod
+    def towards(cls, parents: Iterable[int]) -> Tree:
+        """Return the in-tree in which each vertex has an edge to its parent, roots (-1) none."""
+        parents = tuple(parents)
+        return cls(len(parents), tuple((vertex, parent) for vertex, parent in enumerate(parents) if parent >= 0))
+
+    @cached_property
+    def distance(self) -> IntArray:
+        """size × size: edges on the way from the row's vertex to the column's, -1 where there is no way."""
+        found = np.full((self.size, self.size), -1, np.int64)
+        for vertex in self._sinks_first:
+            for after in self._after[vertex]:
+                found[vertex] = np.maximum(found[vertex], np.where(found[after] >= 0, found[after] + 1, -1))
+            found[vertex, vertex] = 0
+        return found
+
+    @cached_property
+    def meeting(self) -> IntArray:
+        """size × size: the first vertex on both walks, -1 where the two never meet."""
+        reaches = self.distance >= 0
+        found = np.full((self.size, self.size), -1, np.int64)
+        vertices = np.arange(self.size)
+        for vertex in self._sinks_first:
+            for after in self._after[vertex]:
+                found[vertex] = np.maximum(found[vertex], found[after])
+            found[vertex][reaches[vertex]] = vertices[reaches[vertex]]
+            found[vertex][reaches[:, vertex]] = vertex
+        return found
+
+    def walk(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the vertices from ``start`` to ``end``, both included; raises `PlanError` if there is no way."""
+        if self.distance[start, end] < 0:
+            raise PlanError(f"there is no way from vertex {start} to vertex {end}")
+        vertices = [start]
+        while vertices[-1] != end:
+            vertices.append(next(after for after in self._after[vertices[-1]] if self.distance[after, end] >= 0))
+        return tuple(vertices)
+
+    @cached_property
+    def _after(self) -> list[list[int]]:
+        after: list[list[int]] = [[] for _ in range(self.size)]
+        for here, there in self.edges:
+            after[here].append(there)
+        return after
+
+    @cached_property
+    def _sinks_first(self) -> list[int]:
+        """The vertices, each behind those that its edges lead to; on the way, C2 is checked."""
+        joined = list(range(self.size))
+
+        def group(vertex: int) -> int:
+            while joined[vertex] != vertex:
+                joined[vertex] = vertex = joined[joined[vertex]]
+            return vertex
+
+        for here, there in self.edges:
+            if group(here) == group(there):
+                raise PlanError(f"the edge {here} → {there} closes a loop")
+            joined[group(here)] = group(there)
+        before: list[list[int]] = [[] for _ in range(self.size)]
+        for here, there in self.edges:
+            before[there].append(here)
+        waiting = [len(after) for after in self._after]
+        order = [vertex for vertex in range(self.size) if not waiting[vertex]]
+        for vertex in order:
+            for here in before[vertex]:
+                waiting[here] -= 1
+                if not waiting[here]:
+                    order.append(here)
+        return order
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Classes on a line. Slot p holds class ``line[p]``; its frames occupy the slots p … ``last_slot[p]``."""
+    """Paths on a tree: class c enters at ``ingress[c]`` and leaves at ``egress[c]``; both -1 for classes without an
+    atom.
 
-    classes: TwinClasses
-    line: IntArray
-    last_slot: IntArray
-    atoms: tuple[SlottedAtom, ...]
-    unordered: IntArray
-    """Classes without an atom: they need no place on the line."""
+    ``atom_vertex[i]`` is where the atom of the i-th pair of the meetings lives; that of a class with itself lives at
+    the class's ingress.
+    """
+
+    meetings: Meetings
+    tree: Tree
+    ingress: IntArray
+    egress: IntArray
+    atom_vertex: IntArray
+
+    @property
+    def lengths(self) -> IntArray:
+        """The number of vertices on each class's path; 1 for classes without an atom."""
+        inside = self.meetings.ordered
+        found = np.ones(len(self.ingress), np.int64)
+        found[inside] += self.tree.distance[self.ingress[inside], self.egress[inside]]
+        return found
+
+    def loads(self, rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the events/s that pass each vertex; ``rates``: events/s of each class. Classes without an atom are
+        left out."""
+        size, inside = self.tree.size, self.meetings.ordered
+        kinds = self.ingress[inside] * size + self.egress[inside]
+        unique, kind_of = np.unique(kinds, return_inverse=True)
+        loads = np.zeros(size)
+        for kind, rate in zip(unique.tolist(), np.bincount(kind_of, rates[inside]).tolist(), strict=True):
+            loads[list(self.tree.walk(*divmod(kind, size)))] += rate
+        return loads
 
 
-def arrange(membership: Membership, ordering: Ordering) -> Arrangement:
-    """Arrange the regions of a membership for an ordering."""
-    classes = twin_classes(membership)
-    pairs = observable_class_pairs if ordering == "acyclic" else overlapped_class_pairs
-    left, right = pairs(membership, classes)
-    twins = [c for c, member in enumerate(classes.members) if len(member) > 1 and classes.subscribers[c] > 1]
-    count = len(classes.members)
-    graph = sparse.csr_array((np.ones(len(left), np.int8), (left, right)), shape=(count, count))
-    graph = (graph + graph.T).tocsr()
-    ordered = np.zeros(count, bool)
-    ordered[left] = ordered[right] = ordered[twins] = True
-    line = _line(graph, ordered)
-    slot_of = np.full(count, -1, np.int64)
-    slot_of[line] = np.arange(len(line))
-    last_slot = np.arange(len(line))
-    np.maximum.at(last_slot, slot_of[left], slot_of[right])
-    np.maximum.at(last_slot, slot_of[right], slot_of[left])
-    atoms = [SlottedAtom((c,), int(slot_of[c])) for c in twins]
-    slots = np.maximum(slot_of[left], slot_of[right])
-    atoms += [SlottedAtom((a, b), s) for a, b, s in zip(left.tolist(), right.tolist(), slots.tolist(), strict=True)]
-    return Arrangement(classes, line, last_slot, tuple(atoms), np.flatnonzero(~ordered))
+def arrange(wanted: Meetings, tree: Tree, ingress: IntArray) -> Arrangement:
+    """Return the shortest paths from the given ingresses (one for each class; ignored for classes without an atom).
 
-
-def _line(graph: sparse.csr_array, ordered: np.ndarray) -> IntArray:
-    """Return the classes that need order: one component after the other, reverse Cuthill–McKee within each."""
-    if not ordered.any():
-        return np.empty(0, np.int64)
-    _, component_of = csgraph.connected_components(graph, directed=False)
-    order = np.asarray(csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True), np.int64)
-    order = order[ordered[order]]
-    by_component: IntArray = order[np.argsort(component_of[order], kind="stable")]
-    return by_component
+    Raises `PlanError` where they have none, which on an in-tree cannot happen.
+    """
+    ingress = np.where(wanted.ordered, ingress, -1)
+    meeting = tree.meeting[ingress[wanted.left], ingress[wanted.right]]
+    if (meeting < 0).any():
+        raise PlanError("two classes that must meet enter where their walks never do")
+    classes = np.concatenate([wanted.left, wanted.right])
+    passes = np.concatenate([meeting, meeting])
+    away = tree.distance[ingress[classes], passes]
+    furthest = np.zeros(len(ingress), np.int64)
+    np.maximum.at(furthest, classes, away)
+    egress = ingress.copy()
+    ends = away == furthest[classes]
+    egress[classes[ends]] = passes[ends]
+    if (tree.distance[passes, egress[classes]] < 0).any():
+        raise PlanError("a class would have to leave the tree in two places")
+    return Arrangement(wanted, tree, ingress, egress, meeting)

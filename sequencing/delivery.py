@@ -92,7 +92,7 @@ class Delivery:
         self.epoch = epoch
         self.held_frames = 0
         self.missed: set[str] = set()
-        """Regions that ended before the marker came: joining them begins anew in their next epoch."""
+        """Regions that ended before the marker came: they are joined as their next epoch begins."""
         self.silent: list[Ready] = []
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
         self._streams = {region: _Stream(region) for region in regions}
@@ -146,6 +146,11 @@ class Delivery:
         out: list[Ready | Missing] = []
         self._leave(region, out)
         return out
+
+    def miss(self, region: str) -> list[Ready | Missing]:
+        """Take a region out whose epoch ended before its marker came; returns what may be delivered now."""
+        self.missed.add(region)
+        return self.leave(region)
 
     def nudges(self) -> set[str]:
         """Return the regions to mark once more, because a view waits for what they show; each is named once."""
@@ -227,8 +232,7 @@ class Delivery:
     ) -> bool:
         """Look for the awaited marker; return whether this frame is it."""
         if meta.kind == FrameKind.TICK:
-            self._leave(stream.region, out)
-            self.missed.add(stream.region)
+            out += self.miss(stream.region)
             return False
         if meta.kind != FrameKind.JOIN or frame.body != stream.marker:
             self.silent.append(Ready(frame, meta))

@@ -12,6 +12,12 @@ cycle close. Hence the *observable* pairs: a, b such that some subscriber's two 
 overlap is the shortest such ring (a cycle of four edges) and is always among them; a region with a single subscriber
 never is. Ordering exactly the observable pairs makes the union of all delivery orders acyclic; ordering fewer does not.
 
+*Causality* needs no further pairs, provided that subscribers publish what they were moved to after what moved them. Let
+s have regions a and b, and let a chain of causes lead from x∈a to y∈b. Each of its steps is at a subscriber, from a
+region that it delivers to one that it publishes to. If the chain leads around s, then s closes it to a cycle that holds
+both its edges, and the pair is observable. If not, s itself is on every chain from a to b, and had delivered x before
+it published what the chain went on with.
+
 *Twins.* Regions with the same subscribers are indistinguishable to this question, so one of them stands for all:
 worlds in which a few servers see many regions have few classes of twins however many regions they have.
 """
@@ -21,16 +27,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.sparse import csgraph
 
+from sequencing.blocks import NO_BLOCK, blocks
 from sequencing.membership import Membership
-
-EXACT_BLOCKS_EDGES_MAX = 200_000
-"""Above so many subscriptions, whole 2-cores stand in for blocks: more pairs are ordered than need be, never fewer."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -53,19 +55,22 @@ def count_double_overlaps(membership: Membership) -> int:
     """Return the number of pairs of regions with two or more subscribers in common."""
     classes = twin_classes(membership)
     sizes = np.array([len(member) for member in classes.members], np.int64)
-    left, right = _class_pairs(membership.incidence, classes, common_min=2)
+    left, right = overlapped_class_pairs(membership, classes)
     within = np.where(classes.subscribers >= 2, sizes * (sizes - 1) // 2, 0)
     return int(np.sum(sizes[left] * sizes[right]) + np.sum(within))
 
 
 def overlapped_class_pairs(membership: Membership, classes: TwinClasses) -> tuple[IntArray, IntArray]:
     """Return the pairs (i < j) of classes whose regions are double-overlapped."""
-    return _class_pairs(membership.incidence, classes, common_min=2)
+    return _pairs_in_common(membership.incidence[:, classes.representatives], common_min=2)
 
 
 def observable_class_pairs(membership: Membership, classes: TwinClasses) -> tuple[IntArray, IntArray]:
     """Return the pairs (i < j) of classes whose regions' order can be observed, directly or around a ring."""
-    return _class_pairs(_split_by_block(membership.incidence), classes, common_min=1)
+    # Two of each class: on whatever cycle a third twin lies, one of the others can take its place.
+    kept = np.sort(np.concatenate([np.empty(0, np.int64), *(member[:2] for member in classes.members)]))
+    split = _split_by_block(membership.incidence[:, kept])
+    return _pairs_in_common(split[:, np.searchsorted(kept, classes.representatives)], common_min=1)
 
 
 def twin_classes(membership: Membership) -> TwinClasses:
@@ -80,52 +85,18 @@ def twin_classes(membership: Membership) -> TwinClasses:
     return TwinClasses(groups, np.array([counts[group[0]] for group in groups], np.int64))
 
 
-def _class_pairs(incidence: sparse.csr_array, classes: TwinClasses, *, common_min: int) -> tuple[IntArray, IntArray]:
-    quotient = incidence[:, classes.representatives]
-    common = sparse.triu(quotient.T @ quotient, k=1).tocoo()
+def _pairs_in_common(incidence: sparse.csr_array, *, common_min: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs (i < j) of columns with so many rows in common."""
+    common = sparse.triu(incidence.T @ incidence, k=1).tocoo()
     enough = common.data >= common_min
     return common.row[enough].astype(np.int64), common.col[enough].astype(np.int64)
 
 
 def _split_by_block(incidence: sparse.csr_array) -> sparse.csr_array:
     """Return the incidence with a row for each (subscriber, block) and without edges that lie on no cycle."""
-    edges = incidence.tocoo()
-    block_of = _blocks(edges) if edges.nnz <= EXACT_BLOCKS_EDGES_MAX else _cores(edges)
-    inside = block_of >= 0
-    keys = edges.row[inside].astype(np.int64) * (len(block_of) + 1) + block_of[inside]
-    unique, rows = np.unique(keys, return_inverse=True)
-    data = np.ones(len(rows), np.int32)
-    return sparse.csr_array((data, (rows, edges.col[inside])), shape=(len(unique), incidence.shape[1]))
-
-
-def _blocks(edges: sparse.coo_array) -> IntArray:
-    """Return the block of each edge, -1 for an edge on no cycle."""
-    subscribers = edges.shape[0]
-    graph: nx.Graph[int] = nx.Graph()
-    index_of: dict[tuple[int, int], int] = {}
-    for index, (subscriber, region) in enumerate(zip(edges.row.tolist(), edges.col.tolist(), strict=True)):
-        graph.add_edge(subscriber, subscribers + region)
-        index_of[subscriber, subscribers + region] = index
-    block_of = np.full(edges.nnz, -1, np.int64)
-    for block, block_edges in enumerate(nx.biconnected_component_edges(graph)):
-        indices = [index_of[min(edge), max(edge)] for edge in block_edges]
-        if len(indices) > 1:
-            block_of[indices] = block
-    return block_of
-
-
-def _cores(edges: sparse.coo_array) -> IntArray:
-    """Return the connected 2-core that each edge lies in, -1 for none: every block lies within one."""
-    alive = np.ones(edges.nnz, bool)
-    while True:
-        rows = np.bincount(edges.row[alive], minlength=edges.shape[0])
-        columns = np.bincount(edges.col[alive], minlength=edges.shape[1])
-        leaves = alive & ((rows[edges.row] == 1) | (columns[edges.col] == 1))
-        if not leaves.any():
-            break
-        alive &= ~leaves
-    nodes = sum(edges.shape)
-    between = edges.row[alive], edges.col[alive] + edges.shape[0]
-    bipartite = sparse.csr_array((np.ones(int(alive.sum()), np.int8), between), shape=(nodes, nodes))
-    _, component_of = csgraph.connected_components(bipartite, directed=False)
-    return np.where(alive, component_of[edges.row], -1).astype(np.int64)
+    block_of = blocks(incidence)
+    inside = block_of != NO_BLOCK
+    subscribers = np.repeat(np.arange(incidence.shape[0], dtype=np.int64), np.diff(incidence.indptr))[inside]
+    unique, rows = np.unique(subscribers * (len(block_of) + 1) + block_of[inside], return_inverse=True)
+    columns = incidence.indices[inside]
+    return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=(len(unique), incidence.shape[1]))

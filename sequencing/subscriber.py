@@ -136,10 +136,11 @@ class Subscriber:
         state = self._regions.get(region)
         if state is None or state.epoch != epoch or state.after is not None:
             return []
+        out: list[Ready | Missing] = []
         state.after = newest.last if newest is not None else 0
         if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:
-            self._epochs[epoch].delivery.missed.add(region)
-        return self._handed_out(self._go_on())
+            out = self._epochs[epoch].delivery.miss(region)
+        return self._handed_out(out + self._go_on())
 
     def marks(self) -> list[tuple[str, bytes]]:
         """Return the markers to publish now, (region, body) each; each is returned once."""
@@ -176,7 +177,7 @@ class Subscriber:
         For `sequencing.publisher.Publisher.passed`.
         """
         passed, self._passed = self._passed, {}
-        return passed
+        return {region: number for region, number in passed.items() if number}
 
     @property
     def held_frames(self) -> int:
@@ -190,12 +191,11 @@ class Subscriber:
             silent += epoch.delivery.silent
             epoch.delivery.silent.clear()
         for item in silent + items:
-            mine = isinstance(item, Ready) and item.meta.publisher == self.name
-            if mine and (number := own_number(item.frame.meta, self.incarnation)):
-                self._passed[item.frame.region] = number
-        return [
-            item for item in items if (item.region if isinstance(item, Missing) else item.frame.region) in self.wanted
-        ]
+            if isinstance(item, Ready) and item.meta.publisher == self.name:
+                number = own_number(item.frame.meta, self.incarnation)
+                self._passed[item.frame.region] = max(number, self._passed.get(item.frame.region, 0))
+        mine = self._mine
+        return [item for item in items if (item.region if isinstance(item, Missing) else item.frame.region) in mine]
 
     @property
     def _mine(self) -> set[str]:
@@ -211,7 +211,7 @@ class Subscriber:
         for region in sorted(followed - self._regions.keys()):
             self._begin_join(region, self._plan)
         out: list[Ready | Missing] = []
-        for region in sorted(self._regions.keys() - followed - self.wanted):
+        for region in sorted(self._regions.keys() - followed):
             if not self._regions[region].later:  # else its old epoch still needs it
                 out += self._drop(region)
         return out
@@ -266,10 +266,11 @@ class Subscriber:
         out += self._adjust()
         used = {state.epoch for state in self._regions.values()}
         self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
-        self.joined = self.joined & self._regions.keys() & self.wanted | {
+        mine = self._mine
+        self.joined = self.joined & self._regions.keys() & mine | {
             region
             for region, state in self._regions.items()
-            if region in self._mine
+            if region in mine
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }

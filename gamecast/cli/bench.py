@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import click
 import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gamecast.bench.arrangements import arrangements
 from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
@@ -34,7 +36,7 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
     return sizes
 
 
-@click.command("bench")
+@click.group("bench", invoke_without_command=True)
 @click.option("--against", default=",".join(OTHERS), show_default=True, callback=_peers, help="Peers beside gamecast.")
 @click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken.")
@@ -82,7 +84,12 @@ def bench(
     S subscribers on S regions, three each, and about 190 bytes of JSON an event, decoded and handed to a callback on
     every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
     exit status is 1 if gamecast lost, repeated or reordered anything.
+
+    `gamecast bench plan` measures how planning grows instead, and `gamecast bench arrangements` how far plans of small
+    worlds are from the best there are.
     """
+    if context.invoked_subcommand is not None:
+        return
     campaign = Campaign(
         peers=(OURS, *(OTHERS[name] for name in against)),
         sizes=sizes,
@@ -99,6 +106,49 @@ def bench(
     if broken:
         click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
         context.exit(1)
+
+
+@bench.command("plan")
+@click.option(
+    "--max",
+    "subscribers_max",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1_000, 1_000_000),
+    help="Subscribers of the largest world.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of the worlds.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the growth: .png, .svg or .pdf.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: bool) -> None:
+    """Measure how planning grows: seconds and peak memory of each stage, from 1,000 subscribers up.
+
+    The worlds are grids with a region for ten subscribers, who have about 2.5 regions each.
+    """
+    from gamecast.bench.growth import growth_table, plot_growth
+    from gamecast.bench.planning import measure_planning
+    from gamecast.planning.picture import require_drawable
+
+    if plot is not None:
+        require_drawable(plot)
+    console = Console(stderr=True)
+    with console.status("starting") if console.is_terminal else nullcontext() as status:
+
+        def on_size(subscribers: int) -> None:
+            if status is not None:
+                status.update(f"{subscribers:,} subscribers")
+
+        costs = measure_planning(subscribers_max, seed=seed, on_size=on_size)
+    if plot is not None:
+        plot_growth(costs, plot)
+    if as_json:
+        document = {"sizes": {str(cost.subscribers): cost.as_dict() for cost in costs}, "seed": seed}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(growth_table(costs))
+
+
+bench.add_command(arrangements)
 
 
 @contextmanager

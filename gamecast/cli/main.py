@@ -21,6 +21,12 @@ def _demo() -> click.Command:
     return demo
 
 
+def _plan() -> click.Command:
+    from gamecast.cli.plan import plan
+
+    return plan
+
+
 def _audit() -> click.Command:
     from gamecast.cli.audit import audit
 
@@ -33,13 +39,26 @@ def _bench() -> click.Command:
     return bench
 
 
+def _simulate() -> click.Command:
+    from gamecast.cli.simulate import simulate
+
+    return simulate
+
+
 def _node() -> click.Command:
     from gamecast.cli.node import node
 
     return node
 
 
-_COMMANDS: dict[str, Callable[[], click.Command]] = {"demo": _demo, "audit": _audit, "bench": _bench, "node": _node}
+_COMMANDS: dict[str, Callable[[], click.Command]] = {
+    "demo": _demo,
+    "plan": _plan,
+    "audit": _audit,
+    "bench": _bench,
+    "simulate": _simulate,
+    "node": _node,
+}
 
 
 class Commands(click.Group):

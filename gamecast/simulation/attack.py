@@ -31,13 +31,15 @@ class Scenario:
     crashes: int
     pauses: int
     cuts: int
+    restless: float
+    """How often a server joins or leaves a region rather than publishes."""
     weather: Weather
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
         """Draw a scenario."""
         random = Random(seed)
-        bad = random.choice((0.0, 0.02, 0.1))
+        bad = random.choice((0.0, 0.02, 0.1, 0.2))
         weather = Weather(
             latency_ms=random.choice((0.2, 1.0, 3.0)),
             jitter_ms=random.choice((0.0, 5.0, 20.0)),
@@ -57,6 +59,7 @@ class Scenario:
             crashes=random.choice((0, 0, 2, 4)),
             pauses=random.choice((0, 0, 2)),
             cuts=random.choice((0, 0, 2)),
+            restless=random.choice((0.1, 0.2, 0.5, 0.7)),
             weather=weather,
         )
 
@@ -72,6 +75,7 @@ class Outcome:
     deliveries: int
     epochs: int
     joins: int
+    faults: int
 
 
 def attack(scenario: Scenario) -> Outcome:
@@ -82,7 +86,10 @@ def attack(scenario: Scenario) -> Outcome:
     network = Network(engine, names, scenario.ordering, managers=scenario.managers, relays=scenario.relays)
     regions = "abcdefgh"[: scenario.regions]
     causal = scenario.ordering == "causal"
-    servers = [Server(network, f"s{number}", regions, causal) for number in range(scenario.servers)]
+    servers = [
+        Server(network, f"s{number}", regions, causal=causal, restless=scenario.restless)
+        for number in range(scenario.servers)
+    ]
     for server in servers:
         engine.launch(server.process)
     _schedule_faults(scenario, engine, network, servers)
@@ -107,6 +114,7 @@ def attack(scenario: Scenario) -> Outcome:
         sum(len(session.deliveries) for session in sessions),
         network.store.record.plan.epoch,
         sum(len(session.joined) for session in sessions),
+        scenario.crashes + scenario.pauses + scenario.cuts,
     )
 
 
@@ -114,7 +122,8 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     random = engine.random
     processes = [*network.processes, *(server.process for server in servers)]
     for _ in range(scenario.crashes):
-        victim, at = random.choice(processes), random.random() * scenario.busy_ms
+        victim = random.choice(random.choice((processes, [server.process for server in servers])))
+        at = random.random() * scenario.busy_ms
         engine.at(at, lambda victim=victim: engine.crash(victim))  # type: ignore[misc]
         back = at + 1 + random.random() * 80
         engine.at(back, lambda victim=victim: None if victim.alive else engine.launch(victim))  # type: ignore[misc]

@@ -49,11 +49,12 @@ class Session:
 class Server:
     """One game server, through all its lives."""
 
-    def __init__(self, network: Network, name: str, regions: str, causal: bool) -> None:
+    def __init__(self, network: Network, name: str, regions: str, *, causal: bool, restless: float) -> None:
         self.network = network
         self.name = name
         self.regions = regions
         self.causal = causal
+        self.restless = restless
         self.roaming = True
         self.busy = True
         self.incarnation = 0
@@ -115,11 +116,11 @@ class _Life:
             if not server.busy:
                 continue
             dice = random.random()
-            if dice < 0.8:
+            if dice >= server.restless:
                 mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
                 for _ in range(random.choice((1, 1, 2, 3)) if mine else 0):
                     self._publish(random.choice(mine))
-            elif server.roaming and dice < 0.9:
+            elif server.roaming and dice < server.restless * 0.6:
                 self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
             elif server.roaming:
                 leaving = [r for r in sorted(self.subscriber.wanted) if not self.undelivered.get(r)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from unittest import mock
 
 import networkx as nx
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from placement.cutting import cut
 from placement.planner import make_plan
-from sequencing import overlaps
 from sequencing.conditions import violations
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
@@ -93,17 +91,6 @@ def test_what_is_ordered_is_exactly_what_each_ordering_is_defined_to_order(
     assert ordered_pairs(make_plan(membership, nodes, ordering="overlap")) == doubles
     assert ordered_pairs(make_plan(membership, nodes, ordering="acyclic")) == observable
     assert doubles <= observable
-
-
-@given(memberships, networks)
-@settings(max_examples=100, deadline=None)
-def test_the_short_cut_of_large_worlds_orders_more_pairs_and_never_fewer(
-    membership: Membership, nodes: dict[str, str]
-) -> None:
-    with mock.patch.object(overlaps, "EXACT_BLOCKS_EDGES_MAX", 0):
-        plan = make_plan(membership, nodes, ordering="acyclic")
-    assert ordered_pairs(plan) >= observable_pairs(membership)
-    assert_sound(plan, membership)
 
 
 @given(memberships, networks, orderings, st.lists(st.sampled_from("abcxyzuvw"), max_size=5))

@@ -7,17 +7,17 @@ import pytest
 from sequencing.conditions import require_sound, violations
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
-from sequencing.plan import Atom, AtomId, Plan
+from sequencing.plan import Atom, AtomId, Ordering, Plan
 
 SHARED = Membership.of({"s1": "abc", "s2": "abc"})
 
 
-def plan(paths: dict[str, str], *atoms: tuple[str, str]) -> Plan:
+def plan(paths: dict[str, str], *atoms: tuple[str, str], ordering: Ordering = "overlap") -> Plan:
     """Paths like ``n1 n2``; atoms like ``("ab", "n1")``."""
     return Plan(
         1,
         1,
-        "overlap",
+        ordering,
         dict.fromkeys(["n1", "n2", "n3", "n4"], ""),
         {region: tuple(path.split()) for region, path in paths.items()},
         tuple(Atom(AtomId(number), tuple(regions), node) for number, (regions, node) in enumerate(atoms, start=1)),
@@ -83,6 +83,37 @@ def test_c4_an_atom_that_needs_more_regions_than_a_subscriber_has_does_not_serve
 
 def test_single_overlaps_need_no_atom_by_c4() -> None:
     assert violations(plan(CHAIN), Membership.of({"s1": "ab", "s2": "bc", "s3": "ca"})) == {}
+
+
+@pytest.mark.parametrize("ordering", ["acyclic", "causal"])
+def test_rings_of_single_overlaps_need_atoms_where_no_cycle_is_promised(ordering: Ordering) -> None:
+    ring = Membership.of({"s1": "ab", "s2": "bc", "s3": "ca"})
+    assert violations(plan(CHAIN, *PAIRS, ordering=ordering), ring) == {}
+    assert violations(plan(CHAIN, ("ab", "n1"), ("bc", "n3"), ordering=ordering), ring) == {
+        "C4": "no atom that 's3' can follow orders 'a' and 'c'"
+    }
+    # Cut open, the ring lets nobody tell.
+    assert violations(plan(CHAIN, ordering=ordering), Membership.of({"s1": "ab", "s2": "bc"})) == {}
+
+
+def test_c4_a_region_without_a_path_that_overlaps_is_reported() -> None:
+    found = violations(plan({"a": "n1", "b": "n1"}, ("ab", "n1")), SHARED)
+    assert found["C4"].endswith("overlap, and one of them has no path")
+
+
+def test_c4_an_atom_of_a_region_that_nobody_knows_serves_nobody() -> None:
+    wide = plan({"a": "n1", "b": "n1", "x": "n1"}, ("abx", "n1"))
+    assert violations(wide, Membership.of({"s1": "ab", "s2": "ab"})).keys() == {"C4"}
+
+
+def test_c4_twins_in_the_thousands_with_one_atom_are_checked_as_one() -> None:
+    regions = [f"r{number}" for number in range(3_000)]
+    atom = Atom(AtomId(1), tuple(regions), "n1")
+    crowd = Membership.of({f"s{number}": regions for number in range(10)})
+    paths = dict.fromkeys(regions, ("n1",))
+    assert violations(Plan(1, 1, "acyclic", {"n1": ""}, paths, (atom,)), crowd) == {}
+    less = Atom(AtomId(1), tuple(regions[1:]), "n1")
+    assert violations(Plan(1, 1, "acyclic", {"n1": ""}, paths, (less,)), crowd).keys() == {"C4"}
 
 
 def test_an_unsound_plan_is_refused_with_all_that_is_wrong() -> None:

@@ -1,0 +1,185 @@
+"""`gamecast plan`: from a file of memberships to a plan, with figures, a document and a picture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gamecast.errors import UsageError
+from sequencing.names import check_node_name
+from sequencing.plan import Ordering
+
+NODES_DEFAULT = 3
+
+
+class Stopwatch:
+    """Seconds by stage; a stage ends when the next one begins."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._show = show
+
+    @contextmanager
+    def stage(self, name: str, doing: str) -> Iterator[None]:
+        """Time what is done inside, and show it on the terminal."""
+        self._show(doing)
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - begun
+
+
+@click.command("plan")
+@click.argument("membership", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for so many nodes, n1, n2, ….  [default: 3]")
+@click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; give it for each.")
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="acyclic",
+    show_default=True,
+    help="overlap: what two subscribers could disagree about; acyclic: also rings of more; causal: the same atoms, and "
+    "publishers wait for what they answer to.",
+)
+@click.option(
+    "--rates",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Events/s of regions, rows of region,rate.  [default: 1 each]",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
+@click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def plan(
+    context: click.Context,
+    membership: Path,
+    *,
+    nodes: int | None,
+    named: Sequence[str],
+    ordering: Ordering,
+    rates: Path | None,
+    out: Path | None,
+    picture: Path | None,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Plan a sequencing network: who must be ordered against whom, where, and what each node will carry.
+
+    MEMBERSHIP has a row for each subscription, CSV or JSON Lines, gzip-compressed or not; - is standard input.
+
+    \b
+        subscriber,region        {"subscriber": "ann", "region": "forest"}
+        ann,forest               {"subscriber": "bob", "region": "river"}
+        bob,river                {"subscriber": null, "region": "desert"}
+        ,desert
+
+    The CSV header may be missing, and with it columns may stand in any order beside others. A row without a subscriber
+    says that the region exists; rows that are there twice count once.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed input.
+    """
+    from gamecast.planning.document import PAIRS_MAX, plan_document
+    from gamecast.planning.figures import PlanFigures
+    from gamecast.planning.picture import draw_plan, require_drawable
+    from gamecast.planning.reading import read_membership, read_rates
+    from gamecast.planning.story import tell
+    from placement.planner import make_plan
+    from sequencing.conditions import violations
+    from sequencing.overlaps import count_double_overlaps
+
+    names = _node_names(nodes, named)
+    if picture is not None:
+        require_drawable(picture)
+    with _progress() as (show, advance):
+        watch = Stopwatch(show)
+        with watch.stage("reading", "reading"):
+            source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
+            rate_of = read_rates(rates) if rates is not None else {}
+        with watch.stage("overlaps", "counting overlaps"):
+            overlaps = count_double_overlaps(source.membership)
+        with watch.stage("plan", "planning"):
+            made = make_plan(source.membership, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of)
+        with watch.stage("conditions", "checking the conditions"):
+            broken = violations(made, source.membership)
+        figures = PlanFigures(made, source.membership, rate_of, overlaps, broken)
+        if out is not None:
+            with watch.stage("out", f"writing {out}"):
+                document = plan_document(made, source.membership)
+                _write(out, document.text)
+            if not document.paired:
+                click.echo(
+                    f"{out}: {document.pairs:,} pairs of regions need order, more than the {PAIRS_MAX:,} that are "
+                    "listed one by one: its atoms list all the regions that they order",
+                    err=True,
+                )
+        if picture is not None:
+            with watch.stage("picture", f"drawing {picture}"):
+                draw_plan(figures, picture)
+    if as_json:
+        report = {
+            **figures.as_dict(),
+            "violations": broken,
+            "rows": source.rows,
+            "duplicates": source.duplicates,
+            "skipped": source.skipped.count,
+            "first_skipped": source.skipped.first,
+            "seconds": watch.seconds,
+        }
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        written = [file for file in (out, picture) if file is not None]
+        tell(Console(highlight=False, markup=False, emoji=False), figures, source, watch.seconds, written)
+    if broken:
+        context.exit(1)
+
+
+def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
+    if named and count is not None:
+        raise click.UsageError("give either --nodes N or --node NAME for each, not both")
+    if not named:
+        return [f"n{number}" for number in range(1, (count or NODES_DEFAULT) + 1)]
+    if len(set(named)) != len(named):
+        raise click.UsageError(f"--node: a name is there twice: {', '.join(named)}")
+    return [check_node_name(name) for name in named]
+
+
+def _write(file: Path, text: bytes) -> None:
+    try:
+        file.write_bytes(text)
+    except OSError as error:
+        raise UsageError(f"--out {file}: cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
+    """Yield what names the stage and what counts rows, on a terminal only."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield (lambda _: None), None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+    )
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None, rows="")
+        read = 0
+
+        def advance(rows: int) -> None:
+            nonlocal read
+            read += rows
+            bar.update(task, rows=f"{read:,} rows")
+
+        yield (lambda doing: bar.update(task, description=doing)), advance

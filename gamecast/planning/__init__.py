@@ -1,0 +1,1 @@
+"""From a file of memberships to a plan that people and programs can read."""

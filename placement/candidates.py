@@ -1,0 +1,218 @@
+"""Arrangements to choose from: cut lines for worlds of any size, searched trees for those that are small enough.
+
+A line is an order of the classes and a way to cut it. *Even* cuts share out the events and prefer places where little
+crosses (`placement.cutting`); the others let as little cross as a bound on the busiest node allows
+(`placement.capacity`), for several bounds. The best lines are then folded into
+trees and improved by local search. How much of this is done depends on counts of classes and pairs alone, so that
+equal worlds get equal plans.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from placement.capacity import CutLine
+from placement.cutting import cut
+from placement.exact import optimum
+from placement.objective import FloatArray, PlanObjective
+from placement.orders import orders
+from placement.search import improve
+from placement.shapes import in_trees, oriented_trees
+from placement.world import World
+from sequencing.arrangement import Arrangement, Tree, arrange
+from sequencing.overlaps import IntArray
+
+BOUNDS = 6
+"""Into how many steps the way from the lowest bound on the busiest node to all events on one node is divided."""
+BOUNDS_SLOTS_MAX = 20_000
+"""Longer lines are cut for the lowest bounds only: each takes about a millisecond a block for so many slots."""
+SEARCH_ITEMS_MAX = 400
+SEARCH_PAIRS_MAX = 4_000
+SEARCH_VERTICES_MAX = 32
+"""Larger worlds and networks are left as the lines have them: a round of moves takes items × vertices × neighbours."""
+SEARCH_WORK_MAX = 1_000_000
+"""Looks at a neighbour in all searches together, about half a microsecond each."""
+STARTS = 2
+EVERY_SHAPE_VERTICES_MAX = 4
+"""Up to so many vertices all oriented trees are searched, and not only in-trees."""
+EXACT_ITEMS_MAX = 8
+EXACT_NODES_MAX = 5
+EXACT_LOOKS_MAX = 20_000
+"""An exhaustive search of a small world nearly always costs less than restarts; where it is given up, some 0.3 s."""
+RESTARTED_ITEMS_MAX = 24
+RESTARTED = 2
+RESTARTS = 48
+"""Few items have few arrangements, most of them bad; a search that begins again often finds the good ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An arrangement and what it comes to. ``length``: mean path length in nodes; ``loads``: events/s of each vertex.
+
+    ``loose_vertex``: where each of the world's loose regions stands.
+    """
+
+    name: str
+    arrangement: Arrangement
+    loose_vertex: IntArray
+    length: float
+    loads: FloatArray
+    value: float
+    optimal: bool
+    """Whether it is known that no plan on these nodes is better."""
+
+    @property
+    def peak(self) -> float:
+        """Events/s of the busiest vertex."""
+        return float(self.loads.max())
+
+
+def candidates(world: World, *, exact: bool = True) -> Iterator[Candidate]:
+    """Yield arrangements; the plain line (reverse Cuthill–McKee, cut evenly) is always among them, and comes first.
+
+    One that is known to be optimal is the last. ``exact``: whether small worlds may be searched exhaustively.
+    """
+    found: list[Candidate] = []
+    for candidate in chain(_lines(world), _searched(world, found, exact=exact)):
+        found.append(candidate)
+        yield candidate
+        if candidate.optimal:
+            return
+
+
+def _lines(world: World) -> Iterator[Candidate]:
+    wanted, vertices = world.wanted, world.vertices
+    tree = Tree.line(vertices)
+    count = len(wanted.ordered)
+    for name, order in orders(wanted, world.class_rates).items():
+        slot_of = np.full(count, -1, np.int64)
+        slot_of[order] = np.arange(len(order))
+        left, right = slot_of[wanted.left], slot_of[wanted.right]
+        last_slot = np.arange(len(order))
+        np.maximum.at(last_slot, np.minimum(left, right), np.maximum(left, right))
+        rate, weight = world.class_rates[order], world.class_weights[order]
+        seen: set[bytes] = set()
+        for way, blocks in _cuts(rate, weight, last_slot, vertices, world.objective):
+            if blocks.tobytes() not in seen:
+                seen.add(blocks.tobytes())
+                ingress = np.zeros(count, np.int64)
+                ingress[order] = blocks
+                yield _candidate(world, f"line {name}, {way}", tree, ingress)
+
+
+def _cuts(
+    rate: FloatArray, weight: FloatArray, last_slot: IntArray, blocks: int, objective: PlanObjective
+) -> Iterator[tuple[str, IntArray]]:
+    yield "even cuts", cut(rate, last_slot, blocks)
+    if blocks == 1 or not len(rate):
+        return
+    yield "uncut", np.zeros(len(rate), np.int64)
+    line = CutLine(rate, weight, last_slot)
+    least, total = line.least_peak(blocks), float(rate.sum())
+    bounds = {min(max(least, aim), total): None for aim, _ in objective.aims}
+    if len(rate) <= BOUNDS_SLOTS_MAX:
+        low = min(bounds)
+        bounds |= {low * (total / low) ** (step / BOUNDS): None for step in range(1, BOUNDS)}
+    for bound in bounds:
+        if (found := line.cut(blocks, bound)) is not None:
+            yield "least crossing", found
+
+
+def _searched(world: World, found: Sequence[Candidate], *, exact: bool) -> Iterator[Candidate]:
+    """Yield improved trees, beginning with the lines in ``found``: all that are worth a look, and the best again.
+
+    The best again means an exhaustive search where that is possible, and restarts where it is not. ``found`` grows
+    with what is taken from here.
+    """
+    count, pairs = int(world.wanted.ordered.sum()) + len(world.loose), len(world.wanted.left)
+    if (
+        world.vertices == 1
+        or world.vertices > SEARCH_VERTICES_MAX
+        or count > SEARCH_ITEMS_MAX
+        or pairs > SEARCH_PAIRS_MAX
+    ):
+        return
+    trials = list(_trials(world, found))
+    budget = SEARCH_WORK_MAX // (len(trials) + RESTARTED)
+    improved: list[tuple[float, int, Candidate]] = []
+    for number, (name, tree, start) in enumerate(trials):
+        candidate = _improved(world, f"{name}, searched", tree, start, budget, restarts=0)
+        improved.append((candidate.value, number, candidate))
+        yield candidate
+    if exact and count <= EXACT_ITEMS_MAX and world.nodes <= EXACT_NODES_MAX:
+        known = min(found, key=lambda candidate: candidate.value)
+        search = optimum(world.items, world.objective, world.nodes, known=known.value, looks_max=EXACT_LOOKS_MAX)
+        if search.complete:
+            best = known
+            if search.best is not None:
+                ingress = [walk[0] for walk in search.best.walks]
+                best = _from_items(world, "exhaustive search", search.best.tree, ingress)
+            yield replace(best, optimal=True)
+            return
+    if count > RESTARTED_ITEMS_MAX:
+        return
+    best_of_tree = {trials[number][1]: number for _, number, _ in sorted(improved, reverse=True)}
+    for number in sorted(best_of_tree.values(), key=lambda number: improved[number][:2])[:RESTARTED]:
+        name, tree, _ = trials[number]
+        start = _start(world, improved[number][2])
+        yield _improved(world, f"{name}, searched again", tree, start, budget, restarts=RESTARTS)
+
+
+def _trials(world: World, lines: Sequence[Candidate]) -> Iterator[tuple[str, Tree, tuple[int, ...]]]:
+    """Yield names, trees and ingresses of the world's items from which to search."""
+    best = sorted(lines, key=lambda line: line.value)
+    for start in list(dict.fromkeys(_start(world, line) for line in best))[:STARTS]:
+        for name, tree in in_trees(world.vertices):
+            yield name, tree, start
+    if world.vertices <= EVERY_SHAPE_VERTICES_MAX:
+        for tree in oriented_trees(world.vertices):
+            yield "tree", tree, (0,) * len(world.items.rates)
+
+
+def _start(world: World, candidate: Candidate) -> tuple[int, ...]:
+    return *candidate.arrangement.ingress[world.wanted.ordered].tolist(), *candidate.loose_vertex.tolist()
+
+
+def _improved(world: World, name: str, tree: Tree, start: Sequence[int], work_max: int, *, restarts: int) -> Candidate:
+    found, _ = improve(world.items, world.objective, tree, start, work_max=work_max, restarts=restarts)
+    return _from_items(world, name, tree, found)
+
+
+def _from_items(world: World, name: str, tree: Tree, item_ingress: Sequence[int]) -> Candidate:
+    classes = np.flatnonzero(world.wanted.ordered)
+    ingress = np.zeros(len(world.wanted.ordered), np.int64)
+    ingress[classes] = item_ingress[: len(classes)]
+    return _candidate(world, name, tree, ingress, np.array(item_ingress[len(classes) :], np.int64))
+
+
+def _candidate(
+    world: World, name: str, tree: Tree, ingress: IntArray, loose_vertex: IntArray | None = None
+) -> Candidate:
+    arrangement = arrange(world.wanted, tree, ingress)
+    loads = arrangement.loads(world.class_rates)
+    loose_rates = world.rates[world.loose]
+    if loose_vertex is None:
+        loose_vertex = _least_loaded(loads, loose_rates)
+    loads = loads + np.bincount(loose_vertex, loose_rates, tree.size)
+    ordered = world.wanted.ordered
+    visited = float(world.class_weights[ordered] @ arrangement.lengths[ordered] + world.weights[world.loose].sum())
+    length = visited / (float(world.weights.sum()) or 1.0)
+    value = world.objective.value(length, float(loads.max()))
+    return Candidate(name, arrangement, loose_vertex, length, loads, value, optimal=value <= world.least_value)
+
+
+def _least_loaded(loads: FloatArray, rates: FloatArray) -> IntArray:
+    """Return a vertex for each of these rates, each in turn to where the load is least."""
+    heap = [(load, vertex) for vertex, load in enumerate(loads.tolist())]
+    heapq.heapify(heap)
+    found = []
+    for rate in rates.tolist():
+        load, vertex = heap[0]
+        found.append(vertex)
+        heapq.heapreplace(heap, (load + rate, vertex))
+    return np.array(found, np.int64)

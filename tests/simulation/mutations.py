@@ -1,0 +1,222 @@
+"""Deliberate bugs in the core, each a small change of its text: what the simulation must find."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """``old`` occurs once in ``file``, and becomes ``new``."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+NODE, DELIVERY = "sequencing/node.py", "sequencing/delivery.py"
+PUBLISHER, SUBSCRIBER, MANAGER = "sequencing/publisher.py", "sequencing/subscriber.py", "sequencing/manager.py"
+
+MUTATIONS = (
+    Mutation(
+        "an atom is not checked",
+        DELIVERY,
+        "if self._next[atom] < number]",
+        "if self._next[atom] < number and atom % 2]",
+    ),
+    Mutation(
+        "an atom's check is off by one",
+        DELIVERY,
+        "return self._next[atom] < number",
+        "return self._next[atom] + 1 < number",
+    ),
+    Mutation(
+        "only the first atom of a stamp is checked",
+        DELIVERY,
+        "blocking = [atom for atom, number in numbers if self._next[atom] < number]",
+        "blocking = [atom for atom, number in numbers[:1] if self._next[atom] < number]",
+    ),
+    Mutation("a delivered frame does not advance its atoms", DELIVERY, "self._next[atom] = number + 1\n", "pass\n"),
+    Mutation(
+        "repeated frames are delivered again",
+        SUBSCRIBER,
+        "or frame.last <= state.after:",
+        "or frame.last < state.after:",
+    ),
+    Mutation(
+        "waiting streams are not woken",
+        DELIVERY,
+        "if self._waiting:\n                        work +=",
+        "if False:\n                        work +=",
+    ),
+    Mutation(
+        "what comes before the joiner's marker is kept",
+        DELIVERY,
+        "if meta.kind != FrameKind.JOIN or frame.body != stream.marker:",
+        "if False:",
+    ),
+    Mutation("any joiner's marker is taken for one's own", DELIVERY, " or frame.body != stream.marker:", ":"),
+    Mutation(
+        "a view begins at the first marker, not at the last",
+        DELIVERY,
+        "view.begin = max(view.begin, number)\n                view.waiting",
+        "view.begin = view.begin or number\n                view.waiting",
+    ),
+    Mutation(
+        "a view forgets what was delivered before it began",
+        DELIVERY,
+        "view.begin = max(view.begin, number)\n                    else:",
+        "pass\n                    else:",
+    ),
+    Mutation(
+        "a view does not wait for the other regions",
+        DELIVERY,
+        "        if not view.unsettled:\n            del",
+        "        if True:\n            del",
+    ),
+    Mutation(
+        "a region that is being joined is handed out at once",
+        DELIVERY,
+        "        if stream.joining:\n            self.silent",
+        "        if False:\n            self.silent",
+    ),
+    Mutation("quiet regions are not marked again", DELIVERY, "quiet.add(region)", "pass"),
+    Mutation(
+        "an ended region still holds views up",
+        DELIVERY,
+        "self._settle_view(atom, view, stream.region, work)\n            work",
+        "pass\n            work",
+    ),
+    Mutation(
+        "an epoch begins before the ones before have ended",
+        SUBSCRIBER,
+        "if epoch.barrier:\n                epoch.held",
+        "if False:\n                epoch.held",
+    ),
+    Mutation(
+        "an epoch waits for one TICK only",
+        SUBSCRIBER,
+        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)",
+        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), set(sorted(regions)[:1]))",
+    ),
+    Mutation("twins are not followed in the shadow", SUBSCRIBER, "followed.update(atom.regions)", "pass"),
+    Mutation(
+        "a grant that is left over is taken for one's own", SUBSCRIBER, "if self._since[region] <= self._heard}", "}"
+    ),
+    Mutation(
+        "a stream whose end is a TICK is joined",
+        SUBSCRIBER,
+        "if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:",
+        "if False:",
+    ),
+    Mutation(
+        "a publisher's repeat is accepted again",
+        NODE,
+        "if before is not None and last and frame_last == last:",
+        "if False:",
+    ),
+    Mutation(
+        "a repeat is known only by its first number",
+        NODE,
+        "if frame.first <= last:\n            return Answer(Verdict.PAST",
+        "if frame.first < last:\n            return Answer(Verdict.PAST",
+    ),
+    Mutation(
+        "superseded publishers are not fenced off",
+        NODE,
+        "if before is not None and frame.incarnation < before.incarnation:",
+        "if False:",
+    ),
+    Mutation(
+        "a link sequence is accepted twice",
+        NODE,
+        "if linked.sequence <= accepted:\n                continue",
+        "if linked.sequence < accepted:\n                continue",
+    ),
+    Mutation("a gap in a link is not noticed", NODE, "if linked.sequence != accepted + 1:", "if False:"),
+    Mutation(
+        "frames of an epoch that is not known yet are dropped",
+        NODE,
+        "if step is None and linked.frame.epoch > self.epoch:",
+        "if False:",
+    ),
+    Mutation(
+        "an ingress is closed without a TICK",
+        NODE,
+        '        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))\n',
+        "",
+    ),
+    Mutation(
+        "a closed ingress goes on taking events",
+        NODE,
+        '        step.flag = "C"\n        self._pass_on',
+        "        self._pass_on",
+    ),
+    Mutation(
+        "a TICK is overtaken: the new epoch opens when prepared", NODE, '"W" if step.region in closing else "I"', '"I"'
+    ),
+    Mutation(
+        "an event of the new epoch does not close the old one",
+        NODE,
+        "            self.close(frame.region, step.after, frame.epoch)\n",
+        '            step.flag = "I"\n',
+    ),
+    Mutation(
+        "a moved ingress does not learn what was accepted", NODE, "self._accepted_of[region, publisher] = seen", "pass"
+    ),
+    Mutation(
+        "preparing again opens ingresses again",
+        NODE,
+        "self._steps.setdefault((step.epoch, step.region), installed)",
+        "self._steps[step.epoch, step.region] = installed",
+    ),
+    Mutation(
+        "steps are forgotten before the old epoch has drained",
+        MANAGER,
+        "self._prepare, self._close, self._open, self._drain, self._forget",
+        "self._prepare, self._close, self._open, self._forget",
+    ),
+    Mutation(
+        "ingresses are closed before all nodes are prepared",
+        MANAGER,
+        "self._phases = [self._prepare, self._close,",
+        "self._phases = [self._close, self._prepare,",
+    ),
+    Mutation(
+        "atoms that exist are taken to be enough",
+        MANAGER,
+        'if "C4" not in violations(plan, Membership.of(grown, plan.paths)):',
+        "if True:",
+    ),
+    Mutation(
+        "only the joined region begins a new epoch",
+        MANAGER,
+        "return frozenset[str]().union(*(part for part in parts if not joined.isdisjoint(part)))",
+        "return joined",
+    ),
+    Mutation(
+        "atoms' ids are used again",
+        MANAGER,
+        "planner(fresh_membership, plan.epoch + 1, record.next_atom)",
+        "planner(fresh_membership, plan.epoch + 1, 1)",
+    ),
+    Mutation(
+        "who left is forgotten within the epoch",
+        MANAGER,
+        "grown = _union(record.members, joining)",
+        "grown = _union({n: frozenset(w.since) for n, w in wishes.items()}, joining)",
+    ),
+    Mutation(
+        "a frame is numbered anew when it is sent again",
+        PUBLISHER,
+        "again, state.unanswered = replace(state.unanswered, epoch=state.epoch), None",
+        "again, state.unanswered = replace(state.unanswered, epoch=state.epoch, first=state.unanswered.first + 1), None",
+    ),
+    Mutation("the causal wait is left out", PUBLISHER, "return run <= self._runs[0][0]", "return True"),
+    Mutation(
+        "the causal wait ends when the ingress has answered",
+        PUBLISHER,
+        "            state.next = frame.first + frame.count\n",
+        "            state.next = frame.first + frame.count\n            self.passed(frame.region, state.next)\n",
+    ),
+)
