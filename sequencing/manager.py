@@ -31,7 +31,8 @@ import networkx as nx
 from sequencing.conditions import require_sound, violations
 from sequencing.membership import Membership
 from sequencing.node import Accepted, Node
-from sequencing.plan import Atom, Plan, Step
+from sequencing.overlaps import observable_class_pairs, overlapped_class_pairs, twin_classes
+from sequencing.plan import Plan, Step
 from sequencing.record import Members, Record, Wish
 
 Planner = Callable[[Membership, int, int], Plan]
@@ -56,9 +57,10 @@ def next_record(
         return None
     grown = _union(record.members, joining)
     plan = record.plan.with_regions(sorted(missing))
-    if "C4" not in violations(plan, Membership.of(grown, plan.paths)):
+    membership = Membership.of(grown, plan.paths)
+    if "C4" not in violations(plan, membership):
         return replace(record, plan=plan, members=grown, heard=dict(wishes), before=record.plan)
-    affected = _affected(plan, planner(Membership.of(grown, plan.paths), plan.epoch, 1), joining)
+    affected = _affected(plan, membership, frozenset[str]().union(*joining.values()))
     members = {
         name: affected.intersection(wishes.get(name, _NO_WISH).since) | (regions - affected)
         for name, regions in grown.items()
@@ -86,13 +88,19 @@ def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
     return {name: members.get(name, nothing) | joining.get(name, nothing) for name in [*members, *joining]}
 
 
-def _affected(old: Plan, new: Plan, joining: Members) -> frozenset[str]:
+def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:
+    """Return the components that hold a joined region, by the plan's atoms and what is to be ordered now together."""
+    classes = twin_classes(membership)
+    pairs = overlapped_class_pairs if plan.ordering == "overlap" else observable_class_pairs
     graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(old.paths)
-    atoms: list[Atom] = [*old.atoms, *new.atoms]
-    for atom in atoms:
+    graph.add_nodes_from(plan.paths)
+    for atom in plan.atoms:
         nx.add_path(graph, atom.regions)
-    joined = frozenset[str]().union(*joining.values())
+    for members in classes.members:
+        nx.add_path(graph, [membership.regions[region] for region in members])
+    names = [membership.regions[region] for region in classes.representatives]
+    for left, right in zip(*pairs(membership, classes), strict=True):
+        graph.add_edge(names[left], names[right])
     parts = nx.connected_components(graph)
     return frozenset[str]().union(*(part for part in parts if not joined.isdisjoint(part)))
 

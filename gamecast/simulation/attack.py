@@ -125,7 +125,7 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
         victim = random.choice(random.choice((processes, [server.process for server in servers])))
         at = random.random() * scenario.busy_ms
         engine.at(at, lambda victim=victim: engine.crash(victim))  # type: ignore[misc]
-        back = at + 1 + random.random() * 80
+        back = at + random.random() ** 3 * 80
         engine.at(back, lambda victim=victim: None if victim.alive else engine.launch(victim))  # type: ignore[misc]
     for _ in range(scenario.pauses):
         victim, at = random.choice(processes), random.random() * scenario.busy_ms

@@ -175,7 +175,7 @@ class Engine:
             return
         delay = self._delay()
         if random.random() < weather.late:
-            delay += CALL_TIMEOUT_MS * (0.5 + 2 * random.random())
+            delay += CALL_TIMEOUT_MS * 6 * random.random()
         self.at(self.now + delay, carry_out)
 
     def _cut(self, one: Process, other: Process) -> bool:

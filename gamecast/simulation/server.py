@@ -166,7 +166,7 @@ class _Life:
         while True:
             frames = self.publisher.take(node)
             if not frames:
-                yield Sleep(2)
+                yield Sleep(4)
                 continue
             try:
                 answers = yield Call(self.network.nodes[node], partial(machine.publish, frames))
@@ -186,7 +186,7 @@ class _Life:
         while True:
             reads = {region: read for region, read in self.subscriber.reads().items() if read.node == node}
             if not reads:
-                yield Sleep(4)
+                yield Sleep(10)
                 continue
             try:
                 unknown = [(read.epoch, region) for region, read in reads.items() if read.after is None]

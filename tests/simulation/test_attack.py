@@ -1,0 +1,99 @@
+"""A bounded part of what ``./dev simulate`` and ``./dev mutate`` do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from gamecast.cli.simulate import simulate
+from gamecast.simulation.attack import Outcome, Scenario, attack
+from gamecast.simulation.engine import Weather
+from gamecast.simulation.shrinking import shrink
+from sequencing.delivery import Delivery
+
+SEEDS = 300
+MUTATE = Path(__file__).with_name("mutate.py")
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+def test_every_promise_holds_under_attack(first: int) -> None:
+    for seed in range(first, first + 50):
+        outcome = attack(Scenario.of(seed))
+        assert outcome.violations == (), f"replay: gamecast simulate attack --seed {seed}"
+
+
+def test_a_seed_has_one_outcome() -> None:
+    assert attack(Scenario.of(7)) == attack(Scenario.of(7))
+
+
+def test_the_attack_is_an_attack() -> None:
+    outcomes = [attack(Scenario.of(seed)) for seed in range(60)]
+    for what in ("published", "deliveries", "epochs", "joins", "faults"):
+        assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
+
+
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delivery hands everything out as it comes."""
+    monkeypatch.setattr(Delivery, "_blocks", lambda *_: False)
+    drain = Delivery._drain
+
+    def careless(self: Delivery, work: list[object], out: list[object]) -> None:
+        self._next = dict.fromkeys(self._next, 1 << 60)
+        drain(self, work, out)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Delivery, "_drain", careless)
+
+
+def first_failure() -> Outcome:
+    return next(outcome for seed in range(50) if (outcome := attack(Scenario.of(seed))).violations)
+
+
+def test_what_fails_is_made_smaller_and_still_fails_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    outcome = first_failure()
+    smaller = shrink(outcome, attack, runs_max=60)
+    assert smaller.violations[0].partition(":")[0] == outcome.violations[0].partition(":")[0]
+    assert attack(smaller.scenario).violations == smaller.violations
+    assert smaller.steps <= outcome.steps
+
+
+def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    seed = first_failure().scenario.seed
+    result = CliRunner().invoke(simulate, ["attack", "--seed", str(seed), "--json"])
+    assert result.exit_code == 1
+    [failure] = orjson.loads(result.stdout)["failures"]
+    _, _, options = failure["replay"].partition("gamecast simulate attack ")
+    number, _, changes = options.removeprefix("--seed ").partition(" --scenario ")
+    arguments = ["attack", "--seed", number, *(["--scenario", changes.strip("'")] if changes else []), "--json"]
+    again = CliRunner().invoke(simulate, arguments)
+    assert again.exit_code == 1
+    assert orjson.loads(again.stdout)["failures"][0]["violations"] == failure["violations"]
+
+
+def test_what_held_is_said_with_figures() -> None:
+    result = CliRunner().invoke(simulate, ["attack", "--seeds", "3", "--ordering", "causal", "--jobs", "1"])
+    assert (result.exit_code, "every promise held" in result.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("changes", ["{", '{"wind": 3}', '{"weather": {"hail": 1}}'])
+def test_a_scenario_that_is_none_is_wrong_use(changes: str) -> None:
+    result = CliRunner().invoke(simulate, ["attack", "--seed", "1", "--scenario", changes])
+    assert (result.exit_code, "--scenario" in result.stderr) == (2, True)
+
+
+def test_a_calm_network_comes_to_rest_without_an_epoch_too_many() -> None:
+    scenario = Scenario(1, "acyclic", 2, 2, 1, 1, 1, 100.0, 0, 0, 0, 0.1, Weather(0.2, 0.0))
+    outcome = attack(scenario)
+    assert (outcome.violations, outcome.epochs <= 3) == ((), True)
+
+
+def test_deliberate_bugs_are_noticed() -> None:
+    command = [sys.executable, str(MUTATE), "--every", "5", "--seeds", "150"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
