@@ -78,8 +78,9 @@ class Subscriber:
         self._plan: Plan | None = None
         self._granted: frozenset[str] = frozenset()
         self._said = 0
-        self._heard = 0
         self._since: dict[str, int] = {}
+        self._mine: dict[str, int] = {}
+        """Region → the epoch from which on it is granted for as long as it is wanted."""
         self._regions: dict[str, _Region] = {}
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
@@ -98,7 +99,9 @@ class Subscriber:
         if gone := self.wanted.intersection(regions):
             self._said += 1
             self.wanted -= gone
-            self._since = {region: since for region, since in self._since.items() if region in self.wanted}
+            for region in gone:
+                del self._since[region]
+                self._mine.pop(region, None)
         return self._handed_out(self._go_on())
 
     def update(self, record: Record) -> list[Ready | Missing]:
@@ -107,7 +110,10 @@ class Subscriber:
         Records must come in order, and each of them: an epoch that is left out could not be read.
         """
         plan, heard = record.plan, record.heard.get(self.name)
-        self._heard = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
+        said = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
+        for region, since in self._since.items():
+            if since <= said and region in plan.paths:
+                self._mine.setdefault(region, plan.epoch_of(region))
         before, self._plan, self._granted = self._plan, plan, record.members.get(self.name, frozenset())
         moving: dict[int, set[str]] = {}
         for region, state in self._regions.items():
@@ -116,7 +122,7 @@ class Subscriber:
                 state.later.append(epoch)
                 moving.setdefault(epoch, set()).add(region)
         for epoch, regions in moving.items():
-            staying = regions & self._mine
+            staying = regions & self._mine.keys()
             shadows = self._shadows(plan, staying)
             self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)
             for region in shadows - self._regions.keys():
@@ -194,19 +200,17 @@ class Subscriber:
             if isinstance(item, Ready) and item.meta.publisher == self.name:
                 number = own_number(item.frame.meta, self.incarnation)
                 self._passed[item.frame.region] = max(number, self._passed.get(item.frame.region, 0))
-        mine = self._mine
-        return [item for item in items if (item.region if isinstance(item, Missing) else item.frame.region) in mine]
+        return [item for item in items if self._is_mine(item)]
 
-    @property
-    def _mine(self) -> set[str]:
-        """What is wanted and granted, now and as long as it is wanted."""
-        return {region for region in self.wanted & self._granted if self._since[region] <= self._heard}
+    def _is_mine(self, item: Ready | Missing) -> bool:
+        of = item if isinstance(item, Missing) else item.frame
+        return of.epoch >= self._mine.get(of.region, of.epoch + 1)
 
     def _adjust(self) -> list[Ready | Missing]:
         """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
         if self._plan is None:
             return []
-        mine = self._mine
+        mine = self._mine.keys()
         followed = mine | self._shadows(self._plan, mine)
         for region in sorted(followed - self._regions.keys()):
             self._begin_join(region, self._plan)
@@ -266,11 +270,10 @@ class Subscriber:
         out += self._adjust()
         used = {state.epoch for state in self._regions.values()}
         self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
-        mine = self._mine
-        self.joined = self.joined & self._regions.keys() & mine | {
+        self.joined = self.joined & self._mine.keys() | {
             region
             for region, state in self._regions.items()
-            if region in mine
+            if state.epoch >= self._mine.get(region, state.epoch + 1)
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
@@ -280,6 +283,7 @@ class Subscriber:
         """Stop reading a region, wherever on its way it is."""
         out: list[Ready | Missing] = []
         del self._regions[region]
+        self.joined.discard(region)
         for _, epoch in sorted(self._epochs.items()):
             epoch.barrier.discard(region)
             epoch.held = [frame for frame in epoch.held if frame.region != region]

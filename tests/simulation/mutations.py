@@ -88,7 +88,16 @@ MUTATIONS = (
     ),
     Mutation("twins are not followed in the shadow", SUBSCRIBER, "followed.update(atom.regions)", "pass"),
     Mutation(
-        "a grant that is left over is taken for one's own", SUBSCRIBER, "if self._since[region] <= self._heard}", "}"
+        "a grant that is left over is taken for one's own",
+        SUBSCRIBER,
+        "if since <= said and region in plan.paths:",
+        "if region in record.members.get(self.name, ()):",
+    ),
+    Mutation(
+        "a grant counts for the epoch before it",
+        SUBSCRIBER,
+        "self._mine.setdefault(region, plan.epoch_of(region))",
+        "self._mine.setdefault(region, 1)",
     ),
     Mutation(
         "a stream whose end is a TICK is joined",
