@@ -1,0 +1,136 @@
+"""The subscriber: what it reads and marks, and what it hands out, through joins, leaves and epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sequencing.delivery import Missing, Ready
+from sequencing.frames import StampedFrame
+from sequencing.plan import Atom, AtomId, Plan
+from sequencing.record import Record, Wish
+from sequencing.subscriber import Read, Subscriber
+
+AB = Atom(AtomId(1), ("a", "b"), "n1")
+ABC = Atom(AtomId(2), ("a", "b", "c"), "n1")
+
+
+def record(granted: str, said: int, *atoms: Atom, epoch: int = 1, version: int = 1) -> Record:
+    paths = dict.fromkeys("abc", ("n1",))
+    plan = Plan(epoch, version, "acyclic", {"n1": ""}, paths, atoms)
+    return Record(plan, {"me": frozenset(granted)}, {"me": Wish(1, said)})
+
+
+def frame(place: str, stamp: str = "", *, epoch: int = 1, meta: str = "0 1 1 1 p", body: bytes = b"") -> StampedFrame:
+    """``a3`` is the frame whose last event is number 3 of region a."""
+    return StampedFrame(place[0], epoch, int(place[1:]), meta.encode(), stamp.encode(), body)
+
+
+def tick(place: str, stamp: str = "", *, epoch: int = 1) -> StampedFrame:
+    return frame(place, stamp, epoch=epoch, meta="2 1 0 0 ")
+
+
+def names(items: Iterable[Ready | Missing]) -> list[str]:
+    return [f"{item.frame.region}{item.frame.last}" for item in items if isinstance(item, Ready) and not item.meta.kind]
+
+
+def joined(regions: str, *atoms: Atom, granted: str = "") -> Subscriber:
+    """A subscriber that has joined regions whose markers were their first frames."""
+    me = Subscriber("me", 1)
+    me.subscribe(regions)
+    me.update(record(granted or regions, 1, *atoms))
+    for region, read in me.reads().items():
+        me.found_end(region, read.epoch, None)
+    numbers: dict[int, int] = {}
+    while marks := me.marks():
+        frames = []
+        for region, body in sorted(marks):
+            stamp = []
+            for atom in atoms:
+                if region in atom.regions:
+                    numbers[atom.id] = numbers.get(atom.id, 0) + 1
+                    stamp += [atom.id, numbers[atom.id]]
+            last = (me.reads()[region].after or 0) + 1
+            frames.append(frame(f"{region}{last}", ",".join(map(str, stamp)), meta="1 1 1 1 me", body=body))
+        me.receive(frames)
+    assert me.joined == set(regions)
+    return me
+
+
+def test_nothing_is_read_before_a_plan_grants_it_in_answer_to_the_wish() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    me.update(record("a", 0))
+    assert (me.reads(), me.wish()) == ({}, Wish(1, 1, {"a": 1}))
+    me.update(record("a", 1, version=2))
+    assert me.reads() == {"a": Read("n1", 1, None)}
+
+
+def test_a_region_is_marked_once_its_end_is_known_and_handed_out_after_the_marker() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    me.update(record("a", 1))
+    assert me.marks() == []
+    me.found_end("a", 1, frame("a7"))
+    [(region, body)] = me.marks()
+    assert (region, me.marks(), me.reads()["a"].after) == ("a", [], 7)
+    assert names(me.receive([frame("a8"), frame("a9", meta="1 1 1 1 me", body=body), frame("a10")])) == ["a10"]
+    assert me.joined == {"a"}
+
+
+def test_an_epoch_is_handed_out_when_all_regions_have_ended_the_one_before() -> None:
+    me = joined("ab", AB)
+    a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
+    after = Atom(AtomId(9), ("a", "b"), "n1")
+    me.update(record("ab", 1, after, epoch=2))
+    me.receive([tick(f"a{a + 1}", "1,100")])
+    assert me.reads()["a"] == Read("n1", 1, a + 1)  # the TICK waits for numbers of b
+    numbers = a + b
+    assert names(me.receive([frame(f"b{b + 1 + n}", f"1,{numbers + 1 + n}") for n in range(99 - numbers)])) != []
+    assert me.reads()["a"] == Read("n1", 2, 0)
+    assert names(me.receive([frame("a1", "9,1", epoch=2)])) == []
+    assert names(me.receive([tick(f"b{b + 100 - numbers}", "1,101")])) == ["a1"]
+
+
+def test_a_region_left_is_followed_in_the_shadow_while_an_atom_needs_it() -> None:
+    me = joined("abc", ABC)
+    me.unsubscribe("c")
+    assert (set(me.reads()), me.joined) == ({"a", "b", "c"}, {"a", "b"})
+    me.unsubscribe("b")
+    assert set(me.reads()) == {"a"}
+
+
+def test_a_region_left_is_read_no_more_when_no_atom_needs_it() -> None:
+    me = joined("ab", AB)
+    me.unsubscribe("b")
+    assert (set(me.reads()), me.joined) == ({"a"}, {"a"})
+
+
+def test_a_region_wanted_again_waits_for_a_plan_that_knows() -> None:
+    me = joined("ab", AB)
+    me.unsubscribe("b")
+    me.subscribe("b")
+    assert set(me.reads()) == {"a"}
+    me.update(record("ab", 3, AB, version=2))
+    assert me.reads()["b"] == Read("n1", 1, None)
+
+
+def test_a_stream_that_has_ended_is_joined_in_its_next_epoch() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    me.update(record("a", 1))
+    me.found_end("a", 1, tick("a4"))
+    me.update(record("a", 1, epoch=2))
+    assert me.reads() == {"a": Read("n1", 2, 0)}
+    assert names(me.receive([frame("a1", epoch=2)])) == ["a1"]
+
+
+def test_own_frames_are_noted_when_they_are_delivered_and_not_when_they_are_received() -> None:
+    me = joined("ab", AB)
+    me.passed()
+    a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
+    me.receive([frame(f"b{b + 1}", f"1,{a + b + 2}", meta="0 1 1 7 me")])
+    assert me.passed() == {}
+    me.receive([frame(f"a{a + 1}", f"1,{a + b + 1}", meta="0 2 1 3 me")])
+    assert me.passed() == {"a": 4, "b": 7}
+    me.receive([frame(f"a{a + 2}", f"1,{a + b + 3}", meta="0 1 9 5 me")])
+    assert me.passed() == {}
