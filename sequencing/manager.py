@@ -6,7 +6,7 @@ must be ordered then. If not, the regions around it begin a new epoch: the compo
 of the regions that are joined; and only there membership is taken afresh. Other components stay as they are. (An atom
 cannot simply be added to an epoch that runs. Unless every frame that passed its node before it began is delivered
 everywhere, those frames are free, and three subscribers around a new ring can close a cycle with them: see
-docs/protocol.md.)
+docs/counterexamples.md.)
 
 *How.* A `Transition` goes through five phases, each finished at all nodes before the next begins:
 

@@ -167,7 +167,8 @@ class Publisher(Generic[Token]):
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
-        return sum(len(state.frames[0].tokens) for state in self._ready.get(node, {}).values() if state.frames)
+        ready = self._ready.get(node, {}).values()
+        return sum(len((state.taken or state.frames[0]).tokens) for state in ready)
 
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""

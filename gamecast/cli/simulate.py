@@ -16,6 +16,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gamecast.cli.explore import explore
 from gamecast.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
@@ -82,6 +83,9 @@ def attack_command(
     else:
         _tell(summary)
     sys.exit(1 if summary["failed"] else 0)
+
+
+simulate.add_command(explore)
 
 
 def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:

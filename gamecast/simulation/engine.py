@@ -69,6 +69,9 @@ class Weather:
 
 CALL_TIMEOUT_MS = 30.0
 
+FAR = (1.0, 1.0, 1.0, 8.0)
+"""How many times the latency lies between two processes: some are far from each other."""
+
 
 class Engine:
     """The clock, the events to come, and the connections."""
@@ -80,6 +83,7 @@ class Engine:
         self.steps = 0
         self.cut: set[frozenset[str]] = set()
         """Pairs of processes between which nothing passes."""
+        self._far: dict[frozenset[str], float] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
 
@@ -143,10 +147,12 @@ class Engine:
 
         def answer(value: Any) -> None:
             if random.random() >= weather.lost_answer and not self._cut(process, call.target):
-                self.at(self.now + self._delay(), lambda: end(value))
+                self.at(self.now + self._delay(far), lambda: end(value))
 
         target_life = call.target.life
-        until = self.now + CALL_TIMEOUT_MS + call.wait_ms
+        pair = frozenset((process.name, call.target.name))
+        far = self._far.setdefault(pair, random.choice(FAR))
+        until = self.now + CALL_TIMEOUT_MS + 2 * far * weather.latency_ms + call.wait_ms
 
         def carry_out() -> None:
             target = call.target
@@ -173,7 +179,7 @@ class Engine:
         self.at(until, lambda: end(Lost()))
         if random.random() < weather.lost_request:
             return
-        delay = self._delay()
+        delay = self._delay(far)
         if random.random() < weather.late:
             delay += CALL_TIMEOUT_MS * 6 * random.random()
         self.at(self.now + delay, carry_out)
@@ -181,5 +187,5 @@ class Engine:
     def _cut(self, one: Process, other: Process) -> bool:
         return bool(self.cut) and frozenset((one.name, other.name)) in self.cut
 
-    def _delay(self) -> float:
-        return self.weather.latency_ms + self.random.random() ** 3 * self.weather.jitter_ms
+    def _delay(self, far: float) -> float:
+        return far * self.weather.latency_ms + self.random.random() ** 3 * self.weather.jitter_ms

@@ -88,6 +88,8 @@ class Network:
         empty = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, ())
         self.store = Store(Record(empty))
         self.control = Process("control", list)
+        self.past: dict[str, frozenset[str]] = {}
+        """Event → what happened before it, as its publisher knew."""
         self.managers = [Process(f"manager{n}", lambda: [self._manage()]) for n in range(managers)]
         self.relays = [Process(f"relays{n}", self._carry) for n in range(relays)]
         for process in self.processes:

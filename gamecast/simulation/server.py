@@ -38,7 +38,7 @@ class Session:
     published: list[tuple[str, str]] = field(default_factory=list)
     """(event, region), in the order of the calls."""
     past: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Event → the events that its publisher had delivered or published before."""
+    """Event → the events that its publisher had delivered or published before, and what is in their pasts."""
     joined: list[tuple[str, int, int | None]] = field(default_factory=list)
     """(region, deliveries so far when it was joined, and when it was left; None for never)."""
     joined_ms: list[float] = field(default_factory=list)
@@ -205,7 +205,7 @@ class _Life:
         server = self.server
         server.published += 1
         event = f"{region}.{server.name}.{server.published}"
-        self.session.past[event] = frozenset(self.known)
+        self.session.past[event] = self.network.past[event] = frozenset(self.known)
         self.known.add(event)
         server.published_ms[event] = self.engine.now
         self.session.published.append((event, region))
@@ -241,6 +241,7 @@ class _Life:
                 for event in events:
                     session.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
                     self.known.add(event)
+                    self.known |= self.network.past.get(event, frozenset())
                 mine = item.meta.publisher == self.server.name
                 if mine and own_number(item.frame.meta, self.incarnation):
                     self.undelivered[item.frame.region] -= len(events)

@@ -162,7 +162,7 @@ MUTATIONS = (
     Mutation(
         "atoms that exist are taken to be enough",
         MANAGER,
-        'if "C4" not in violations(plan, Membership.of(grown, plan.paths)):',
+        'if "C4" not in violations(plan, membership):',
         "if True:",
     ),
     Mutation(

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 import orjson
 import pytest
 from click.testing import CliRunner
+from mutations import MUTATIONS
 
 from gamecast.cli.simulate import simulate
 from gamecast.simulation.attack import Outcome, Scenario, attack
@@ -18,6 +21,7 @@ from sequencing.delivery import Delivery
 
 SEEDS = 300
 MUTATE = Path(__file__).with_name("mutate.py")
+ROOT = MUTATE.parents[2]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
@@ -93,7 +97,13 @@ def test_a_calm_network_comes_to_rest_without_an_epoch_too_many() -> None:
     assert (outcome.violations, outcome.epochs <= 3) == ((), True)
 
 
-def test_deliberate_bugs_are_noticed() -> None:
-    command = [sys.executable, str(MUTATE), "--every", "5", "--seeds", "150"]
+def test_every_deliberate_bug_still_applies() -> None:
+    for mutation in MUTATIONS:
+        assert (ROOT / mutation.file).read_text().count(mutation.old) == 1, mutation.name
+
+
+@pytest.mark.parametrize("word", ["first atom", "not woken", "without a TICK", "enough", "causal wait is left"])
+def test_deliberate_bugs_are_noticed(word: str) -> None:
+    command = [sys.executable, str(MUTATE), "--only", word, "--seeds", "60"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

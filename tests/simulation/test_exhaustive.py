@@ -1,0 +1,208 @@
+"""Small worlds in every interleaving: all promises hold at every end, and the search itself is to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gamecast.cli.explore import explore as explore_command
+from gamecast.simulation.exploration import STATES_MAX, explore
+from gamecast.simulation.exploration_actors import Cast, Say
+from gamecast.simulation.exploration_counterexamples import (
+    RING,
+    SEARCHES,
+    SENDERS,
+    causes_by_overlaps,
+    ring_by_overlaps,
+    without_c3,
+)
+from gamecast.simulation.exploration_script import outcome_of, played, read_cast
+from gamecast.simulation.worlds import World
+from gamecast.simulation.worlds_changing import ChangingWorld
+from gamecast.simulation.worlds_enumerated import memberships, one_each, planned, sound_plans
+from gamecast.simulation.worlds_surveyed import CHANGES, Bounds, survey
+from placement.planner import make_plan
+from sequencing.conditions import violations
+from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.errors import InvalidInput
+from sequencing.frames import StampedFrame
+from sequencing.membership import Membership
+from sequencing.subscriber import Subscriber
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+
+QUICK = {
+    "planned": Bounds(every=4),
+    "batched": Bounds(every=6),
+    "plans": Bounds(nodes=2, every=30),
+    "faults": Bounds(every=6),
+    "chains": Bounds(every=250),
+}
+"""Each so manieth world; `gamecast simulate explore` goes through all of them."""
+
+QUICK_CHANGES = (
+    "s3 joins what s1 and s2 share: in place",
+    "s2 leaves and comes back",
+    "s2 joins with an epoch and leaves",
+    "an epoch, and another manager",
+)
+
+
+@pytest.mark.parametrize("family", QUICK)
+def test_every_interleaving_keeps_every_promise(family: str) -> None:
+    found = survey(family, QUICK[family])
+    assert found.first is None
+    assert (found.violations, found.unfinished) == (0, 0)
+    assert found.worlds >= 10
+    assert found.ends >= found.worlds
+
+
+@pytest.mark.parametrize("title", QUICK_CHANGES)
+def test_every_interleaving_of_a_change_keeps_every_promise(title: str) -> None:
+    found = explore(ChangingWorld(dict(CHANGES)[title]))
+    assert found.offenders == []
+    assert found.complete
+    assert found.states > 1000
+
+
+def test_the_search_notices_a_join_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Delivery, "_blocks", lambda *_: False)
+    assert explore(ChangingWorld(dict(CHANGES)["s2 leaves and comes back"])).offenders
+
+
+def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def receive_at_once(self: Subscriber, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        out: list[Ready | Missing] = []
+        for frame in frames:
+            self._regions[frame.region].after = frame.last
+            out += self._epochs[frame.epoch].delivery.receive([frame])
+        return self._handed_out(out + self._go_on())
+
+    monkeypatch.setattr(Subscriber, "receive", receive_at_once)
+    found = explore(ChangingWorld(dict(CHANGES)["an epoch, one publisher"]))
+    assert [what.partition(":")[0] for what in found.offenders[0].what] == ["order"]
+
+
+def test_memberships_are_counted_once_up_to_renaming() -> None:
+    # Matrices of 0 and 1 without an empty row or column, up to permutations of rows and columns: OEIS A054976.
+    assert [len(list(memberships(size, size))) for size in (1, 2, 3)] == [1, 3, 17]
+
+
+def test_all_sound_plans_are_sound_and_different() -> None:
+    plans = [plan for nodes in (1, 2) for plan in sound_plans(RING, "acyclic", nodes)]
+    assert len({plan.to_json() for plan in plans}) == len(plans) > 30
+    assert all(violations(plan, Membership.of(RING)) == {} for plan in plans)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize(
+    "members", [RING, {"s1": ("a", "b", "c"), "s2": ("a", "b", "c")}, {"s1": ("a", "b"), "s2": ("a", "b")}]
+)
+def test_what_the_search_leaves_out_makes_no_difference_at_any_end(
+    nodes: int, members: dict[str, tuple[str, ...]]
+) -> None:
+    for plan in [make_plan(Membership.of(members), {f"n{i}": "" for i in range(nodes)})]:
+        cast = Cast(plan, members, one_each(members))
+        batching = tuple(Say(say.event, "p", say.region) for say in cast.says)
+        for each in (cast, replace(cast, says=batching)):
+            ends = []
+            for reduced in (True, False):
+                world = World(each, reduced=reduced)
+                found = explore(world)
+                assert found.complete
+                ends.append({tuple(sorted(world.delivered(state).items())) for state in found.end_states})
+            assert ends[0] == ends[1]
+
+
+def test_a_search_that_may_not_meet_all_states_says_so() -> None:
+    [plan] = planned(RING, "acyclic", 1)
+    found = explore(World(Cast(plan, RING, one_each(RING))), states_max=10)
+    assert not found.complete
+    assert STATES_MAX > 10
+
+
+# The counterexamples.
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_scenario_comes_out_as_it_is_written(name: str) -> None:
+    script = (SCENARIOS / f"{name}.txt").read_text(encoding="utf-8")
+    assert played(script) == script
+    assert "\nwrong: " in script
+
+
+@pytest.mark.parametrize("search", [without_c3, causes_by_overlaps, ring_by_overlaps])
+def test_the_search_finds_the_counterexample_by_itself(search: object) -> None:
+    assert callable(search)
+    found = search()
+    assert found.script == (SCENARIOS / f"{found.name}.txt").read_text(encoding="utf-8")
+
+
+def test_without_c3_two_nodes_are_enough_for_a_deadlock() -> None:
+    script = (SCENARIOS / "without-c3.txt").read_text(encoding="utf-8")
+    cast = read_cast(script.partition("---\n")[0])
+    assert violations(cast.plan, Membership.of(cast.regions_of)).keys() == {"C3"}
+    assert outcome_of(script) == {"s1": [], "s2": []}
+
+
+ANSWERED = Say("m1", "P", "G1"), Say("m2", "P", "G2"), Say("m3", "Q", "G3", ("m2",))
+"""P says m2 right after m1: whether it goes out before P has delivered m1 is up to the publisher."""
+
+
+def test_the_causal_additions_mend_what_order_by_overlaps_breaks() -> None:
+    for plan in planned(SENDERS, "causal", 3):
+        found = explore(World(Cast(plan, SENDERS, ANSWERED, causal=True)))
+        assert found.offenders == []
+        assert found.complete
+
+
+def test_atoms_alone_are_not_causal_when_publishers_do_not_wait() -> None:
+    explored = [explore(World(Cast(plan, SENDERS, ANSWERED))) for plan in sound_plans(SENDERS, "causal", 2)]
+    wrong = {what.partition(":")[0] for found in explored for offender in found.offenders for what in offender.what}
+    assert wrong == {"causality"}
+
+
+def test_acyclic_ordering_mends_the_ring() -> None:
+    for plan in planned(RING, "acyclic", 3):
+        found = explore(World(Cast(plan, RING, one_each(RING, 2))))
+        assert found.offenders == []
+        assert found.complete
+
+
+def test_an_epoch_mends_what_an_atom_in_place_breaks() -> None:
+    found = explore(ChangingWorld(dict(CHANGES)["s3 closes a ring: an epoch"]))
+    assert found.offenders == []
+    assert found.complete
+
+
+def test_a_step_that_nothing_can_do_is_named() -> None:
+    script = (SCENARIOS / "ring.txt").read_text(encoding="utf-8")
+    with pytest.raises(InvalidInput, match="nothing can do this now: 's1 reads a'"):
+        played(script.replace("px says x\n", "s1 reads a\n", 1))
+
+
+# The command.
+
+
+def test_the_command_tells_what_it_explored() -> None:
+    result = CliRunner().invoke(explore_command, ["planned", "--every", "20", "--json"])
+    assert result.exit_code == 0, result.output
+    assert '"violations": 0' in result.stdout
+
+
+def test_the_command_fails_on_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str, bounds: Bounds) -> object:
+        found = survey("planned", Bounds(every=60))
+        found.violations, found.first = 1, ("a world", ("cycle: …",), (("reads", "s1", "a"),))
+        return found
+
+    monkeypatch.setattr("gamecast.cli.explore.survey", broken)
+    result = CliRunner().invoke(explore_command, ["planned"])
+    assert result.exit_code == 1
+    assert "s1 reads a" in result.output
