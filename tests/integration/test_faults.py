@@ -25,10 +25,7 @@ from sequencing.node import NodeKeys
 from sequencing.plan import Plan
 from tests.integration.test_interface import end, start_node, take
 
-CHAIN = {
-    **{"s0": ("a", "b"), "s1": ("a", "b"), "s2": ("b", "c")},
-    **{"s3": ("b", "c"), "s4": ("c", "d"), "s5": ("c", "d")},
-}
+CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
 
 
