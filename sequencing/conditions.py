@@ -27,7 +27,7 @@ from scipy import sparse
 
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
-from sequencing.overlaps import IntArray, TwinClasses, observable_class_pairs, overlapped_class_pairs, twin_classes
+from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes
 from sequencing.plan import Plan
 
 
@@ -83,8 +83,7 @@ def _off_path(plan: Plan) -> str | None:
 
 def _unmet(plan: Plan, membership: Membership) -> str | None:
     kinds = _kinds(plan, membership)
-    pairs_to_order = overlapped_class_pairs if plan.ordering == "overlap" else observable_class_pairs
-    left, right = pairs_to_order(membership, kinds.classes)
+    left, right = class_pairs_to_order(membership, kinds.classes, plan.ordering)
     alike = np.flatnonzero((kinds.sizes > 1) & (kinds.classes.subscribers > 1))
     for pair in kinds.unsettled(np.r_[left, alike], np.r_[right, alike]):
         lost = kinds.who_cannot_follow(*pair)

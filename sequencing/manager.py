@@ -31,7 +31,7 @@ import networkx as nx
 from sequencing.conditions import require_sound, violations
 from sequencing.membership import Membership
 from sequencing.node import Accepted, Node
-from sequencing.overlaps import observable_class_pairs, overlapped_class_pairs, twin_classes
+from sequencing.overlaps import class_pairs_to_order, twin_classes
 from sequencing.plan import Plan, Step
 from sequencing.record import Members, Record, Wish
 
@@ -91,7 +91,6 @@ def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
 def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:
     """Return the components that hold a joined region, by the plan's atoms and what is to be ordered now together."""
     classes = twin_classes(membership)
-    pairs = overlapped_class_pairs if plan.ordering == "overlap" else observable_class_pairs
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(plan.paths)
     for atom in plan.atoms:
@@ -99,7 +98,7 @@ def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> fro
     for members in classes.members:
         nx.add_path(graph, [membership.regions[region] for region in members])
     names = [membership.regions[region] for region in classes.representatives]
-    for left, right in zip(*pairs(membership, classes), strict=True):
+    for left, right in zip(*class_pairs_to_order(membership, classes, plan.ordering), strict=True):
         graph.add_edge(names[left], names[right])
     parts = nx.connected_components(graph)
     return frozenset[str]().union(*(part for part in parts if not joined.isdisjoint(part)))

@@ -33,6 +33,7 @@ from scipy import sparse
 
 from sequencing.blocks import NO_BLOCK, blocks
 from sequencing.membership import Membership
+from sequencing.plan import Ordering
 
 IntArray = npt.NDArray[np.int64]
 
@@ -58,6 +59,12 @@ def count_double_overlaps(membership: Membership) -> int:
     left, right = overlapped_class_pairs(membership, classes)
     within = np.where(classes.subscribers >= 2, sizes * (sizes - 1) // 2, 0)
     return int(np.sum(sizes[left] * sizes[right]) + np.sum(within))
+
+
+def class_pairs_to_order(membership: Membership, classes: TwinClasses, ordering: Ordering) -> tuple[IntArray, IntArray]:
+    """Return the pairs (i < j) of classes that an ordering is to order: the double-overlapped, or all observable."""
+    pairs = overlapped_class_pairs if ordering == "overlap" else observable_class_pairs
+    return pairs(membership, classes)
 
 
 def overlapped_class_pairs(membership: Membership, classes: TwinClasses) -> tuple[IntArray, IntArray]:

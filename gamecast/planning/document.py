@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from sequencing.membership import Membership
-from sequencing.overlaps import observable_class_pairs, overlapped_class_pairs, twin_classes
+from sequencing.overlaps import class_pairs_to_order, twin_classes
 from sequencing.plan import Plan
 
 PAIRS_MAX = 2_000_000
@@ -65,8 +65,7 @@ class _Required:
 
     def __init__(self, plan: Plan, membership: Membership) -> None:
         classes = twin_classes(membership)
-        between = overlapped_class_pairs if plan.ordering == "overlap" else observable_class_pairs
-        left, right = between(membership, classes)
+        left, right = class_pairs_to_order(membership, classes, plan.ordering)
         sizes = np.array([len(member) for member in classes.members], np.int64)
         shared = classes.subscribers > 1
         self.count = int(np.sum(sizes[left] * sizes[right]) + np.sum(np.where(shared, sizes * (sizes - 1) // 2, 0)))

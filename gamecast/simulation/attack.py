@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from gamecast.simulation.engine import Engine, Process, Weather
@@ -124,21 +125,26 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     for _ in range(scenario.crashes):
         victim = random.choice(random.choice((processes, [server.process for server in servers])))
         at = random.random() * scenario.busy_ms
-        engine.at(at, lambda victim=victim: engine.crash(victim))  # type: ignore[misc]
+        engine.at(at, partial(engine.crash, victim))
         back = at + random.random() ** 3 * 80
-        engine.at(back, lambda victim=victim: None if victim.alive else engine.launch(victim))  # type: ignore[misc]
+        engine.at(back, partial(_revive, engine, victim))
     for _ in range(scenario.pauses):
         victim, at = random.choice(processes), random.random() * scenario.busy_ms
-        engine.at(at, lambda victim=victim: _pause(engine, victim, 20 + random.random() * 200))  # type: ignore[misc]
+        engine.at(at, partial(_pause, engine, victim))
     for _ in range(scenario.cuts):
         one, other = random.sample(processes, 2)
         pair, at = frozenset((one.name, other.name)), random.random() * scenario.busy_ms
-        engine.at(at, lambda pair=pair: engine.cut.add(pair))  # type: ignore[misc]
-        engine.at(at + random.random() * 150, lambda pair=pair: engine.cut.discard(pair))  # type: ignore[misc]
+        engine.at(at, partial(engine.cut.add, pair))
+        engine.at(at + random.random() * 150, partial(engine.cut.discard, pair))
 
 
-def _pause(engine: Engine, victim: Process, ms: float) -> None:
-    victim.paused_until = engine.now + ms
+def _revive(engine: Engine, victim: Process) -> None:
+    if not victim.alive:
+        engine.launch(victim)
+
+
+def _pause(engine: Engine, victim: Process) -> None:
+    victim.paused_until = engine.now + 20 + engine.random.random() * 200
 
 
 def _end_faults(engine: Engine, network: Network, servers: list[Server]) -> None:
@@ -146,8 +152,7 @@ def _end_faults(engine: Engine, network: Network, servers: list[Server]) -> None
     engine.weather = Weather(0.2, 0.5)
     for process in [*network.processes, *(server.process for server in servers)]:
         process.paused_until = 0.0
-        if not process.alive:
-            engine.launch(process)
+        _revive(engine, process)
     for server in servers:
         server.busy = server.roaming = False
 
