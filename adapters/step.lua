@@ -167,7 +167,7 @@ local function close(region, epoch, following)
     return 'stale ' .. node_epoch
   end
   if step[1] == 'C' then
-    return 'seen ' .. epoch .. ' ' .. counters['r ' .. field]
+    return 'seen ' .. epoch .. ' ' .. (counters['r ' .. field] or 0)
   end
   local last = draw('r ' .. field, 1)
   reflag(field, 'C')

@@ -212,7 +212,7 @@ class Node:
         if step is None or step.flag not in "IC":
             return Answer(Verdict.STALE, (self.epoch,))
         if step.flag == "C":
-            return Answer(Verdict.SEEN, (epoch, self._region_last[epoch, region]))
+            return Answer(Verdict.SEEN, (epoch, self._region_last.get((epoch, region), 0)))
         last = self._region_last[epoch, region] = self._region_last.get((epoch, region), 0) + 1
         step.flag = "C"
         self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))
