@@ -109,7 +109,7 @@ def _cuts(
     rate: FloatArray, weight: FloatArray, last_slot: IntArray, blocks: int, objective: PlanObjective
 ) -> Iterator[tuple[str, IntArray]]:
     yield "even cuts", cut(rate, last_slot, blocks)
-    if blocks == 1 or not len(rate):
+    if blocks == 1 or not rate.any():
         return
     yield "uncut", np.zeros(len(rate), np.int64)
     line = CutLine(rate, weight, last_slot)
