@@ -71,7 +71,7 @@ def assert_sound(plan: Plan, membership: Membership) -> None:
 
 
 @given(memberships, networks, orderings, rates)
-@example(Membership.of({"s1": "ab", "s2": "abc"}), {"n1": "", "n2": ""}, "acyclic", {"a": 0.0, "b": 0.0})
+@example(Membership.of({"s1": "ab", "s2": "abcdef"}), {"n1": "", "n2": "", "n3": ""}, "acyclic", {"a": 0.0, "b": 0.0})
 @settings(max_examples=300, deadline=None)
 def test_every_plan_is_sound_and_comes_back_from_its_json(
     membership: Membership, nodes: dict[str, str], ordering: Ordering, rates: dict[str, float]
