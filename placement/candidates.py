@@ -89,7 +89,7 @@ def _lines(world: World) -> Iterator[Candidate]:
     wanted, vertices = world.wanted, world.vertices
     tree = Tree.line(vertices)
     count = len(wanted.ordered)
-    for name, order in orders(wanted, world.class_rates).items():
+    for name, order in orders(wanted, world.class_rates):
         slot_of = np.full(count, -1, np.int64)
         slot_of[order] = np.arange(len(order))
         left, right = slot_of[wanted.left], slot_of[wanted.right]
@@ -203,7 +203,8 @@ def _candidate(
     visited = float(world.class_weights[ordered] @ arrangement.lengths[ordered] + world.weights[world.loose].sum())
     length = visited / (float(world.weights.sum()) or 1.0)
     value = world.objective.value(length, float(loads.max()))
-    return Candidate(name, arrangement, loose_vertex, length, loads, value, optimal=value <= world.least_value)
+    optimal = world.nodes == 1 or value <= world.least_value
+    return Candidate(name, arrangement, loose_vertex, length, loads, value, optimal)
 
 
 def _least_loaded(loads: FloatArray, rates: FloatArray) -> IntArray:

@@ -15,6 +15,7 @@ through one.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -39,25 +40,25 @@ VECTOR_DECIMALS = 9
 FloatArray = npt.NDArray[np.float64]
 
 
-def orders(wanted: Meetings, rates: FloatArray) -> dict[str, IntArray]:
-    """Return orders of the classes that need one, by name, those that this many classes and pairs have time for.
+def orders(wanted: Meetings, rates: FloatArray) -> Iterator[tuple[str, IntArray]]:
+    """Yield orders of the classes that need one, with names, those that this many classes and pairs have time for.
 
     ``rates``: events/s of each class. The first is reverse Cuthill–McKee, which is always there.
     """
     if not wanted.ordered.any():
-        return {"cuthill-mckee": np.empty(0, np.int64)}
+        yield "cuthill-mckee", np.empty(0, np.int64)
+        return
     graph = meeting_graph(wanted)
     _, component_of = csgraph.connected_components(graph, directed=False)
     base = np.asarray(csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True), np.int64)
     base = base[wanted.ordered[base]]
     base = base[np.argsort(component_of[base], kind="stable")]
-    found = {"cuthill-mckee": base}
+    yield "cuthill-mckee", base
     components = np.split(base, np.flatnonzero(np.diff(component_of[base])) + 1)
     if max(map(len, components)) <= SPECTRAL_CLASSES_MAX and len(base) <= 4 * SPECTRAL_CLASSES_MAX:
-        found["spectral"] = np.concatenate([_spectral(graph, component) for component in components])
+        yield "spectral", np.concatenate([_spectral(graph, component) for component in components])
     if len(wanted.left) <= LEAST_CUT_PAIRS_MAX:
-        found["least-cut"] = np.concatenate([_least_cut(graph, rates, component) for component in components])
-    return found
+        yield "least-cut", np.concatenate([_least_cut(graph, rates, component) for component in components])
 
 
 def meeting_graph(wanted: Meetings) -> sparse.csr_array:

@@ -22,6 +22,9 @@ from scipy.sparse import csgraph
 IntArray = npt.NDArray[np.int64]
 NO_BLOCK = -1
 
+CONTRACTED_EDGES_MIN = 1_000
+"""Below, the search alone is done before the contraction is."""
+
 NEARBY = (1, 2)
 """Places apart in a row: in a grid whose cells are named row by row, neighbours in both directions."""
 
@@ -35,6 +38,8 @@ def blocks(incidence: sparse.csr_array) -> IntArray:
     vertices = sum(incidence.shape)
     rows = np.repeat(np.arange(incidence.shape[0], dtype=np.int64), np.diff(incidence.indptr))
     columns = incidence.indices.astype(np.int64) + incidence.shape[0]
+    if len(rows) < CONTRACTED_EDGES_MIN:
+        return _search(rows, columns, vertices)
     part_of = _joined_by_fours(rows, columns, vertices)
     joined, alone = np.flatnonzero(part_of != NO_BLOCK), np.flatnonzero(part_of == NO_BLOCK)
     parts = int(part_of.max(initial=NO_BLOCK)) + 1

@@ -37,6 +37,9 @@ from sequencing.plan import Ordering
 
 IntArray = npt.NDArray[np.int64]
 
+DENSE_ENTRIES_MAX = 4_096
+"""Up to this size a matrix of zeros and ones is multiplied faster with its zeros."""
+
 
 @dataclass(frozen=True, slots=True)
 class TwinClasses:
@@ -94,6 +97,10 @@ def twin_classes(membership: Membership) -> TwinClasses:
 
 def _pairs_in_common(incidence: sparse.csr_array, *, common_min: int) -> tuple[IntArray, IntArray]:
     """Return the pairs (i < j) of columns with so many rows in common."""
+    if incidence.shape[0] * incidence.shape[1] < DENSE_ENTRIES_MAX:
+        dense = incidence.toarray().astype(np.int64)
+        first, second = np.nonzero(np.triu(dense.T @ dense, k=1) >= common_min)
+        return first, second
     common = sparse.triu(incidence.T @ incidence, k=1).tocoo()
     enough = common.data >= common_min
     return common.row[enough].astype(np.int64), common.col[enough].astype(np.int64)

@@ -123,7 +123,7 @@ def test_every_order_has_each_class_once_and_keeps_components_together(
         merged = neighbours[a] | neighbours[b]
         for c in merged:
             neighbours[c] = merged
-    for name, order in orders(wanted, world.class_rates).items():
+    for name, order in orders(wanted, world.class_rates):
         assert sorted(order.tolist()) == np.flatnonzero(wanted.ordered).tolist(), name
         runs = [frozenset(neighbours[c]) for c in order.tolist()]
         changes = sum(before != after for before, after in pairwise(runs))

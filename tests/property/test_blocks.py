@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from sequencing import blocks as blocks_module
 from sequencing.blocks import NO_BLOCK, blocks
 
 Edges = frozenset[tuple[int, int]]
@@ -19,11 +21,17 @@ RING = frozenset((at, other % 7) for at in range(7) for other in (at, at + 1))
 TWO_RINGS_AT_A_REGION = RING | {(at + 7, (other - 7) % 7 + 7 if other else 0) for at, other in RING}
 
 
-@given(edge_sets)
-@example(RING)
-@example(TWO_RINGS_AT_A_REGION)
+@given(edge_sets, st.booleans())
+@example(RING, True)
+@example(TWO_RINGS_AT_A_REGION, True)
 @settings(max_examples=500, deadline=None)
-def test_the_blocks_are_those_that_networkx_finds(edges: Edges) -> None:
+def test_the_blocks_are_those_that_networkx_finds(edges: Edges, contracted: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_module, "CONTRACTED_EDGES_MIN", 0 if contracted else 1_000)
+        compare(edges)
+
+
+def compare(edges: Edges) -> None:
     listed = sorted(edges)
     rows, columns = (np.array([edge[side] for edge in listed], np.int64) for side in (0, 1))
     size = max((max(edge) for edge in listed), default=0) + 1
