@@ -1,11 +1,16 @@
--- Change which steps a node has: the twin of install, prepare, open and forget in sequencing/node.py.
+-- Change which steps a node has: the twin of install, prepare, open, seal, forget and admit in sequencing/node.py.
 --
 -- KEYS: node, steps, counters, publishers.
 -- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
 --    or 'open', then region, epoch, how many publishers, then publisher, accepted for each, for each region
---    or 'forget', then epoch, region for each step.
+--    or 'seal', then region, epoch, number of the TICK for each stream
+--    or 'forget', how many dead ends of links, those, then epoch, region for each step
+--    or 'admit', run.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local prefix = string.sub(node_key, 1, -5)
+local TICK_META = '2 1 0 0 '
 
 local function forget(field)
   local raw = redis.call('HGET', steps_key, field)
@@ -56,9 +61,61 @@ local function open(region, epoch, from, to)
   end
 end
 
+local function forget_link(link_end)
+  redis.call('DEL', prefix .. 'link:' .. link_end)
+  redis.call('HDEL', counters_key, 'o ' .. link_end, 'i ' .. link_end)
+end
+
+local function seal(region, epoch, tick)
+  local field = epoch .. ' ' .. region
+  local raw = redis.call('HGET', steps_key, field)
+  if raw then
+    local step = cjson.decode(raw)
+    step[1] = 'S'
+    redis.call('HSET', steps_key, field, cjson.encode(step))
+  end
+  local stream = prefix .. 'egress:' .. epoch .. ':' .. region
+  local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  if newest then
+    if newest[2][2] == TICK_META then
+      return
+    end
+    local last = tonumber(string.match(newest[1], '%d+$'))
+    if last >= tonumber(tick) then
+      tick = string.format('%.0f', last + 1)
+    end
+  end
+  redis.call('XADD', stream, epoch .. '-' .. tick, 'm', TICK_META, 's', '', 'b', '')
+end
+
 if ARGV[1] == 'forget' then
-  for at = 2, #ARGV, 2 do
+  local ends = tonumber(ARGV[2])
+  for at = 3, ends + 2 do
+    forget_link(ARGV[at])
+  end
+  for at = ends + 3, #ARGV, 2 do
     forget(ARGV[at] .. ' ' .. ARGV[at + 1])
+  end
+  return 1
+end
+
+if ARGV[1] == 'seal' then
+  for at = 2, #ARGV, 3 do
+    seal(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  end
+  return 1
+end
+
+if ARGV[1] == 'admit' then
+  if redis.call('HGET', node_key, 'run') ~= ARGV[2] then
+    for _, field in ipairs(redis.call('HKEYS', counters_key)) do
+      local link_end = string.match(field, '^o (.*)$')
+      if link_end then
+        redis.call('DEL', prefix .. 'link:' .. link_end)
+      end
+    end
+    redis.call('DEL', node_key, steps_key, counters_key, publishers_key)
+    redis.call('HSET', node_key, 'run', ARGV[2])
   end
   return 1
 end

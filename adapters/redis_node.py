@@ -9,7 +9,7 @@ from typing import Any
 from adapters.network import Position
 from adapters.redis_connection import RedisConnection, Script
 from sequencing.errors import PlanError
-from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.node import (
     TICK_META,
     Accepted,
@@ -156,9 +156,19 @@ class RedisNode:
                 return False
         return True
 
-    async def forget(self, steps: Iterable[tuple[int, str]]) -> None:
-        """Forget steps, (epoch, region) each."""
-        await self._connection.run(INSTALL, self._step_keys, "forget", *chain.from_iterable(steps))
+    async def seal(self, streams: Iterable[tuple[str, int, int]]) -> None:
+        """End streams whatever is missing; (region, epoch, number of the TICK or 0) each."""
+        arguments = ((region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams)
+        await self._connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
+
+    async def forget(self, steps: Iterable[tuple[int, str]], link_ends: Sequence[str] = ()) -> None:
+        """Forget steps, (epoch, region) each, and links."""
+        arguments = len(link_ends), *link_ends, *chain.from_iterable(steps)
+        await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
+
+    async def admit(self, run: str) -> None:
+        """Have the node begin anew, unless this is the run that it is in."""
+        await self._connection.run(INSTALL, self._step_keys, "admit", run)
 
     async def close(self) -> None:
         """Release the connection."""

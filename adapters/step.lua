@@ -163,7 +163,7 @@ end
 local function close(region, epoch, following)
   local field = epoch .. ' ' .. region
   local step = steps[field]
-  if not step or (step[1] ~= 'I' and step[1] ~= 'C') then
+  if not step or not string.match(step[1], '^[ICW]') then
     return 'stale ' .. node_epoch
   end
   if step[1] == 'C' then
@@ -210,7 +210,7 @@ local function publish(frame)
   if first <= last then
     return 'past ' .. int(last)
   end
-  if first > last + 1 then
+  if last > 0 and before_epoch == frame.epoch and first > last + 1 then
     return 'gap ' .. int(last)
   end
   local region_last = draw('r ' .. frame.step_field, count)
@@ -233,7 +233,7 @@ local function transfer()
       if not step and tonumber(frame.epoch) > tonumber(node_epoch) then
         return { 'unknown', int(accepted) }
       end
-      if step then
+      if step and step[1] ~= 'S' then
         pass_on(step, frame)
       end
       accepted = tonumber(draw(incoming, 1))

@@ -159,8 +159,12 @@ class Outgoing:
                 continue
             self._epoch = plan.epoch
             self._start_lanes(plan)
-            for node in self._publisher.assign(plan):
-                self._wakes[node].set()
+            self._publisher.assign(plan)
+            self._wake()
+
+    def _wake(self) -> None:
+        for node in self._publisher.woken():
+            self._wakes[node].set()
 
     def _start_lanes(self, plan: Plan) -> None:
         for node in {path[0] for path in plan.paths.values()} - self._lanes.keys():
@@ -187,6 +191,7 @@ class Outgoing:
                     continue
                 for resolved in self._publisher.answered(node, answers):
                     self._resolve(resolved)
+                self._wake()
                 if self._publisher.stale:
                     gone = self._gone(max(answer.numbers[0] for answer in answers))
                     self._fail(list(self._publisher.stale), under_way=gone, waiting=gone)

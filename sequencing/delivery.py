@@ -21,6 +21,8 @@ region that stays quiet is marked once more, to show one. What a new region brin
 else may order it against what was delivered here. So whatever is handed out of a new region is above every M of its
 atoms, hence after all that was delivered up to M and in the order of the numbers with all above: the order of passage
 through the atom's node, which is everybody's. Regions that were delivered before the join never wait for a marker.
+If one of them is left meanwhile, the atom binds nobody any more, but what was delivered of it stays delivered: nothing
+is handed out of the new regions up to M all the same.
 
 The epoch of a region ends with a TICK, at which the region needs to show no more numbers.
 """
@@ -34,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sequencing.errors import InvalidInput
-from sequencing.frames import FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.frames import UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
 from sequencing.plan import Atom
 
 
@@ -46,7 +48,10 @@ class Ready(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Events of a region that will never come: region sequences ``first`` … ``last``, both included."""
+    """Events of a region that will never come: region sequences ``first`` … ``last``, both included.
+
+    ``last`` is 0 where nobody knows how many there were, if any: the ingress lost the end of its epoch.
+    """
 
     region: str
     epoch: int
@@ -65,6 +70,8 @@ class _Stream:
     received: int = 0
     muted: bool = False
     ended: bool = False
+    missed: bool = False
+    """Whether it ended before its marker came: it is joined as its next epoch begins."""
     queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
     marker: bytes | None = None
     """The body of the JOIN that is awaited: what comes before it is dropped."""
@@ -82,6 +89,8 @@ class _View:
     unsettled: set[str] = field(default_factory=set)
     """Regions whose head does not show a number above ``begin`` yet; of use once nothing is waited for."""
     nudged: set[str] = field(default_factory=set)
+    only: set[str] | None = None
+    """The regions that are being joined, when another of the atom's was left meanwhile: only they are held back."""
 
 
 class Delivery:
@@ -91,15 +100,13 @@ class Delivery:
         """``regions``: the subscriber's since the epoch began; ``atoms``: the plan's (irrelevant ones are ignored)."""
         self.epoch = epoch
         self.held_frames = 0
-        self.missed: set[str] = set()
-        """Regions that ended before the marker came: they are joined as their next epoch begins."""
         self.silent: list[Ready] = []
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
         self._streams = {region: _Stream(region) for region in regions}
         self._atoms = tuple(atoms)
+        self._views: dict[int, _View] = {}
         self._regions_of = self._relevant()
         self._next = dict.fromkeys(self._regions_of, 1)
-        self._views: dict[int, _View] = {}
         self._waiting: dict[int, list[_Stream]] = {}
 
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
@@ -118,8 +125,10 @@ class Delivery:
             except InvalidInput:
                 continue  # as good as lost: the region's next frame tells that it is missing
             numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
-            if stream.marker is not None and not self._marked(stream, frame, meta, numbers, out):
-                continue
+            if stream.marker is not None:
+                if not self._marked(stream, frame, meta, numbers, out):
+                    continue
+                numbers = [pair for pair in numbers if pair[0] in self._next]
             stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
@@ -129,12 +138,14 @@ class Delivery:
     def join(self, markers: Mapping[str, bytes]) -> None:
         """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there."""
         for region, marker in markers.items():
-            self.missed.discard(region)
             self._streams[region] = _Stream(region, marker=marker)
         before, self._regions_of = self._regions_of, self._relevant()
-        for atom in self._regions_of.keys() - before.keys():
-            members = self._regions_of[atom]
-            self._views[atom] = _View({region for region in members if self._streams[region].marker is not None})
+        for atom, members in self._regions_of.items():
+            left = self._views.get(atom)
+            if atom in before and (left is None or left.only is None or left.only.issuperset(members)):
+                continue
+            waiting = {region for region in members if self._streams[region].marker is not None}
+            self._views[atom] = _View(waiting, left.begin if left is not None else 0)
             self._next[atom] = 1
             for region in members:
                 if self._streams[region].marker is not None:
@@ -148,9 +159,19 @@ class Delivery:
         return out
 
     def miss(self, region: str) -> list[Ready | Missing]:
-        """Take a region out whose epoch ended before its marker came; returns what may be delivered now."""
-        self.missed.add(region)
-        return self.leave(region)
+        """Take a region for ended before its marker came; return what may be delivered now.
+
+        It is not taken out: its atoms may be all that orders two others.
+        """
+        out: list[Ready | Missing] = []
+        work: list[_Stream] = []
+        stream = self._streams[region]
+        stream.marker, stream.missed, stream.ended = None, True, True
+        for atom, view in list(self._views.items()):
+            self._came(atom, view, region, work)
+        self._end(stream, work)
+        self._drain(work, out)
+        return out
 
     def nudges(self) -> set[str]:
         """Return the regions to mark once more, because a view waits for what they show; each is named once."""
@@ -171,10 +192,10 @@ class Delivery:
     def joined(self, region: str) -> bool:
         """Return whether events of a region are handed out."""
         stream = self._streams.get(region)
-        return stream is not None and stream.marker is None and not stream.joining
+        return stream is not None and stream.marker is None and not stream.joining and not stream.missed
 
     def ended(self, region: str) -> bool:
-        """Return whether all of a region's epoch is delivered."""
+        """Return whether all of a region's epoch is delivered, or it ended before its marker came."""
         return region in self._streams and self._streams[region].ended
 
     def held(self, region: str) -> int:
@@ -187,7 +208,8 @@ class Delivery:
 
     def _relevant(self) -> dict[int, tuple[str, ...]]:
         mine = self._streams.keys()
-        return {int(atom.id): atom.regions for atom in self._atoms if mine >= set(atom.regions)}
+        left = {atom: tuple(sorted(view.only)) for atom, view in self._views.items() if view.only is not None}
+        return left | {int(atom.id): atom.regions for atom in self._atoms if mine >= set(atom.regions)}
 
     def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
         while work:
@@ -196,6 +218,7 @@ class Delivery:
                 ready, numbers = stream.queue[0]
                 if self._views:
                     self._settle_views(stream, numbers, work)
+                    ready, numbers = stream.queue[0]
                     blocking = [atom for atom, number in numbers if self._blocks(stream, atom, number)]
                 else:
                     blocking = [atom for atom, number in numbers if self._next[atom] < number]
@@ -223,6 +246,8 @@ class Delivery:
         view = self._views.get(atom)
         if view is None:
             return self._next[atom] < number
+        if view.only is not None and stream.region not in view.only:
+            return False
         if view.waiting:
             return atom in stream.joining
         return number > view.begin
@@ -232,6 +257,7 @@ class Delivery:
     ) -> bool:
         """Look for the awaited marker; return whether this frame is it."""
         if meta.kind == FrameKind.TICK:
+            self.silent.append(Ready(frame, meta))
             out += self.miss(stream.region)
             return False
         if meta.kind != FrameKind.JOIN or frame.body != stream.marker:
@@ -243,13 +269,18 @@ class Delivery:
             view = self._views.get(atom)
             if view is not None and stream.region in view.waiting:
                 view.begin = max(view.begin, number)
-                view.waiting.discard(stream.region)
-                if not view.waiting:
-                    view.unsettled = {r for r in self._regions_of[atom] if not self._streams[r].ended}
-                    work += [self._streams[region] for region in self._regions_of[atom]]
-                    work += self._waiting.pop(atom, ())
+                self._came(atom, view, stream.region, work)
         self._drain(work, out)
         return True
+
+    def _came(self, atom: int, view: _View, region: str, work: list[_Stream]) -> None:
+        """Note that a view needs to wait for the marker of a region no more."""
+        if region in view.waiting:
+            view.waiting.discard(region)
+            if not view.waiting:
+                view.unsettled = {other for other in self._regions_of[atom] if not self._streams[other].ended}
+                work += [self._streams[other] for other in self._regions_of[atom]]
+                work += self._waiting.pop(atom, ())
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
         """Note what a head shows to the views that have not begun."""
@@ -266,6 +297,9 @@ class Delivery:
             for member in self._regions_of[atom]:
                 self._streams[member].joining.discard(atom)
             work += self._waiting.pop(atom, ())
+            if view.only is not None:
+                del self._next[atom], self._regions_of[atom]
+                self._number_anew()
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
@@ -299,7 +333,7 @@ class Delivery:
             self.silent.append(ready)
             return
         if first > expected:
-            out.append(Missing(stream.region, self.epoch, expected, first - 1))
+            out.append(Missing(stream.region, self.epoch, expected, first - 1 if first < UNKNOWN_END else 0))
         out.append(ready)
 
     def _end(self, stream: _Stream, work: list[_Stream]) -> None:
@@ -313,10 +347,17 @@ class Delivery:
     def _leave(self, region: str, out: list[Ready | Missing]) -> None:
         gone = self._streams.pop(region)
         self.held_frames -= len(gone.queue)
+        for atom, regions in self._regions_of.items():
+            view = self._views.get(atom)
+            if view is not None and region in regions:
+                view.only = {other for other in regions if other != region and atom in self._streams[other].joining}
+                view.waiting.discard(region)
+                view.unsettled &= view.only
+                if not view.only or not (view.waiting or view.unsettled):
+                    del self._views[atom]
         before, self._regions_of = self._regions_of, self._relevant()
         for atom in before.keys() - self._regions_of.keys():
             del self._next[atom]
-            self._views.pop(atom, None)
             for stream in self._streams.values():
                 stream.joining.discard(atom)
         self._waiting.clear()

@@ -41,6 +41,10 @@ class FrameKind(IntEnum):
     """The last frame of its region in its epoch."""
 
 
+UNKNOWN_END = 2**53 - 1
+"""The number of a TICK when nobody knows how many there were before it: the largest that Lua counts exactly."""
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedFrame:
     """A frame as a publisher hands it to its region's ingress."""

@@ -13,27 +13,36 @@ docs/counterexamples.md.)
 1. prepare: the nodes have the new steps beside the old; then the plan is announced;
 2. close: each region that moves ends its old epoch with a TICK at its old ingress, which takes no more;
 3. open: where the new ingress is at another node, it learns what the old one had accepted, and opens;
-4. drain: the TICKs have reached the ends of the old paths, so nothing of the old epoch is under way any more;
+4. end: the TICKs have reached the ends of the old paths, so nothing of the old epoch is under way any more;
 5. forget: the nodes drop the old steps and counters.
 
 Every step may be repeated at any time, by any manager: the transition under way is part of the `Record`, so that
 whoever leads next begins it again from the start.
+
+*Nodes that lose something.* A node that was restarted may be back with an older state than it had. Its server is in
+another run then than the plan names, and nobody speaks to it. The manager notices, and all regions whose path visits
+the node begin a new epoch, with the components around them, in the way above; with these differences. The node begins
+anew when it is asked to prepare. A path that is broken by the loss is not drained: its egress is *sealed*, with the
+TICK that its ingress gave; where the ingress is what was lost, with one of an unknown number. So each subscriber is
+told what it misses, at the place where the epoch ends. And it may happen while another transition is under way: then
+regions may have more than one old epoch behind them, which end together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import networkx as nx
 
 from sequencing.conditions import require_sound, violations
 from sequencing.membership import Membership
-from sequencing.node import Accepted, Node
+from sequencing.node import Accepted, Node, Verdict
 from sequencing.overlaps import class_pairs_to_order, twin_classes
 from sequencing.plan import Plan, Step
-from sequencing.record import Members, Record, Wish
+from sequencing.record import Members, OldEpoch, Record, Wish
 
 Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with atoms from an id on."""
@@ -43,24 +52,41 @@ _NO_WISH = Wish(0, 0)
 
 
 def next_record(
-    record: Record, wishes: Mapping[str, Wish], published: Iterable[str], planner: Planner
+    record: Record,
+    wishes: Mapping[str, Wish],
+    published: Iterable[str],
+    planner: Planner,
+    *,
+    runs: Mapping[str, str] | None = None,
+    announced: bool = True,
 ) -> Record | None:
-    """Return what to go to from a settled record, None when nothing changes.
+    """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
 
-    ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to. What begins
-    anew satisfies C1–C4 by itself; nothing that is to be ordered leads out of it. Raises `PlanError`.
+    ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``runs``: of
+    the nodes that may lose something and can be reached, the run that they are in; ``announced``: whether the record's
+    plan is. What begins anew satisfies C1–C4 by itself; nothing that is to be ordered leads out of it. Raises
+    `PlanError`.
     """
+    found = {**record.plan.runs, **(runs or {})}
+    lost = {node for node, run in found.items() if record.plan.runs.get(node) != run}
+    if record.behind and not lost:
+        return None
     joining = {name: wish.after(record.heard.get(name)) for name, wish in wishes.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
     missing = frozenset(published).union(*joining.values()) - record.plan.paths.keys()
-    if not joining and not missing:
+    if not joining and not missing and not lost:
         return None
+    plans = behind = (*record.behind, record.plan)
+    abandoned = record.abandoned
+    if not announced:
+        behind, abandoned = record.behind, (*abandoned, record.plan)
+    broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
-    plan = record.plan.with_regions(sorted(missing))
+    plan = replace(record.plan.with_regions(sorted(missing)), runs=found)
     membership = Membership.of(grown, plan.paths)
-    if "C4" not in violations(plan, membership):
-        return replace(record, plan=plan, members=grown, heard=dict(wishes), before=record.plan)
-    affected = _affected(plan, membership, frozenset[str]().union(*joining.values()))
+    if not broken and "C4" not in violations(plan, membership):
+        return replace(record, plan=plan, members=grown, heard=dict(wishes), behind=behind, abandoned=abandoned)
+    affected = _affected(plan, membership, frozenset(broken).union(*joining.values()))
     members = {
         name: affected.intersection(wishes.get(name, _NO_WISH).since) | (regions - affected)
         for name, regions in grown.items()
@@ -69,18 +95,18 @@ def next_record(
     fresh_membership = Membership.of(inside, affected)
     fresh = planner(fresh_membership, plan.epoch + 1, record.next_atom)
     require_sound(fresh, fresh_membership)
-    merged = Plan(
-        plan.epoch + 1,
-        1,
-        plan.ordering,
-        {**plan.nodes, **fresh.nodes},
-        {**plan.paths, **fresh.paths},
-        (*(atom for atom in plan.atoms if affected.isdisjoint(atom.regions)), *fresh.atoms),
-        {region: plan.epoch_of(region) for region in plan.paths if region not in affected},
+    merged = replace(
+        plan,
+        epoch=plan.epoch + 1,
+        version=1,
+        nodes={**plan.nodes, **fresh.nodes},
+        paths={**plan.paths, **fresh.paths},
+        atoms=(*(atom for atom in plan.atoms if affected.isdisjoint(atom.regions)), *fresh.atoms),
+        epochs={region: plan.epoch_of(region) for region in plan.paths if region not in affected},
     )
     next_atom = max((atom.id + 1 for atom in fresh.atoms), default=record.next_atom)
     members = {name: regions for name, regions in members.items() if regions}
-    return Record(merged, members, dict(wishes), record.plan, next_atom)
+    return Record(merged, members, dict(wishes), behind, abandoned, next_atom, record.ended)
 
 
 def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
@@ -95,7 +121,9 @@ def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> fro
     graph.add_nodes_from(plan.paths)
     for atom in plan.atoms:
         nx.add_path(graph, atom.regions)
-    for members in classes.members:
+    for members, subscribers in zip(classes.members, classes.subscribers, strict=True):
+        if subscribers < 2:
+            continue  # nobody else can see an order of them
         nx.add_path(graph, [membership.regions[region] for region in members])
     names = [membership.regions[region] for region in classes.representatives]
     for left, right in zip(*class_pairs_to_order(membership, classes, plan.ordering), strict=True):
@@ -115,21 +143,33 @@ class Prepare:
 
     def perform(self, node: Node) -> bool:
         """Do it at a node in memory."""
+        node.admit(self.plan.runs.get(self.node, ""))
         return node.prepare(self.plan.epoch, self.plan.version, self.steps, dict(self.closing))
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """The number of a TICK, 0 when it is not known any more, and what was accepted last of whom in its region."""
+
+    tick: int
+    accepted: Mapping[str, Accepted]
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
-    """Close ingresses; (region, epoch, the one that follows) each. The answer: what was accepted last of whom."""
+    """Close ingresses; (region, epoch, the one that follows) each. The answer: (region, epoch) → `Closed`."""
 
     node: str
     regions: tuple[tuple[str, int, int], ...]
 
-    def perform(self, node: Node) -> dict[str, dict[str, Accepted]]:
+    def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
         """Do it at a node in memory."""
+        closed: dict[tuple[str, int], Closed] = {}
         for region, epoch, following in self.regions:
-            node.close(region, epoch, following)
-        return {region: node.accepted(region) for region, *_ in self.regions}
+            answer = node.close(region, epoch, following)
+            tick = 0 if answer.verdict is Verdict.STALE else answer.numbers[1]
+            closed[region, epoch] = Closed(tick, node.accepted(region))
+        return closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,33 +199,51 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """Drop the steps of old epochs; (epoch, region) each."""
+class Seal:
+    """End old epochs in the egress streams, whatever is missing; (region, epoch, number of the TICK or 0) each."""
 
     node: str
-    steps: tuple[tuple[int, str], ...]
+    regions: tuple[tuple[str, int, int], ...]
 
     def perform(self, node: Node) -> bool:
         """Do it at a node in memory."""
-        node.forget(self.steps)
+        for region, epoch, tick in self.regions:
+            node.seal(region, epoch, tick)
         return True
 
 
-Task = Prepare | Close | Open | Drain | Forget
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop the steps of old epochs, (epoch, region) each, and the links to and from lost nodes."""
+
+    node: str
+    steps: tuple[tuple[int, str], ...]
+    link_ends: tuple[str, ...] = ()
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        node.forget(self.steps, self.link_ends)
+        return True
+
+
+Task = Prepare | Close | Open | Drain | Seal | Forget
 
 
 class Transition:
-    """From one plan to the next: which tasks are to be done now, and what follows from their answers."""
+    """From the plans behind to the next: which tasks are to be done now, and what follows from their answers."""
 
-    def __init__(self, before: Plan, plan: Plan) -> None:
+    def __init__(self, record: Record) -> None:
         """Begin at the beginning, whatever an earlier manager had done already."""
-        self.before = before
-        self.plan = plan
+        self.plan = record.plan
         self.prepared = False
         """Whether the plan may be announced: all nodes know it."""
-        self._moving = [r for r in before.paths if plan.epoch_of(r) != before.epoch_of(r)]
-        self._accepted: dict[str, dict[str, Accepted]] = {}
-        self._phases = [self._prepare, self._close, self._open, self._drain, self._forget]
+        self._record = record
+        self._settled = record.behind[0]
+        self._old: dict[str, list[OldEpoch]] = {}
+        for old in record.old_epochs():
+            self._old.setdefault(old.region, []).append(old)
+        self._closed: dict[tuple[str, int], Closed] = {}
+        self._phases = [self._prepare, self._close, self._open, self._end, self._forget]
         self._tasks: list[Task] = []
         self._next_phase()
 
@@ -203,7 +261,7 @@ class Transition:
         if task not in self._tasks or answer is False:
             return
         if isinstance(task, Close):
-            self._accepted |= answer
+            self._closed |= answer
         self._tasks.remove(task)
         if not self._tasks:
             self._next_phase()
@@ -214,46 +272,78 @@ class Transition:
             self.prepared = self.prepared or phase != self._prepare
             self._tasks = phase()
 
+    def _lost(self, node: str) -> list[str]:
+        """The ends that links had at a node in the runs before, in which it may have had what it has no more."""
+        ends = {plan.link_end(node): None for plan in self._record.behind if node in plan.runs}
+        return [end for end in ends if end != self.plan.link_end(node)]
+
+    def _follows_here(self, region: str) -> int:
+        """The old epoch of a region whose ingress opens that of the new one in the step that closes it; 0 if none."""
+        [old, *more] = self._old[region]
+        same = old.path[0] == self.plan.paths[region][0] and old.path[0] not in old.lost
+        return old.epoch if same and not more else 0
+
     def _prepare(self) -> list[Task]:
-        new = {r for r in self.plan.paths if r not in self.before.paths} | set(self._moving)
+        plan, settled = self.plan, self._settled
+        new = {r for r in plan.paths if r not in settled.paths or plan.epoch_of(r) != settled.epoch_of(r)}
         tasks: list[Task] = []
-        for node in self.plan.nodes:
-            steps = tuple(step for step in self.plan.steps(node) if step.region in new)
-            closing = []
-            for region in self._moving:
-                here = self.before.paths[region][0] == node
-                closing.append((region, self.before.epoch_of(region) if here else 0))
-            tasks.append(Prepare(node, self.plan, steps, tuple(closing)))
+        for node in plan.nodes:
+            steps = tuple(step for step in plan.steps(node) if step.region in new)
+            closing = tuple(
+                (region, self._follows_here(region) if plan.paths[region][0] == node else 0) for region in self._old
+            )
+            tasks.append(Prepare(node, plan, steps, closing))
         return tasks
 
     def _close(self) -> list[Task]:
-        return [
-            Close(node, tuple((region, epoch, self.plan.epoch_of(region)) for region, epoch in regions))
-            for node, regions in self._at(0).items()
-        ]
+        closing: dict[str, list[tuple[str, int, int]]] = {}
+        for region, olds in self._old.items():
+            epochs = [*(old.epoch for old in olds), self.plan.epoch_of(region)]
+            for old, following in zip(olds, epochs[1:], strict=True):
+                if old.path[0] not in old.lost:
+                    closing.setdefault(old.path[0], []).append((region, old.epoch, following))
+        return [Close(node, tuple(regions)) for node, regions in closing.items()]
 
     def _open(self) -> list[Task]:
         opening: dict[str, list[tuple[str, int, tuple[tuple[str, Accepted], ...]]]] = {}
-        for region in self._moving:
-            ingress = self.plan.paths[region][0]
-            if ingress != self.before.paths[region][0]:
-                accepted = tuple(sorted(self._accepted[region].items()))
-                opening.setdefault(ingress, []).append((region, self.plan.epoch_of(region), accepted))
+        for region, olds in self._old.items():
+            if not self._follows_here(region):
+                accepted: dict[str, Accepted] = {}
+                for old in olds:
+                    closed = self._closed.get((region, old.epoch))
+                    for publisher, seen in closed.accepted.items() if closed is not None else ():
+                        accepted[publisher] = max(seen, accepted.get(publisher, seen), key=Accepted.age)
+                entry = region, self.plan.epoch_of(region), tuple(sorted(accepted.items()))
+                opening.setdefault(self.plan.paths[region][0], []).append(entry)
         return [Open(node, tuple(regions)) for node, regions in opening.items()]
 
-    def _drain(self) -> list[Task]:
-        return [Drain(node, regions) for node, regions in self._at(-1).items()]
+    def _end(self) -> list[Task]:
+        draining: dict[str, list[tuple[str, int]]] = {}
+        sealing: dict[str, list[tuple[str, int, int]]] = {}
+        for old in chain.from_iterable(self._old.values()):
+            egress = old.path[-1]
+            if old.lost:
+                closed = self._closed.get((old.region, old.epoch))
+                sealing.setdefault(egress, []).append((old.region, old.epoch, closed.tick if closed else 0))
+            else:
+                draining.setdefault(egress, []).append((old.region, old.epoch))
+        for node, streams in self._record.ended.items():
+            if self._lost(node):
+                sealing.setdefault(node, []).extend((*stream, 0) for stream in streams)
+        drains = [Drain(node, tuple(regions)) for node, regions in draining.items()]
+        return [*drains, *(Seal(node, tuple(regions)) for node, regions in sealing.items())]
 
     def _forget(self) -> list[Task]:
         steps: dict[str, list[tuple[int, str]]] = {}
-        for region in self._moving:
-            for node in self.before.paths[region]:
-                steps.setdefault(node, []).append((self.before.epoch_of(region), region))
-        return [Forget(node, tuple(old)) for node, old in steps.items()]
-
-    def _at(self, place: int) -> dict[str, tuple[tuple[str, int], ...]]:
-        """The regions that move, with their old epochs, by the node at a place of their old paths."""
-        found: dict[str, list[tuple[str, int]]] = {}
-        for region in self._moving:
-            found.setdefault(self.before.paths[region][place], []).append((region, self.before.epoch_of(region)))
-        return {node: tuple(regions) for node, regions in found.items()}
+        for old in chain.from_iterable(self._old.values()):
+            for node in old.path:
+                steps.setdefault(node, []).append((old.epoch, old.region))
+        kept = {(each.epoch_of(region), region) for each in (self._settled, self.plan) for region in each.paths}
+        for plan in self._record.abandoned:
+            for region, path in plan.paths.items():
+                if (key := (plan.epoch_of(region), region)) not in kept:
+                    for node in path:
+                        steps.setdefault(node, []).append(key)
+        dead = tuple(end for node in self.plan.nodes for end in self._lost(node))
+        nodes = self.plan.nodes if dead else steps
+        return [Forget(node, tuple(steps.get(node, ())), dead) for node in nodes]

@@ -12,6 +12,10 @@ Exactly once comes from two kinds of high-water mark, kept in the same atomic st
 publisher in each region, and the last link sequence accepted from each neighbouring node. So publishers and relays may
 repeat themselves freely, and a relay that dies between reading and acknowledging loses and repeats nothing.
 
+A node that restarts with an older state than it had is not believed. Nobody speaks to another *run* of a server than
+the plan names, and `admit`, the first that the manager says to a new run, drops all but the egress streams; the epochs
+that went through the node are over, and `seal` ends their streams. So no number is drawn twice.
+
 This machine and ``adapters/step.lua`` do the same, byte by byte: `Node.keyspace` is the Redis keyspace that the script
 would have left behind. The in-memory transport, the simulator and the model checks run this one.
 """
@@ -24,12 +28,11 @@ from enum import StrEnum
 
 import orjson
 
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
+from sequencing.frames import UNKNOWN_END, FrameKind, PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
 
 TRIM_EVERY_EVENTS = 1024
 """Egress streams are trimmed once in so many events of a region: trimming each time would cost more than it frees."""
-
 
 TICK_META = b"%d 1 0 0 " % FrameKind.TICK
 
@@ -110,12 +113,16 @@ class Accepted:
     epoch: int
     region_last: int
 
+    def age(self) -> tuple[int, int]:
+        """Of two of one publisher, the greater is the later."""
+        return self.incarnation, self.last
+
 
 @dataclass(slots=True)
 class _InstalledStep:
     flag: str
     """``I``: open ingress; ``C``: an ingress that is closed; ``W``: one that opens when the epoch before it is closed,
-    here (``after``) or elsewhere (0); ``T``: transit."""
+    here (``after``) or elsewhere (0); ``T``: transit; ``S``: sealed, nothing passes any more."""
     next: str | None
     atoms: tuple[AtomId, ...]
     after: int = 0
@@ -129,6 +136,8 @@ class Node:
     retention_events: int = 1_000_000
     epoch: int = 0
     version: int = 0
+    run: str = ""
+    """The run that is admitted; empty where restarts lose nothing."""
     egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
     """(epoch, region) → the finished frames."""
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
@@ -157,7 +166,7 @@ class Node:
             if step is None and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            if step is not None:
+            if step is not None and step.flag != "S":
                 self._pass_on(step, linked.frame)
             accepted = linked.sequence
             self._accepted_from[source] = accepted
@@ -202,6 +211,32 @@ class Node:
             self._steps.setdefault((step.epoch, step.region), installed)
         return True
 
+    def admit(self, run: str) -> None:
+        """Begin anew in a run that is not the one before: keep the egress streams, and nothing else."""
+        if run == self.run:
+            return
+        self.run, self.epoch, self.version = run, 0, 0
+        self._steps.clear()
+        self._region_last.clear()
+        self._atom_last.clear()
+        self._accepted_of.clear()
+        self.links.clear()
+        self._link_last.clear()
+        self._accepted_from.clear()
+
+    def seal(self, region: str, epoch: int, tick: int) -> None:
+        """End a region's epoch in the egress stream here, whatever is lost or still under way of it.
+
+        ``tick``: the number of its TICK, 0 when the ingress that knew it has lost it.
+        """
+        step = self._steps.get((epoch, region))
+        if step is not None:
+            step.flag = "S"
+        stream = self.egress.setdefault((epoch, region), [])
+        if not self.ended(region, epoch):
+            last = max(tick or UNKNOWN_END, stream[-1].last + 1 if stream else 0)
+            stream.append(StampedFrame(region, epoch, last, TICK_META, b"", b""))
+
     def close(self, region: str, epoch: int, following: int) -> Answer:
         """Take no more events of a region in this epoch: its last frame there is a TICK.
 
@@ -209,7 +244,7 @@ class Node:
         the epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
         """
         step = self._steps.get((epoch, region))
-        if step is None or step.flag not in "IC":
+        if step is None or step.flag not in "ICW":
             return Answer(Verdict.STALE, (self.epoch,))
         if step.flag == "C":
             return Answer(Verdict.SEEN, (epoch, self._region_last.get((epoch, region), 0)))
@@ -232,7 +267,7 @@ class Node:
             step.flag = "I"
             for publisher, seen in accepted.items():
                 before = self._accepted_of.get((region, publisher))
-                if before is None or (before.incarnation, before.last) < (seen.incarnation, seen.last):
+                if before is None or before.age() < seen.age():
                     self._accepted_of[region, publisher] = seen
 
     def ended(self, region: str, epoch: int) -> bool:
@@ -240,8 +275,15 @@ class Node:
         stream = self.egress.get((epoch, region), [])
         return len(stream) > 0 and stream[-1].meta == TICK_META
 
-    def forget(self, steps: Iterable[tuple[int, str]]) -> None:
-        """Forget steps, (epoch, region) each, that nothing is under way for any more; egress streams stay."""
+    def forget(self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = ()) -> None:
+        """Forget steps, (epoch, region) each, that nothing is under way for any more; egress streams stay.
+
+        ``link_ends``: the other ends of links that are dead, because a node there has begun anew.
+        """
+        for end in link_ends:
+            self.links.pop(end, None)
+            self._link_last.pop(end, None)
+            self._accepted_from.pop(end, None)
         for key in steps:
             step = self._steps.pop(key, None)
             self._region_last.pop(key, None)
@@ -266,7 +308,8 @@ class Node:
             return Answer(Verdict.SEEN, (before.epoch, before.region_last))
         if frame.first <= last:
             return Answer(Verdict.PAST, (last,))
-        if frame.first > last + 1:
+        # The first in an epoch may follow on what is lost with its publisher's row, or on what was given up.
+        if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:
             return Answer(Verdict.GAP, (last,))
         region_last = self._region_last.get((frame.epoch, frame.region), 0) + frame.count
         self._region_last[frame.epoch, frame.region] = region_last
@@ -302,13 +345,7 @@ class Node:
         """Return the keys under this node's hash tag as the script would have left them: hashes and streams."""
         keys = NodeKeys(self.name)
         hashes: dict[str, dict[str, str | bytes]] = {
-            keys.node: {
-                "epoch": str(self.epoch),
-                "version": str(self.version),
-                "retention": str(self.retention_events),
-            }
-            if self.epoch
-            else {},
+            keys.node: dict(self._node_fields()),
             keys.steps: {
                 f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms, step.after)
                 for (epoch, region), step in self._steps.items()
@@ -334,6 +371,13 @@ class Node:
             found[keys.link(target).encode()] = [(b"%d-0" % each.sequence, _link_fields(each.frame)) for each in linked]
         return found
 
+    def _node_fields(self) -> Iterator[tuple[str, str]]:
+        if self.run:
+            yield "run", self.run
+        if self.epoch:
+            yield from (("epoch", str(self.epoch)), ("version", str(self.version)))
+            yield "retention", str(self.retention_events)
+
     def _counter_fields(self) -> Iterator[tuple[str, str]]:
         for (epoch, region), last in self._region_last.items():
             yield f"r {epoch} {region}", str(last)
@@ -353,7 +397,7 @@ class NodeKeys:
 
     @property
     def node(self) -> str:
-        """Hash: epoch, version, retention."""
+        """Hash: epoch, version, retention, and the run that is admitted, where restarts may lose something."""
         return f"gamecast:{{{self.name}}}:node"
 
     @property

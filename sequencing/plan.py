@@ -38,7 +38,7 @@ class Atom:
 class Step:
     """What one node does with the frames of one region: which atoms stamp it, and where it goes next (None = out).
 
-    ``epoch``: in which the region's numbering began.
+    ``epoch``: in which the region's numbering began; ``next``: as `Plan.link_end` names it.
     """
 
     region: str
@@ -53,7 +53,8 @@ class Plan:
     """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first.
 
     ``epochs``: the regions whose numbering began in an earlier epoch than the plan's, because nothing in their
-    component has changed since.
+    component has changed since. ``runs``: of each node that may lose something when it restarts, the run (of its
+    server) that is meant: what the server says of itself that changes with each start. Nobody speaks to another one.
     """
 
     epoch: int
@@ -63,10 +64,15 @@ class Plan:
     paths: Mapping[str, tuple[str, ...]]
     atoms: tuple[Atom, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
 
     def epoch_of(self, region: str) -> int:
         """Return the epoch in which a region's numbering began."""
         return self.epochs.get(region, self.epoch)
+
+    def link_end(self, node: str) -> str:
+        """Return what links know a node by: another name with each run, so that none goes on where it may have lost."""
+        return f"{node}#{self.runs[node]}" if node in self.runs else node
 
     @cached_property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
@@ -87,7 +93,7 @@ class Plan:
         for region, path in self.paths.items():
             if node in path:
                 place = path.index(node)
-                following = path[place + 1] if place + 1 < len(path) else None
+                following = self.link_end(path[place + 1]) if place + 1 < len(path) else None
                 atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
                 yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
@@ -112,7 +118,10 @@ class Plan:
             "epoch": self.epoch,
             "version": self.version,
             "ordering": self.ordering,
-            "nodes": {name: {"url": url} for name, url in self.nodes.items()},
+            "nodes": {
+                name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
+                for name, url in self.nodes.items()
+            },
             "regions": {
                 region: {"path": list(path)} | ({"epoch": self.epochs[region]} if region in self.epochs else {})
                 for region, path in self.paths.items()
@@ -150,7 +159,8 @@ class Plan:
         epochs = {region: _whole(entry["epoch"]) for region, entry in document["regions"].items() if "epoch" in entry}
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
-        return cls(epoch, version, document["ordering"], nodes, paths, atoms, epochs)
+        runs = {name: _text(entry["run"]) for name, entry in document["nodes"].items() if "run" in entry}
+        return cls(epoch, version, document["ordering"], nodes, paths, atoms, epochs, runs)
 
 
 def _texts(values: Any) -> tuple[str, ...]:

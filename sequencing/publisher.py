@@ -5,7 +5,9 @@ their regions, so that frames grow with load and an idle publisher pays no delay
 a region, so that a node needs to remember only the last frame of each publisher in each region to recognise a repeat.
 
 Frames are numbered when they are taken and not changed any more: what is sent again after a broken connection is the
-same frame, and the ingress answers it with the numbers that it drew the first time.
+same frame, and the ingress answers it with the numbers that it drew the first time. An ingress that begins anew has
+forgotten them: what was under way there may have been delivered to some, so it is not sent again, and its fate stays
+unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from sequencing.errors import GamecastError, Refused, Superseded
+from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
@@ -68,6 +70,9 @@ class _Region(Generic[Token]):
     taken: _OpenFrame[Token] | None = None
     unanswered: PublishedFrame | None = None
     """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
+    repeated_at: set[str] = field(default_factory=set)
+    """The nodes that ``taken`` was sent to more than once, of those that may lose something: one answer does not tell
+    of the other times."""
 
 
 class Publisher(Generic[Token]):
@@ -90,6 +95,8 @@ class Publisher(Generic[Token]):
         self._in_flight: dict[str, list[PublishedFrame]] = {}
         self._runs: _Runs | None = _Runs() if causal else None
         self._plan: Plan | None = None
+        self._woken: set[str] = set()
+        self._forsaken: list[Resolved[Token]] = []
 
     def add(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
         """Buffer an event; return the ingress node it waits for, None while its region has no place in the plan."""
@@ -130,13 +137,17 @@ class Publisher(Generic[Token]):
         self._note(state)
         return state.node
 
-    def assign(self, plan: Plan) -> set[str]:
-        """Follow a plan; return the nodes that now have something to take.
+    def assign(self, plan: Plan) -> None:
+        """Follow the next plan.
 
-        What is under way where it was offered before is not lost: it is offered again where that says "not here".
+        What is under way where it was offered before is not lost: it is offered again where that says "not here". But
+        for a node that has begun anew: see `forsaken`.
         """
-        self._plan = plan
-        nodes: set[str] = set()
+        before, self._plan = self._plan, plan
+        if before is not None:
+            for node, run in before.runs.items():
+                if plan.runs.get(node) != run:
+                    self._forsake(node)
         for state in self._regions.values():
             path = plan.paths.get(state.name)
             if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
@@ -146,20 +157,30 @@ class Publisher(Generic[Token]):
             state.node, state.epoch = path[0], plan.epoch_of(state.name)
             self.stale.discard(state.name)
             self._note(state)
-            if state.name in self._ready.get(state.node, ()):
-                nodes.add(state.node)
-        return nodes
 
-    def passed(self, region: str, number: int) -> set[str]:
-        """Note that this connection has delivered its own events in a region up to a number.
+    def passed(self, region: str, number: int) -> None:
+        """Note that this connection has delivered its own events in a region up to a number: of use when causal."""
+        if self._runs is not None:
+            self._go_on(self._runs.passed(region, number))
 
-        Returns the nodes that may now go on: of use when causal.
-        """
-        freed = self._runs.passed(region, number) if self._runs is not None else ()
-        states = [self._regions[name] for name in freed]
-        for state in states:
-            self._note(state)
-        return {state.node for state in states if state.node is not None}
+    def ended(self, region: str, epoch: int) -> None:
+        """Note that this connection has delivered all that is left of a region up to the end of an epoch."""
+        if self._runs is not None:
+            self._go_on(self._runs.ended(region, epoch))
+
+    def woken(self) -> set[str]:
+        """Return the nodes that have got something to take since the last call."""
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def forsaken(self) -> list[Resolved[Token]]:
+        """Return the events, since the last call, whose fate is unknown because their ingress has begun anew."""
+        forsaken, self._forsaken = self._forsaken, []
+        return forsaken
+
+    def _go_on(self, freed: Iterable[str]) -> None:
+        for name in freed:
+            self._note(self._regions[name])
 
     def unassigned(self) -> list[str]:
         """Return the regions that have events but no place in the plan."""
@@ -173,6 +194,9 @@ class Publisher(Generic[Token]):
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
         if node in self._in_flight:
+            if self._plan is not None and node in self._plan.runs:
+                for frame in self._in_flight[node]:
+                    self._regions[frame.region].repeated_at.add(node)
             return self._in_flight[node]
         ready = self._ready.get(node)
         if not ready:
@@ -188,9 +212,12 @@ class Publisher(Generic[Token]):
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
         """Take a node's answers to the frames under way; return what became of their events.
 
-        Nothing is said of events that were refused as too early or too late for the plan: they go out again.
+        Nothing is said of events that were refused as too early or too late for the plan: they go out again. Nor when
+        nothing is under way: the node has begun anew while it answered.
         """
-        frames = self._in_flight.pop(node)
+        frames = self._in_flight.pop(node, [])
+        if not frames:
+            return []
         resolved = (self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True))
         return [each for each in resolved if each is not None]
 
@@ -210,11 +237,11 @@ class Publisher(Generic[Token]):
             state.unanswered = None
             taken, state.taken = state.taken, None
             if taken is not None:
-                self._forget(taken)
+                self._give_up(state, taken, numbered=True)
                 yield Resolved(region, taken.tokens, error=under_way)
             while state.frames:
                 frame = state.frames.popleft()
-                self._forget(frame)
+                self._give_up(state, frame, numbered=False)
                 yield Resolved(region, frame.tokens, error=waiting)
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
@@ -235,6 +262,22 @@ class Publisher(Generic[Token]):
         """Return the regions whose events enter at a node."""
         return [state.name for state in self._regions.values() if state.node == node]
 
+    def _forsake(self, node: str) -> None:
+        """Give up what a node that begins anew may have accepted, and forgotten."""
+        doubtful = {frame.region for frame in self._in_flight.pop(node, ())}
+        for state in self._regions.values():
+            if state.taken is not None and (state.name in doubtful or node in state.repeated_at):
+                taken, state.taken, state.unanswered = state.taken, None, None
+                state.repeated_at.clear()
+                self._give_up(state, taken, numbered=True)
+                state.next += len(taken.tokens)
+                error = PublishUncertain(
+                    f"node {node} has begun anew, and may have accepted and lost {len(taken.tokens)} event(s) of "
+                    f"{state.name!r}, before or after somebody delivered them"
+                )
+                self._forsaken.append(Resolved(state.name, taken.tokens, error=error))
+                self._note(state)
+
     def _begin(self, region: str) -> _Region[Token]:
         state = self._regions[region] = _Region(region, self.incarnation)
         if self._plan is not None and region in self._plan.paths:
@@ -252,6 +295,7 @@ class Publisher(Generic[Token]):
             if self._runs is not None and first.kind is FrameKind.EVENTS and not self._runs.may_go(first.run):
                 return
         self._ready.setdefault(state.node, {})[state.name] = state
+        self._woken.add(state.node)
 
     def _close_frame(self, state: _Region[Token]) -> PublishedFrame:
         if state.unanswered is not None:
@@ -281,24 +325,31 @@ class Publisher(Generic[Token]):
             self._note(state)
             return None
         state.taken = None
+        state.repeated_at.clear()
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
             self.buffered_events -= len(taken.tokens)
             self.buffered_bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
             epoch, last = answer.numbers
+            if self._runs is not None and frame.kind is FrameKind.EVENTS:
+                self._go_on(self._runs.answered(frame.region, frame.first + frame.count - 1, epoch))
             resolved = Resolved(frame.region, taken.tokens, epoch, last - frame.count + 1)
         else:
-            self._forget(taken)
+            self._give_up(state, taken, numbered=True)
             resolved = Resolved(frame.region, taken.tokens, error=_refusal(frame, answer))
         self._note(state)
         return resolved
 
-    def _forget(self, frame: _OpenFrame[Token]) -> None:
+    def _give_up(self, state: _Region[Token], frame: _OpenFrame[Token], *, numbered: bool) -> None:
         self.buffered_events -= len(frame.tokens)
         self.buffered_bytes -= frame.payload_bytes
         if self._runs is not None and frame.kind is FrameKind.EVENTS:
-            for name in self._runs.given_up(frame.run, len(frame.tokens)):
-                self._note(self._regions[name])
+            events = len(frame.tokens)
+            if numbered:
+                freed = self._runs.lost(state.name, state.next + events - 1)
+            else:
+                freed = self._runs.given_up(frame.run, events)
+            self._go_on(freed)
 
 
 class _Runs:
@@ -311,6 +362,10 @@ class _Runs:
         """Run → its events that have not passed."""
         self._numbered: dict[str, deque[tuple[int, int, int]]] = {}
         """Region → (last number, run, events) of each frame that was sent and has not passed."""
+        self._answered: dict[str, tuple[int, int]] = {}
+        """Region → (last number, epoch) of the frame that was accepted last."""
+        self._over: dict[str, int] = {}
+        """Region → the last epoch whose end was delivered."""
 
     def add(self, region: str) -> int:
         """Return the run that the next event to a region belongs to."""
@@ -338,12 +393,30 @@ class _Runs:
             self._left[run] -= events
         return self._pop()
 
+    def answered(self, region: str, last: int, epoch: int) -> list[str]:
+        """Note in which epoch a frame was accepted; return the regions whose events may go now."""
+        self._answered[region] = last, epoch
+        return self.passed(region, last) if epoch <= self._over.get(region, 0) else []
+
+    def ended(self, region: str, epoch: int) -> list[str]:
+        """Note that an epoch's end was delivered: what was accepted until then has passed, or is lost."""
+        self._over[region] = epoch
+        last, accepted = self._answered.get(region, (0, 0))
+        return self.passed(region, last) if accepted <= epoch else []
+
     def given_up(self, run: int, events: int) -> list[str]:
-        """Note events that failed; return the regions whose events may go now."""
+        """Note events that failed before they were sent; return the regions whose events may go now."""
         self._left[run] -= events
-        self._numbered = {
-            region: deque(frame for frame in frames if frame[1] != run) for region, frames in self._numbered.items()
-        }
+        return self._pop()
+
+    def lost(self, region: str, last: int) -> list[str]:
+        """Note that a frame that was sent failed; return the regions whose events may go now."""
+        waiting = self._numbered.get(region, deque())
+        for place, (number, run, events) in enumerate(waiting):
+            if number == last:  # else it has passed all the same
+                del waiting[place]
+                self._left[run] -= events
+                break
         return self._pop()
 
     def _pop(self) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from sequencing.plan import Plan
 
@@ -28,15 +28,50 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
+class OldEpoch:
+    """An epoch of a region that is to end, or has ended, and the path that it takes."""
+
+    region: str
+    epoch: int
+    path: tuple[str, ...]
+    lost: frozenset[str]
+    """The nodes of the path that have begun anew since, with which something may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a network: whoever leads goes on from here. ``before``: the plan of before, during a transition.
+    """What is kept of a network: whoever leads goes on from here.
 
     ``members``: subscriber → the regions that the plan reckons with for it; ``heard``: the wishes that it knew of;
-    ``next_atom``: ids are never used again.
+    ``behind``: the plans that are not left behind yet, the oldest first, during a transition; ``abandoned``: those that
+    were given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
+    (region, epoch) each, that came to their ends there, of the nodes that may lose them.
     """
 
     plan: Plan
     members: Members = field(default_factory=dict)
     heard: Mapping[str, Wish] = field(default_factory=dict)
-    before: Plan | None = None
+    behind: tuple[Plan, ...] = ()
+    abandoned: tuple[Plan, ...] = ()
     next_atom: int = 1
+    ended: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+
+    def old_epochs(self) -> Iterator[OldEpoch]:
+        """Yield the epochs that the transition ends, each region's in order."""
+        begun = {(region, self.plan.epoch_of(region)) for region in self.plan.paths}
+        for plan in self.behind:
+            lost = frozenset(node for node, run in plan.runs.items() if self.plan.runs.get(node) != run)
+            for region, path in plan.paths.items():
+                key = region, plan.epoch_of(region)
+                if key not in begun:
+                    begun.add(key)
+                    yield OldEpoch(*key, path, lost.intersection(path))
+
+    def settled(self) -> Record:
+        """Return what is so when the transition has come to its end."""
+        ended = dict(self.ended)
+        for old in self.old_epochs():
+            egress = old.path[-1]
+            if egress in self.plan.runs:
+                ended[egress] = (*ended.get(egress, ()), (old.region, old.epoch))
+        return replace(self, behind=(), abandoned=(), ended=ended)

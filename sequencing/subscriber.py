@@ -84,11 +84,15 @@ class Subscriber:
         self._regions: dict[str, _Region] = {}
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
+        self._adjusted = True
+        """Whether what is followed is what is to be followed."""
         self._passed: dict[str, int] = {}
+        self._over: dict[str, int] = {}
 
     def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them."""
         if new := set(regions) - self.wanted:
+            self._adjusted = False
             self._said += 1
             self.wanted |= new
             self._since |= dict.fromkeys(new, self._said)
@@ -97,6 +101,7 @@ class Subscriber:
     def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions no more; return what may be delivered now that nothing waits for them."""
         if gone := self.wanted.intersection(regions):
+            self._adjusted = False
             self._said += 1
             self.wanted -= gone
             for region in gone:
@@ -109,6 +114,7 @@ class Subscriber:
 
         Records must come in order, and each of them: an epoch that is left out could not be read.
         """
+        self._adjusted = False
         plan, heard = record.plan, record.heard.get(self.name)
         said = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
         for region, since in self._since.items():
@@ -185,6 +191,14 @@ class Subscriber:
         passed, self._passed = self._passed, {}
         return {region: number for region, number in passed.items() if number}
 
+    def over(self) -> dict[str, int]:
+        """Return, region → epoch, which epochs this connection has delivered to their ends since the last call.
+
+        For `sequencing.publisher.Publisher.ended`.
+        """
+        over, self._over = self._over, {}
+        return over
+
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
@@ -197,7 +211,9 @@ class Subscriber:
             silent += epoch.delivery.silent
             epoch.delivery.silent.clear()
         for item in silent + items:
-            if isinstance(item, Ready) and item.meta.publisher == self.name:
+            if isinstance(item, Ready) and item.meta.kind == FrameKind.TICK:
+                self._over[item.frame.region] = item.frame.epoch
+            elif isinstance(item, Ready) and item.meta.publisher == self.name:
                 number = own_number(item.frame.meta, self.incarnation)
                 self._passed[item.frame.region] = max(number, self._passed.get(item.frame.region, 0))
         return [item for item in items if self._is_mine(item)]
@@ -208,8 +224,9 @@ class Subscriber:
 
     def _adjust(self) -> list[Ready | Missing]:
         """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
-        if self._plan is None:
+        if self._plan is None or self._adjusted:
             return []
+        self._adjusted = True
         mine = self._mine.keys()
         followed = mine | self._shadows(self._plan, mine)
         for region in sorted(followed - self._regions.keys()):
@@ -250,9 +267,9 @@ class Subscriber:
         out: list[Ready | Missing] = []
         for region, state in sorted(self._regions.items()):
             delivery = self._epochs[state.epoch].delivery
-            if not state.later or not (delivery.ended(region) or region in delivery.missed):
+            if not state.later or not delivery.ended(region):
                 continue
-            delivery.missed.discard(region)
+            self._adjusted = False
             while state.later and region not in self._epochs[state.later[0]].delivery.regions:
                 self._epochs[state.later.pop(0)].barrier.discard(region)
             if state.later:
@@ -261,7 +278,7 @@ class Subscriber:
                 node = self._epochs[number].plan.paths[region][-1]
                 self._regions[region] = _Region(node, number, 0, None, later)
             else:
-                out += self._drop(region)  # it is marked in its newest epoch, when that grants it
+                self._stop(region)  # it is marked in its newest epoch, when that grants it
         for _, epoch in sorted(self._epochs.items()):
             if epoch.held and not epoch.barrier:
                 held, epoch.held = epoch.held, []
@@ -279,16 +296,20 @@ class Subscriber:
         }
         return out
 
-    def _drop(self, region: str) -> list[Ready | Missing]:
-        """Stop reading a region, wherever on its way it is."""
-        out: list[Ready | Missing] = []
+    def _stop(self, region: str) -> None:
+        """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         del self._regions[region]
         self.joined.discard(region)
-        for _, epoch in sorted(self._epochs.items()):
+        for epoch in self._epochs.values():
             epoch.barrier.discard(region)
             epoch.held = [frame for frame in epoch.held if frame.region != region]
-            epoch.delivery.missed.discard(region)
-            if region in epoch.delivery.regions:
+
+    def _drop(self, region: str) -> list[Ready | Missing]:
+        """Stop reading a region, wherever on its way it is, and have nothing wait for it."""
+        out: list[Ready | Missing] = []
+        self._stop(region)
+        for _, epoch in sorted(self._epochs.items()):
+            if region in epoch.delivery.regions and not epoch.delivery.ended(region):
                 out += epoch.delivery.leave(region)
         return out
 

@@ -50,8 +50,9 @@ def attack_command(
     """Attack small networks with every fault, and judge what their servers delivered.
 
     Each seed is a world: servers that publish, join and leave; nodes, relays and managers that crash, pause and are cut
-    off from each other; calls that are lost, late or carried out twice. Afterwards the faults end, everything must come
-    to rest, and checkers that know nothing of stamps judge order, acyclicity, causality, completeness and durability.
+    off from each other; nodes that come back with an older state; calls that are lost, late or carried out twice.
+    Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps judge order,
+    acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something is missing.
     The exit status is 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
     command that replays it.
     """
@@ -65,7 +66,7 @@ def attack_command(
     failures = [shrink(outcome, attack) for outcome in [o for o in outcomes if o.violations][:FAILURES_SHOWN]]
     totals = {
         what: sum(getattr(outcome, what) for outcome in outcomes)
-        for what in ("steps", "published", "deliveries", "epochs", "joins", "faults")
+        for what in ("steps", "published", "deliveries", "gaps", "epochs", "joins", "faults")
     }
     summary = {
         "seeds": len(outcomes),
@@ -129,6 +130,7 @@ def _tell(summary: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"{summary['seeds']:,} worlds: {summary['published']:,} events published, {summary['deliveries']:,} delivered, "
+        f"{summary['gaps']:,} gaps announced, "
         f"{summary['joins']:,} joins, {summary['epochs']:,} epochs, {summary['faults']:,} crashes, pauses and cuts; "
         f"{summary['seconds']:,} s, {summary['seeds_per_s_and_core']} worlds/s a core"
     )

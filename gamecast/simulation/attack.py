@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from gamecast.simulation.engine import Engine, Process, Weather
-from gamecast.simulation.judging import Run, violations
-from gamecast.simulation.network import Network
-from gamecast.simulation.server import Server, events_of
+from gamecast.simulation.judging import Drawn, Run, violations
+from gamecast.simulation.network import Network, events_in
+from gamecast.simulation.server import Server
 from sequencing.frames import FrameKind, parse_meta
 from sequencing.plan import Ordering
 
@@ -32,6 +33,10 @@ class Scenario:
     crashes: int
     pauses: int
     cuts: int
+    scattered: bool
+    """Whether plans have longer paths than they need."""
+    losses: int
+    """Crashes of nodes that lose the end of what they knew; with any, no node is sure to keep everything."""
     restless: float
     """How often a server joins or leaves a region rather than publishes."""
     weather: Weather
@@ -53,13 +58,15 @@ class Scenario:
             ordering=ORDERINGS[seed % len(ORDERINGS)],
             regions=random.randint(2, 6),
             servers=random.randint(2, 5),
-            nodes=random.randint(1, 3),
+            nodes=random.randint(1, 4),
             managers=random.randint(1, 2),
             relays=random.randint(1, 2),
             busy_ms=random.choice((200.0, 400.0)),
             crashes=random.choice((0, 0, 2, 4)),
             pauses=random.choice((0, 0, 2)),
             cuts=random.choice((0, 0, 2)),
+            scattered=random.random() < 0.7,
+            losses=random.choice((0, 0, 1, 3)),
             restless=random.choice((0.1, 0.2, 0.5, 0.7)),
             weather=weather,
         )
@@ -74,6 +81,7 @@ class Outcome:
     steps: int
     published: int
     deliveries: int
+    gaps: int
     epochs: int
     joins: int
     faults: int
@@ -84,7 +92,15 @@ def attack(scenario: Scenario) -> Outcome:
     random = Random(scenario.seed)
     engine = Engine(random, scenario.weather)
     names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
-    network = Network(engine, names, scenario.ordering, managers=scenario.managers, relays=scenario.relays)
+    network = Network(
+        engine,
+        names,
+        scenario.ordering,
+        managers=scenario.managers,
+        relays=scenario.relays,
+        scattered=scenario.scattered,
+        forgetful=scenario.losses > 0,
+    )
     regions = "abcdefgh"[: scenario.regions]
     causal = scenario.ordering == "causal"
     servers = [
@@ -94,28 +110,35 @@ def attack(scenario: Scenario) -> Outcome:
     for server in servers:
         engine.launch(server.process)
     _schedule_faults(scenario, engine, network, servers)
-    engine.run(scenario.busy_ms)
-    _end_faults(engine, network, servers)
-    engine.run(scenario.busy_ms + REST_MS, lambda: _at_rest(network, servers))
-    streams = _streams(network)
+    crashed: tuple[str, ...] = ()
+    try:
+        engine.run(scenario.busy_ms)
+        _end_faults(engine, network, servers)
+        engine.run(scenario.busy_ms + REST_MS, lambda: _at_rest(network, servers))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the attack looks for
+        crashed = (f"crash: {error!r} in {traceback.extract_tb(error.__traceback__)[-1].name}",)
+    drawn = _drawn(network)
     sessions = [session for server in servers for session in server.sessions]
     run = Run(
         sessions,
-        streams,
+        drawn,
+        _kept(network),
         {event: at for server in servers for event, at in server.published_ms.items()},
         _unrest(network, servers),
         causal,
         scenario.ordering != "overlap",
+        _may_lose(network),
     )
     return Outcome(
         scenario,
-        tuple(violations(run)),
+        crashed or tuple(violations(run)),
         engine.steps,
-        sum(len(stream) for stream in streams.values()),
+        sum(map(len, drawn.values())),
         sum(len(session.deliveries) for session in sessions),
+        sum(each.missing is not None for session in sessions for each in session.deliveries),
         network.store.record.plan.epoch,
         sum(len(session.joined) for session in sessions),
-        scenario.crashes + scenario.pauses + scenario.cuts,
+        scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses,
     )
 
 
@@ -125,9 +148,13 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     for _ in range(scenario.crashes):
         victim = random.choice(random.choice((processes, [server.process for server in servers])))
         at = random.random() * scenario.busy_ms
-        engine.at(at, partial(engine.crash, victim))
+        engine.at(at, partial(network.crash, victim))
         back = at + random.random() ** 3 * 80
         engine.at(back, partial(_revive, engine, victim))
+    for _ in range(scenario.losses):
+        node, at = random.choice(sorted(network.nodes)), random.random() * scenario.busy_ms
+        engine.at(max(0.0, at - random.random() ** 2 * 60), partial(network.will_forget, node, at))
+        engine.at(at + random.random() ** 3 * 80, partial(_revive, engine, network.nodes[node]))
     for _ in range(scenario.pauses):
         victim, at = random.choice(processes), random.random() * scenario.busy_ms
         engine.at(at, partial(_pause, engine, victim))
@@ -178,19 +205,35 @@ def _unrest(network: Network, servers: list[Server]) -> str:
             stream = network.machines[read.node].egress.get((read.epoch, region), [])
             if stream and stream[-1].last > (read.after or 0):
                 return f"{life.session.name} has not read all of {region}"
-    if store.record.before is not None:
+    if store.record.behind:
         return f"a transition to epoch {store.record.plan.epoch} is under way"
     if any(link for machine in network.machines.values() for link in machine.links.values()):
         return "frames are on their way"
+    if any(str(network.nodes[node].life) != run for node, run in store.record.plan.runs.items()):
+        return "a node that has begun anew is not back in the plan"
     return ""
 
 
-def _streams(network: Network) -> dict[str, list[str]]:
-    found: dict[str, dict[int, list[str]]] = {}
-    for machine in network.machines.values():
-        for (epoch, region), frames in machine.egress.items():
-            events = [
-                e for frame in frames if parse_meta(frame.meta).kind == FrameKind.EVENTS for e in events_of(frame)
-            ]
-            found.setdefault(region, {})[epoch] = events
-    return {region: [e for _, events in sorted(epochs.items()) for e in events] for region, epochs in found.items()}
+def _drawn(network: Network) -> dict[str, list[Drawn]]:
+    found: dict[str, list[Drawn]] = {}
+    for (region, epoch), frames in sorted(network.drawn.items()):
+        for last, events in frames.items():
+            first = last - len(events) + 1
+            found.setdefault(region, []).extend(Drawn(epoch, n, event) for n, event in enumerate(events, first))
+    return found
+
+
+def _kept(network: Network) -> set[str]:
+    streams = (stream for machine in network.machines.values() for stream in machine.egress.values())
+    frames = (frame for stream in streams for frame in stream if parse_meta(frame.meta).kind == FrameKind.EVENTS)
+    return {event for frame in frames for event in events_in(frame.body)}
+
+
+def _may_lose(network: Network) -> dict[tuple[str, int], bool]:
+    plans = [record.plan for record in network.store.announced]
+    return {
+        (region, plan.epoch_of(region)): not network.forgot.isdisjoint((path[0], path[-1]))
+        for plan in plans
+        for region, path in plan.paths.items()
+        if not network.forgot.isdisjoint(path)
+    }

@@ -1,8 +1,9 @@
 """The discrete-event engine: processes that call each other over connections which lose, delay and break.
 
-A process runs tasks. A task is a generator that yields what it waits for: `Sleep`, or a `Call` to another process. The
-engine decides when each goes on. One task has one call under way at a time, so that what it sends over a connection is
-FIFO; nothing else is promised. A call that is lost may still be carried out, later than its caller gave it up.
+A process runs tasks. A task is a generator that yields what it waits for: `Sleep`, a `Call` to another process, or a
+`Signal` that another task of its own gives. The engine decides when each goes on. One task has one call under way at a
+time, so that what it sends over a connection is FIFO; nothing else is promised. A call that is lost may still be
+carried out, later than its caller gave it up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ class Call:
     wait_ms: float = 0.0
 
 
-Wait = Sleep | Call
+@dataclass(slots=True, eq=False)
+class Signal:
+    """What one task waits for and others of its process give. It is not lost when nobody waits yet."""
+
+    given: bool = False
+    waiter: Callable[[], None] | None = None
+
+
+Wait = Sleep | Call | Signal
 Task = Generator[Wait, Any, None]
 
 
@@ -83,7 +92,7 @@ class Engine:
         self.steps = 0
         self.cut: set[frozenset[str]] = set()
         """Pairs of processes between which nothing passes."""
-        self._far: dict[frozenset[str], float] = {}
+        self._far: dict[tuple[str, str], float] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
 
@@ -114,6 +123,13 @@ class Engine:
         process.alive = False
         process.held.clear()
 
+    def give(self, signal: Signal) -> None:
+        """Let the task go on that waits for a signal, or will wait for it."""
+        waiter, signal.waiter = signal.waiter, None
+        signal.given = waiter is None
+        if waiter is not None:
+            self.at(self.now, waiter)
+
     def changed(self, process: Process) -> None:
         """Let the calls that a process holds back look again."""
         process.held[:] = [again for again in process.held if not again()]
@@ -130,10 +146,14 @@ class Engine:
             wait = task.throw(value) if isinstance(value, Lost) else task.send(value)
         except StopIteration:
             return
-        if isinstance(wait, Sleep):
+        if isinstance(wait, Call):
+            self._call(process, life, task, wait)
+        elif isinstance(wait, Sleep):
             self.at(self.now + wait.ms, lambda: self._resume(process, life, task, None))
         else:
-            self._call(process, life, task, wait)
+            wait.waiter = lambda: self._resume(process, life, task, None)
+            if wait.given:
+                self.give(wait)
 
     def _call(self, process: Process, life: int, task: Task, call: Call) -> None:
         weather, random = self.weather, self.random
@@ -150,8 +170,10 @@ class Engine:
                 self.at(self.now + self._delay(far), lambda: end(value))
 
         target_life = call.target.life
-        pair = frozenset((process.name, call.target.name))
-        far = self._far.setdefault(pair, random.choice(FAR))
+        pair = process.name, call.target.name
+        if pair not in self._far:
+            self._far[pair] = self._far[pair[::-1]] = random.choice(FAR)
+        far = self._far[pair]
         until = self.now + CALL_TIMEOUT_MS + 2 * far * weather.latency_ms + call.wait_ms
 
         def carry_out() -> None:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from gamecast.simulation.exploration import frozen
 from gamecast.simulation.exploration_actors import events_of
-from gamecast.simulation.server import events_of as events_in
+from gamecast.simulation.network import events_in
 from placement.planner import make_plan
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
-from sequencing.manager import Task, Transition, next_record
+from sequencing.manager import Closed, Task, Transition, next_record
 from sequencing.membership import Membership
-from sequencing.node import Accepted, LinkedFrame, Node
+from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
 from sequencing.record import Record, Wish
@@ -95,7 +95,10 @@ class PlannedNode:
             {stream: tuple(frames) for stream, frames in streams},
             {
                 stream: tuple(
-                    e for frame in frames if parse_meta(frame.meta).kind == FrameKind.EVENTS for e in events_in(frame)
+                    e
+                    for frame in frames
+                    if parse_meta(frame.meta).kind == FrameKind.EVENTS
+                    for e in events_in(frame.body)
                 )
                 for stream, frames in streams
             },
@@ -146,7 +149,7 @@ class ManagerActor:
     def key(self) -> Hashable:
         """Return what is decided, done and announced."""
         moving = self.transition
-        done = (len(moving._phases), frozen(moving._accepted)) if moving is not None else None
+        done = (len(moving._phases), frozen(moving._closed)) if moving is not None else None
         return self._archive.record(self.record), self._tasks(), done, tuple(self.announced)
 
     def view(self) -> ManagerView:
@@ -161,13 +164,12 @@ class ManagerActor:
         return self._archive.record(replace(self.record)) in self.announced
 
     def _begin(self) -> None:
-        assert self.record.before is not None
-        self.transition = Transition(self.record.before, self.record.plan)
+        self.transition = Transition(self.record)
 
     def _end(self) -> None:
         if self.transition is not None and self.transition.finished and self._is_announced:
             self.transition = None
-            self.record = replace(self.record, before=None)
+            self.record = self.record.settled()
 
     def _tasks(self) -> tuple[int, ...]:
         """What is to be done; nothing before the plan is announced, once all nodes know it."""
@@ -191,7 +193,7 @@ class RoamerView(NamedTuple):
     buffered: int
     wanted: frozenset[str]
     joined: frozenset[str]
-    delivered: tuple[tuple[str, str, str, float, int], ...]
+    delivered: tuple[tuple[str, str, str, float, Missing | None], ...]
     published: tuple[tuple[str, str], ...]
     sessions: tuple[tuple[str, int, int | None], ...]
     past: Mapping[str, frozenset[str]]
@@ -201,7 +203,7 @@ class RoamerView(NamedTuple):
 class _Diary:
     acted: int = 0
     heard: int = 0
-    delivered: list[tuple[str, str, str, float, int]] = field(default_factory=list)
+    delivered: list[tuple[str, str, str, float, Missing | None]] = field(default_factory=list)
     published: list[tuple[str, str]] = field(default_factory=list)
     sessions: list[tuple[str, int, int | None]] = field(default_factory=list)
     past: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -303,12 +305,14 @@ class Roamer:
         diary = self.diary
         for region, number in self.subscriber.passed().items():
             self.publisher.passed(region, number)
+        for region, epoch in self.subscriber.over().items():
+            self.publisher.ended(region, epoch)
         for item in items:
             if isinstance(item, Missing):
-                diary.delivered.append(("", item.region, "", 0.0, item.last - item.first + 1))
+                diary.delivered.append(("", item.region, "", 0.0, item))
             else:
                 diary.delivered += [
-                    (event, item.frame.region, event.split(".")[1], 0.0, 0) for event in events_of(item)
+                    (event, item.frame.region, event.split(".")[1], 0.0, None) for event in events_of(item)
                 ]
                 assert item.meta.publisher != self.name or own_number(item.frame.meta, 1)
         current = {name for name, _, until in diary.sessions if until is None}
@@ -326,11 +330,14 @@ class Roamer:
                 sessions[place] = region, since, len(self.diary.delivered)
 
 
-def _packed(answer: bool | dict[str, dict[str, Accepted]]) -> Hashable:
+Answered = bool | dict[tuple[str, int], Closed]
+
+
+def _packed(answer: Answered) -> Hashable:
     if isinstance(answer, bool):
         return answer
-    return tuple((region, tuple(sorted(seen.items(), key=lambda item: item[0]))) for region, seen in answer.items())
+    return tuple((key, each.tick, tuple(sorted(each.accepted.items()))) for key, each in answer.items())
 
 
-def _unpacked(answer: Any) -> bool | dict[str, dict[str, Accepted]]:
-    return answer if isinstance(answer, bool) else {region: dict(seen) for region, seen in answer}
+def _unpacked(answer: Any) -> Answered:
+    return answer if isinstance(answer, bool) else {key: Closed(tick, dict(seen)) for key, tick, seen in answer}

@@ -1,27 +1,46 @@
 """What must hold of a run, one function an invariant. None of them looks at a stamp or inside a machine.
 
-The record of a run is what applications saw (`Session`), and what the egress streams hold at its end.
+The record of a run is what applications saw (`Session`), what the ingresses accepted, and what the egress streams hold
+at its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gamecast.simulation.server import Session
 from sequencing.checkers import DeliverySequence, judge
 
 
+class Drawn(NamedTuple):
+    """An event that an ingress accepted, and its number."""
+
+    epoch: int
+    number: int
+    event: str
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run. ``streams``: region → its events in order; ``settled``: whether it came to rest in time."""
+    """A finished run.
+
+    ``drawn``: region → the events that its ingresses accepted, in order; ``kept``: the events that are in the egress
+    streams at the end; ``may_lose``: the epochs, (region, epoch) each, whose path visits a node that has forgotten
+    something → whether nobody may know how much, because it is the first or the last of the path;
+    ``unrest``: why the run did not come to rest in time, if so.
+    """
 
     sessions: Sequence[Session]
-    streams: Mapping[str, Sequence[str]]
+    drawn: Mapping[str, Sequence[Drawn]]
+    kept: AbstractSet[str]
     published_ms: Mapping[str, float]
-    settled: str
+    unrest: str
     causal: bool
     rings_ordered: bool
+    may_lose: Mapping[tuple[str, int], bool] = field(default_factory=dict)
 
 
 def violations(run: Run) -> list[str]:
@@ -52,40 +71,74 @@ def _order(run: Run) -> Iterator[str]:
 
 
 def _integrity(run: Run) -> Iterator[str]:
-    """Nothing is invented, nothing is announced as missing that is not."""
+    """Nothing is invented, accepted twice, or announced as missing where nothing can be."""
+    for region, drawn in run.drawn.items():
+        if len({each.event for each in drawn}) != len(drawn):
+            yield f"integrity: an event of {region} was accepted twice: {[each.event for each in drawn]}"
     for session in run.sessions:
         for delivered in session.deliveries:
-            if delivered.missing:
-                yield f"integrity: {session.name} was told of {delivered.missing} missing events of {delivered.region}"
-            elif delivered.event not in run.published_ms:
+            gap = delivered.missing
+            if gap is not None and (gap.region, gap.epoch) not in run.may_lose:
+                yield f"integrity: {session.name} was told of {gap}, where nothing can be missing"
+            elif gap is not None and not gap.last and not run.may_lose[gap.region, gap.epoch]:
+                yield f"integrity: {session.name} was told of {gap}, where it is known how much is missing"
+            elif gap is None and delivered.event not in run.published_ms:
                 yield f"integrity: {session.name} delivered {delivered.event}, which nobody published"
 
 
 def _agreement(run: Run) -> Iterator[str]:
-    """What is delivered of a region while it is joined is an unbroken part of it, up to its end if never left."""
+    """What is handed out of a region while it is joined, events and gaps, is an unbroken part of what was accepted.
+
+    It goes up to the end if the region was never left. What is in a gap is in no egress stream any more.
+    """
     for session in run.sessions:
         for (region, since, until), joined_ms in zip(session.joined, session.joined_ms, strict=True):
-            stream = run.streams.get(region, ())
-            place = {event: index for index, event in enumerate(stream)}
-            mine = [each.event for each in session.deliveries[since:until] if each.region == region and each.event]
-            places = [place.get(event, -1) for event in mine]
-            if places and places != list(range(places[0], places[0] + len(places))):
-                yield f"agreement: {session.name} delivered {mine} of {region}, whose events are {list(stream)}"
-            elif until is None and not session.ended:
-                end = places[-1] + 1 if places else 0
-                promised = [event for event in stream[end:] if places or run.published_ms[event] > joined_ms]
-                if places:
-                    promised += [event for event in stream[: places[0]] if run.published_ms[event] > joined_ms]
+            drawn = run.drawn.get(region, ())
+            place = {each.event: index for index, each in enumerate(drawn)}
+            begin = end = -1
+            for item in session.deliveries[since:until]:
+                if item.region != region:
+                    continue
+                covered = [place.get(item.event, -1)]
+                if (gap := item.missing) is not None:
+                    covered = [
+                        index
+                        for index, each in enumerate(drawn)
+                        if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
+                    ]
+                    if there := [drawn[index].event for index in covered if drawn[index].event in run.kept]:
+                        yield f"agreement: {session.name} was told that it misses {there}, which are there"
+                if covered and end < 0:
+                    begin = end = covered[0]
+                if covered != list(range(end, end + len(covered))):
+                    what = item.missing or item.event
+                    yield f"agreement: {session.name} was handed {what} at {end} of {region}: {list(drawn)}"
+                    return
+                end += len(covered)
+            if until is None and not session.ended:
+                handed = begin >= 0
+                promised = [
+                    each.event
+                    for index, each in enumerate(drawn)
+                    if (handed and index >= end) or ((index < begin or not handed) and _after(run, each, joined_ms))
+                ]
                 if promised:
-                    yield f"validity: {session.name} joined {region} and never delivered {promised}"
+                    yield f"validity: {session.name} joined {region} and never got {promised}"
+
+
+def _after(run: Run, each: Drawn, joined_ms: float) -> bool:
+    return run.published_ms[each.event] > joined_ms
 
 
 def _durability(run: Run) -> Iterator[str]:
-    """An event with a receipt is there."""
-    everything = {event for stream in run.streams.values() for event in stream}
+    """An event with a receipt has the number that this tells, and is there, unless a node has forgotten it."""
+    drawn = {each.event: (region, each) for region, events in run.drawn.items() for each in events}
     for session in run.sessions:
-        for event in session.receipts:
-            if event not in everything:
+        for event, receipt in session.receipts.items():
+            region, each = drawn[event]
+            if receipt != (each.epoch, each.number):
+                yield f"durability: {event} has the receipt {receipt}, and is {each}"
+            if event not in run.kept and (region, each.epoch) not in run.may_lose:
                 yield f"durability: {event} has a receipt and is gone"
 
 
@@ -104,5 +157,5 @@ def _causality(run: Run) -> Iterator[str]:
 
 def _liveness(run: Run) -> Iterator[str]:
     """When the faults are over, everything comes to rest."""
-    if run.settled:
-        yield f"liveness: not at rest in time: {run.settled}"
+    if run.unrest:
+        yield f"liveness: not at rest in time: {run.unrest}"

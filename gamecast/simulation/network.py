@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gamecast.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from placement.planner import make_plan
+from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.manager import Transition, next_record
 from sequencing.membership import Membership
-from sequencing.node import LinkedFrame, Node, TransferVerdict
+from sequencing.node import Answer, LinkedFrame, Node, TransferVerdict, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record, Wish
 
@@ -70,23 +72,57 @@ class Store:
             self.announced.append(record)
         return True
 
+    def look(self, token: int, now: float) -> Seen | None:
+        """Tell the leader with this token all that it decides by, and prolong its lease."""
+        if not self.renew(token, now):
+            return None
+        told = _number(self.announced[-1].plan) if self.announced else (1, 1)
+        return Seen(self.record, dict(self.wishes), set(self.published), _number(self.record.plan) <= told)
+
     def news(self, seen: int) -> list[Record] | None:
         """Return the plans announced after the first ``seen``, None when there are none."""
         return self.announced[seen:] or None
+
+
+class Seen(NamedTuple):
+    """What a manager decides by; ``announced``: whether everybody may know of the record's plan."""
+
+    record: Record
+    wishes: dict[str, Wish]
+    published: set[str]
+    announced: bool
 
 
 class Network:
     """A running network."""
 
     def __init__(
-        self, engine: Engine, node_names: list[str], ordering: Ordering, *, managers: int, relays: int
+        self,
+        engine: Engine,
+        node_names: list[str],
+        ordering: Ordering,
+        *,
+        managers: int,
+        relays: int,
+        scattered: bool,
+        forgetful: bool,
     ) -> None:
+        """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
+        from a crash with an older state."""
         self.engine = engine
         self.ordering = ordering
+        self.scattered = scattered
         self.machines = {name: Node(name) for name in node_names}
         self.nodes = {name: Process(name, list) for name in node_names}
-        empty = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, ())
-        self.store = Store(Record(empty))
+        self.drawn: dict[tuple[str, int], dict[int, tuple[str, ...]]] = {}
+        """(region, epoch) → last number of each frame of events that an ingress accepted → the events."""
+        self.forgot: set[str] = set()
+        """The nodes that may have forgotten something."""
+        runs = dict.fromkeys(node_names, "1") if forgetful else {}
+        for name in runs:
+            self.machines[name].admit("1")
+        self.first_plan = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, (), runs=runs)
+        self.store = Store(Record(self.first_plan))
         self.control = Process("control", list)
         self.past: dict[str, frozenset[str]] = {}
         """Event → what happened before it, as its publisher knew."""
@@ -103,9 +139,60 @@ class Network:
     def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
         """Plan over the nodes in an order that changes with the epoch, so that paths move."""
         names = sorted(self.machines)
+        if self.scattered:
+            plan = make_plan(membership, {names[0]: ""}, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+            return self._scatter(plan, names)
         turn = epoch % len(names)
         nodes = dict.fromkeys(names[turn:] + names[:turn], "")
         return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+
+    def _scatter(self, plan: Plan, names: list[str]) -> Plan:
+        """Put the atoms of a plan anywhere on a line of the nodes: each path is an interval, so C1–C4 hold."""
+        random = self.engine.random
+        line = random.sample(names, len(names))
+        place = {atom.id: random.randrange(len(line)) for atom in plan.atoms}
+        paths = {}
+        for region, atoms in plan.atoms_of.items():
+            places = [place[atom.id] for atom in atoms] + [random.randrange(len(line))] * (random.random() < 0.6)
+            places.append(random.randrange(len(line)) if not places else places[0])
+            paths[region] = tuple(line[min(places) : max(places) + 1])
+        atoms = tuple(replace(atom, node=line[place[atom.id]]) for atom in plan.atoms)
+        return replace(plan, nodes=dict.fromkeys(names, ""), paths=paths, atoms=atoms)
+
+    def at(self, node: str, runs: Mapping[str, str], do: Callable[[], Any], wait_ms: float = 0.0) -> Call:
+        """Have a node do something, if it is in the run that is meant; nothing speaks to another one."""
+        process = self.nodes[node]
+        if node not in runs:
+            return Call(process, do, wait_ms)
+        return Call(process, lambda: do() if str(process.life) == runs[node] else None, wait_ms)
+
+    def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """Publish at a node, and write down what it draws: what applications are to get, or to be told of."""
+        answers = self.machines[node].publish(frames)
+        for frame, answer in zip(frames, answers, strict=True):
+            if answer.verdict is Verdict.OK and frame.kind is FrameKind.EVENTS:
+                epoch, last = answer.numbers
+                self.drawn.setdefault((frame.region, epoch), {})[last] = tuple(events_in(frame.body))
+        return answers
+
+    def crash(self, process: Process) -> None:
+        """Kill -9. A node keeps all that it has said, but nobody can be sure of that where nodes may forget."""
+        if process.alive and process.name in self.first_plan.runs:
+            self.forgot.add(process.name)
+        self.engine.crash(process)
+
+    def will_forget(self, node: str, at: float) -> None:
+        """Have a node crash at a time and lose all that it learns from now on."""
+        process, machine, kept = self.nodes[node], self.machines[node], deepcopy(self.machines[node])
+        life = process.life
+
+        def forget() -> None:
+            self.crash(process)
+            if process.life == life:
+                for each in fields(machine):
+                    setattr(machine, each.name, getattr(kept, each.name))
+
+        self.engine.at(at, forget)
 
     def _manage(self) -> Task:
         """Ask for the lease, and lead while it lasts."""
@@ -121,27 +208,40 @@ class Network:
 
     def _lead(self, token: int) -> Steps:
         store = self.store
-        while (yield from self._leads(token)):
-            record = yield Call(self.control, lambda: store.record)
-            if record.before is not None:
-                yield from self._move(record, token)
-                continue
-            wishes, published = yield Call(self.control, lambda: (dict(store.wishes), set(store.published)))
-            following = next_record(record, wishes, published, self.plan)
-            if following is None:
-                yield Sleep(5)
-            else:
+        while True:
+            runs = yield from self._runs(self.first_plan.runs)
+            seen = yield Call(self.control, lambda: store.look(token, self.engine.now) or False)
+            if not seen:
+                return
+            following = next_record(
+                seen.record, seen.wishes, seen.published, self.plan, runs=runs, announced=seen.announced
+            )
+            if following is not None:
                 yield Call(self.control, partial(store.save, token, following))
+            elif seen.record.behind:
+                yield from self._move(seen.record, token)
+            else:
+                yield Sleep(5)
 
     def _leads(self, token: int) -> Steps:
         store, engine = self.store, self.engine
         return (yield Call(self.control, lambda: store.renew(token, engine.now)))
 
+    def _runs(self, nodes: Iterable[str]) -> Steps:
+        """Ask nodes which run they are in; those that do not answer are left out."""
+        found = {}
+        for node in nodes:
+            process = self.nodes[node]
+            try:
+                found[node] = yield Call(process, partial(_run, process))
+            except Lost:
+                continue
+        return found
+
     def _move(self, record: Record, token: int) -> Steps:
-        """Bring a transition to its end."""
-        store = self.store
-        assert record.before is not None
-        transition = Transition(record.before, record.plan)
+        """Bring a transition to its end, unless a node of it turns out to have begun anew."""
+        store, runs = self.store, record.plan.runs
+        transition = Transition(record)
         announced = False
         while not transition.finished:
             if transition.prepared and not announced:
@@ -150,14 +250,16 @@ class Network:
                     return
             for task in transition.tasks():
                 try:
-                    answer = yield Call(self.nodes[task.node], partial(task.perform, self.machines[task.node]))
+                    answer = yield self.at(task.node, runs, partial(task.perform, self.machines[task.node]))
                 except Lost:
                     answer = False
                 transition.done(task, answer)
-            if transition.tasks() and not (yield from self._leads(token)):
-                return
+            if transition.tasks():
+                found = yield from self._runs(runs)
+                if any(run != runs[node] for node, run in found.items()) or not (yield from self._leads(token)):
+                    return
         if announced or (yield Call(self.control, partial(store.announce, token, record))):
-            yield Call(self.control, partial(store.save, token, replace(record, before=None)))
+            yield Call(self.control, partial(store.save, token, record.settled()))
 
     def _carry(self) -> list[Task]:
         names = sorted(self.machines)
@@ -165,17 +267,34 @@ class Network:
 
     def _relay(self, source: str, target: str) -> Task:
         read_from, write_to = self.machines[source], self.machines[target]
-        after = 0
+        after, plan = 0, self.first_plan
         while True:
+            here, there = plan.link_end(source), plan.link_end(target)
             try:
-                frames = yield Call(self.nodes[source], partial(_read_link, read_from, target, after), wait_ms=200)
-                answer = yield Call(self.nodes[target], partial(write_to.transfer, source, frames))
-                yield Call(self.nodes[source], partial(_acknowledge, read_from, target, answer.accepted))
+                frames = yield self.at(source, plan.runs, partial(_read_link, read_from, there, after), 200)
+                answer = yield self.at(target, plan.runs, partial(write_to.transfer, here, frames))
+                yield self.at(source, plan.runs, partial(_acknowledge, read_from, there, answer.accepted))
                 after = answer.accepted
                 if answer.verdict is not TransferVerdict.OK:
                     yield Sleep(2)
             except Lost:
                 yield Sleep(self.engine.random.random() * 2)
+                news = yield from self._newest_plan()
+                if news is not None and news.runs != plan.runs:
+                    after, plan = 0, news
+
+    def _newest_plan(self) -> Steps:
+        """Return the plan that was announced last, None when that cannot be known now."""
+        store = self.store
+        try:
+            return (yield Call(self.control, lambda: store.announced[-1].plan if store.announced else None))
+        except Lost:
+            return None
+
+
+def events_in(body: bytes) -> list[str]:
+    """The events of a frame: their payloads are their names."""
+    return [payload.decode() for payload in decode_body(body)[1]]
 
 
 def _read_link(machine: Node, target: str, after: int) -> list[LinkedFrame] | None:
@@ -186,6 +305,10 @@ def _read_link(machine: Node, target: str, after: int) -> list[LinkedFrame] | No
 def _acknowledge(machine: Node, target: str, accepted: int) -> bool:
     machine.acknowledge(target, accepted)
     return True
+
+
+def _run(process: Process) -> str:
+    return str(process.life)
 
 
 def _number(plan: Plan) -> tuple[int, int]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from gamecast.simulation.engine import Call, Lost, Process, Sleep, Task
-from gamecast.simulation.network import Network
+from gamecast.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
+from gamecast.simulation.network import Network, events_in
 from sequencing.delivery import Missing, Ready
-from sequencing.frames import FrameKind, StampedFrame, decode_body, own_number
+from sequencing.errors import PublishUncertain
+from sequencing.frames import FrameKind, StampedFrame
 from sequencing.node import Node
-from sequencing.publisher import Publisher
+from sequencing.publisher import Publisher, Resolved
 from sequencing.record import Wish
 from sequencing.subscriber import Subscriber
 
@@ -20,13 +22,13 @@ READ_FRAMES_MAX = 4
 
 @dataclass(slots=True)
 class Delivered:
-    """One delivery, as the application saw it: ``missing`` events in the place of one when ``event`` is empty."""
+    """One delivery, as the application saw it; ``missing``: that of a gap, without ``event``."""
 
     event: str
     region: str
     sender: str
     at_ms: float
-    missing: int = 0
+    missing: Missing | None = None
 
 
 @dataclass(slots=True)
@@ -43,6 +45,9 @@ class Session:
     """(region, deliveries so far when it was joined, and when it was left; None for never)."""
     joined_ms: list[float] = field(default_factory=list)
     receipts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Event → (epoch, number)."""
+    uncertain: set[str] = field(default_factory=set)
+    """Events of which the publisher was told that nobody knows what became of them."""
     ended: bool = False
 
 
@@ -102,7 +107,14 @@ class _Life:
         self.seen_plans: int | None = None
         self.unplaced: set[str] = set()
         self.known: set[str] = set()
-        self.undelivered: dict[str, int] = {}
+        self.undelivered: dict[str, set[str]] = {}
+        """Region → the own events that are under way."""
+        self.over: dict[str, int] = {}
+        """Region → the last epoch that was delivered to its end."""
+        self.runs: Mapping[str, str] = {}
+        self.to_publish = {node: Signal() for node in self.network.nodes}
+        self.to_read = {node: Signal() for node in self.network.nodes}
+        self.to_tell = Signal()
 
     def play(self) -> Task:
         """Publish, join and leave, as the dice say."""
@@ -134,7 +146,7 @@ class _Life:
         while True:
             telling = subscriber.wish(), frozenset(self.unplaced)
             if telling == told:
-                yield Sleep(3)
+                yield self.to_tell
                 continue
             try:
                 yield Call(self.network.control, partial(store.want, self.server.name, *telling))
@@ -157,26 +169,26 @@ class _Life:
                 continue
             self.seen_plans = seen + len(news)
             for record in news:
+                self.runs = record.plan.runs
                 self.publisher.assign(record.plan)
+                for resolved in self.publisher.forsaken():
+                    self._resolve(resolved)
                 self._deliver(self.subscriber.update(record))
 
     def lane(self, node: str) -> Task:
         """Publish at one node."""
-        machine = self.network.machines[node]
         while True:
             frames = self.publisher.take(node)
             if not frames:
-                yield Sleep(4)
+                yield self.to_publish[node]
                 continue
             try:
-                answers = yield Call(self.network.nodes[node], partial(machine.publish, frames))
+                answers = yield self.network.at(node, self.runs, partial(self.network.publish, node, frames))
             except Lost:
                 continue
             for resolved in self.publisher.answered(node, answers):
-                assert resolved.error is None, resolved.error
-                for number, event in enumerate(resolved.tokens, resolved.first_sequence):
-                    if event:
-                        self.session.receipts[event] = resolved.epoch, number
+                self._resolve(resolved)
+            self._wake()
             if any(answer.verdict == "wait" for answer in answers):
                 yield Sleep(2)
 
@@ -186,17 +198,17 @@ class _Life:
         while True:
             reads = {region: read for region, read in self.subscriber.reads().items() if read.node == node}
             if not reads:
-                yield Sleep(10)
+                yield self.to_read[node]
                 continue
             try:
                 unknown = [(read.epoch, region) for region, read in reads.items() if read.after is None]
                 if unknown:
-                    ends = yield Call(self.network.nodes[node], partial(_ends, machine, unknown))
+                    ends = yield self.network.at(node, self.runs, partial(_ends, machine, unknown))
                     for (epoch, region), newest in zip(unknown, ends, strict=True):
                         self._deliver(self.subscriber.found_end(region, epoch, newest))
                     continue
                 after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
-                frames = yield Call(self.network.nodes[node], partial(_read, machine, after), wait_ms=25)
+                frames = yield self.network.at(node, self.runs, partial(_read, machine, after), 25)
             except Lost:
                 continue
             self._deliver(self.subscriber.receive(frames))
@@ -209,9 +221,23 @@ class _Life:
         self.known.add(event)
         server.published_ms[event] = self.engine.now
         self.session.published.append((event, region))
-        self.undelivered[region] = self.undelivered.get(region, 0) + 1
+        self.undelivered.setdefault(region, set()).add(event)
         if self.publisher.add(region, event.encode(), True, 0, event) is None:
             self.unplaced.add(region)
+            self.engine.give(self.to_tell)
+        self._wake()
+
+    def _resolve(self, resolved: Resolved[str]) -> None:
+        assert resolved.error is None or isinstance(resolved.error, PublishUncertain), resolved.error
+        events = [event for event in resolved.tokens if event]
+        if resolved.error is not None:
+            self.session.uncertain.update(events)
+        else:
+            self.session.receipts |= {
+                event: (resolved.epoch, number) for number, event in enumerate(events, resolved.first_sequence)
+            }
+        if resolved.error is not None or resolved.epoch <= self.over.get(resolved.region, 0):
+            self.undelivered.get(resolved.region, set()).difference_update(events)
 
     def _leave(self, region: str) -> None:
         was = region in self.subscriber.joined
@@ -229,34 +255,41 @@ class _Life:
         for region, body in self.subscriber.marks():
             self.publisher.mark(region, body, "")
 
+    def _wake(self) -> None:
+        for node in sorted(self.publisher.woken()):
+            self.engine.give(self.to_publish[node])
+
     def _deliver(self, items: list[Ready | Missing]) -> None:
         session, now = self.session, self.engine.now
         for region, number in self.subscriber.passed().items():
             self.publisher.passed(region, number)
+        for region, epoch in self.subscriber.over().items():
+            self.publisher.ended(region, epoch)
+            self.over[region] = epoch
+            mine = self.undelivered.get(region, set())
+            mine -= {event for event in mine if session.receipts.get(event, (epoch + 1, 0))[0] <= epoch}
         for item in items:
             if isinstance(item, Missing):
-                session.deliveries.append(Delivered("", item.region, "", now, item.last - item.first + 1))
+                session.deliveries.append(Delivered("", item.region, "", now, item))
             elif item.meta.kind == FrameKind.EVENTS:
-                events = events_of(item.frame)
+                events = events_in(item.frame.body)
                 for event in events:
                     session.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
                     self.known.add(event)
                     self.known |= self.network.past.get(event, frozenset())
-                mine = item.meta.publisher == self.server.name
-                if mine and own_number(item.frame.meta, self.incarnation):
-                    self.undelivered[item.frame.region] -= len(events)
+                if item.meta.publisher == self.server.name:
+                    self.undelivered.get(item.frame.region, set()).difference_update(events)
         current = {name for name, _, until in session.joined if until is None}
         for region in sorted(self.subscriber.joined - current):
             session.joined.append((region, len(session.deliveries), None))
             session.joined_ms.append(now)
         for region in sorted(current - self.subscriber.joined):
             self._left(region)
+        for node in dict.fromkeys(read.node for read in self.subscriber.reads().values()):
+            self.engine.give(self.to_read[node])
+        self.engine.give(self.to_tell)
         self._mark()
-
-
-def events_of(frame: StampedFrame) -> list[str]:
-    """The events of a frame: their payloads are their names."""
-    return [payload.decode() for payload in decode_body(frame.body)[1]]
+        self._wake()
 
 
 def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:

@@ -24,7 +24,7 @@ from gamecast.simulation.exploration_roamers import (
     Roamer,
     RoamerView,
 )
-from gamecast.simulation.judging import Run, violations
+from gamecast.simulation.judging import Drawn, Run, violations
 from gamecast.simulation.server import Delivered, Session
 from sequencing.plan import Ordering
 
@@ -115,9 +115,9 @@ class ChangingWorld:
                 early.discard(region)
             session.past = dict(view.past)
             sessions.append(session)
-        run = Run(
-            sessions, self._streams(state), published, unrest, self.change.causal, self.change.ordering != "overlap"
-        )
+        drawn = self._drawn(state)
+        kept = {each.event for events in drawn.values() for each in events}
+        run = Run(sessions, drawn, kept, published, unrest, self.change.causal, self.change.ordering != "overlap")
         return tuple(violations(run))
 
     def _moves(self, state: State, clients: Sequence[int], *, acting: bool) -> Iterator[tuple[Label, State]]:
@@ -202,12 +202,12 @@ class ChangingWorld:
     def _managed(self, state: State) -> ManagerView:
         return self.manager.views[state[self._manager]]
 
-    def _streams(self, state: State) -> dict[str, list[str]]:
-        found: dict[str, list[tuple[int, list[str]]]] = {}
+    def _drawn(self, state: State) -> dict[str, list[Drawn]]:
+        found: dict[str, list[Drawn]] = {}
         for node in range(len(self.names)):
             for (epoch, region), events in self._node(state, node).events.items():
-                found.setdefault(region, []).append((epoch, list(events)))
-        return {region: [event for _, events in sorted(parts) for event in events] for region, parts in found.items()}
+                found.setdefault(region, []).extend(Drawn(epoch, n, event) for n, event in enumerate(events))
+        return {region: sorted(events) for region, events in found.items()}
 
 
 def _with(state: State, place: int, to: int) -> State:

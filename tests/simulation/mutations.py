@@ -150,7 +150,7 @@ MUTATIONS = (
     Mutation(
         "steps are forgotten before the old epoch has drained",
         MANAGER,
-        "self._prepare, self._close, self._open, self._drain, self._forget",
+        "self._prepare, self._close, self._open, self._end, self._forget",
         "self._prepare, self._close, self._open, self._forget",
     ),
     Mutation(
@@ -162,8 +162,8 @@ MUTATIONS = (
     Mutation(
         "atoms that exist are taken to be enough",
         MANAGER,
-        'if "C4" not in violations(plan, membership):',
-        "if True:",
+        'if not broken and "C4" not in violations(plan, membership):',
+        "if not broken:",
     ),
     Mutation(
         "only the joined region begins a new epoch",
@@ -194,6 +194,67 @@ MUTATIONS = (
         NODE,
         "last = before.last if before is not None and before.incarnation == frame.incarnation else 0",
         "last = before.last if before is not None else 0",
+    ),
+    Mutation(
+        "regions go on in their epoch after a node on their path has lost something",
+        MANAGER,
+        "{region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}",
+        "set()",
+    ),
+    Mutation(
+        "links go on with their numbers after one of their nodes has lost something",
+        "sequencing/plan.py",
+        'return f"{node}#{self.runs[node]}" if node in self.runs else node',
+        "return node",
+    ),
+    Mutation(
+        "a broken path is drained and not sealed",
+        MANAGER,
+        "            if old.lost:\n                closed",
+        "            if False:\n                closed",
+    ),
+    Mutation(
+        "a seal does not say how much is missing",
+        MANAGER,
+        "(old.region, old.epoch, closed.tick if closed else 0)",
+        "(old.region, old.epoch, 0)",
+    ),
+    Mutation("what is sealed goes on", NODE, 'if step is not None and step.flag != "S":', "if step is not None:"),
+    Mutation(
+        "streams that ended at a lost node before it was lost are not sealed",
+        MANAGER,
+        "            if self._lost(node):\n                sealing",
+        "            if False:\n                sealing",
+    ),
+    Mutation(
+        "what is missing at the end of an epoch is not announced",
+        DELIVERY,
+        "        if first > expected:\n",
+        "        if first > expected and stream.ended is False:\n",
+    ),
+    Mutation(
+        "a publisher must go on where a lost table ended",
+        NODE,
+        "if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:",
+        "if frame.first > last + 1:",
+    ),
+    Mutation(
+        "what was under way at a lost ingress is sent again",
+        PUBLISHER,
+        "                if plan.runs.get(node) != run:\n                    self._forsake(node)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "the causal wait goes on for what is lost",
+        PUBLISHER,
+        "return self.passed(region, last) if accepted <= epoch else []",
+        "return []",
+    ),
+    Mutation(
+        "an epoch that was not left behind yet is forgotten when a node is lost",
+        MANAGER,
+        "plans = behind = (*record.behind, record.plan)",
+        "plans = behind = (record.plan,)",
     ),
     Mutation("the causal wait is left out", PUBLISHER, "return run <= self._runs[0][0]", "return True"),
     Mutation(

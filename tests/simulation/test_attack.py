@@ -39,6 +39,7 @@ def test_the_attack_is_an_attack() -> None:
     outcomes = [attack(Scenario.of(seed)) for seed in range(60)]
     for what in ("published", "deliveries", "epochs", "joins", "faults"):
         assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
+    assert sum(outcome.gaps for outcome in outcomes) >= 20
 
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +64,14 @@ def test_what_fails_is_made_smaller_and_still_fails_in_the_same_way(monkeypatch:
     smaller = shrink(outcome, attack, runs_max=60)
     assert smaller.violations[0].partition(":")[0] == outcome.violations[0].partition(":")[0]
     assert attack(smaller.scenario).violations == smaller.violations
-    assert smaller.steps <= outcome.steps
+    assert size(smaller.scenario) <= size(outcome.scenario)
+    assert smaller.scenario != outcome.scenario
+
+
+def size(scenario: Scenario) -> float:
+    """How much there is in a scenario."""
+    parts = scenario.regions, scenario.servers, scenario.nodes, scenario.managers, scenario.relays
+    return sum(parts) + scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.busy_ms
 
 
 def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +100,7 @@ def test_a_scenario_that_is_none_is_wrong_use(changes: str) -> None:
 
 
 def test_a_calm_network_comes_to_rest_without_an_epoch_too_many() -> None:
-    scenario = Scenario(1, "acyclic", 2, 2, 1, 1, 1, 100.0, 0, 0, 0, 0.1, Weather(0.2, 0.0))
+    scenario = Scenario(1, "acyclic", 2, 2, 1, 1, 1, 100.0, 0, 0, 0, False, 0, 0.1, Weather(0.2, 0.0))
     outcome = attack(scenario)
     assert (outcome.violations, outcome.epochs <= 3) == ((), True)
 

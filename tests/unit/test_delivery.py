@@ -8,7 +8,8 @@ from itertools import permutations
 import pytest
 
 from sequencing.delivery import Delivery, Missing, Ready
-from sequencing.frames import StampedFrame
+from sequencing.frames import UNKNOWN_END, StampedFrame
+from sequencing.node import TICK_META
 from sequencing.plan import Atom, AtomId
 
 AB, BC, AC, ABC = (
@@ -19,6 +20,11 @@ AB, BC, AC, ABC = (
 def frame(event: str, stamp: str = "", *, count: int = 1, epoch: int = 1) -> StampedFrame:
     """``a3`` is the frame whose last event is number 3 of region a."""
     return StampedFrame(event[0], epoch, int(event[1:]), b"0 %d 1 1 p" % count, stamp.encode(), b"")
+
+
+def tick(place: str) -> StampedFrame:
+    """A TICK of a sealed stream: it passed no atom."""
+    return StampedFrame(place[0], 1, int(place[1:]), TICK_META, b"", b"")
 
 
 def names(items: Iterable[Ready | Missing]) -> list[str]:
@@ -91,6 +97,15 @@ def test_what_is_missing_is_told_when_its_successor_is_delivered_and_not_before(
     assert delivery.receive([frame("a1", "1,1")])[1] == Missing("b", 1, 1, 4)
 
 
+def test_what_is_missing_at_the_end_of_an_epoch_is_told_when_it_ends() -> None:
+    delivery = Delivery(1, "ab", [AB])
+    assert receive(delivery, frame("a1", "1,1"), frame("b1", "1,3")) == ["a1"]
+    assert receive(delivery, tick("a3")) == ["-a2…2", "a3", "b1"]
+    assert receive(delivery, tick(f"b{UNKNOWN_END}"))[0] == "-b2…0"
+    assert delivery.ended("a")
+    assert delivery.ended("b")
+
+
 def test_a_jump_of_an_atoms_numbers_is_settled_when_all_its_regions_show_a_later_one() -> None:
     delivery = Delivery(1, "ab", [AB])
     assert receive(delivery, frame("a2", "1,5")) == []
@@ -140,3 +155,83 @@ def test_a_frame_that_cannot_be_read_is_told_as_missing(foreign: StampedFrame) -
     delivery = Delivery(1, "ab", [AB])
     assert receive(delivery, foreign) == []
     assert receive(delivery, frame("a2", "1,2"), frame("b1", "1,3")) == ["-a1…1", "a2", "b1"]
+
+
+def marker(place: str, stamp: str) -> StampedFrame:
+    """The JOIN that ``joining`` awaits."""
+    return frame(place, stamp)._replace(meta=b"1 1 1 1 me", body=b"mark")
+
+
+def joining(delivery: Delivery, *regions: str) -> None:
+    delivery.join(dict.fromkeys(regions, b"mark"))
+
+
+def test_what_a_new_region_brings_up_to_what_was_delivered_is_not_handed_out() -> None:
+    delivery = Delivery(1, "a", [AB])
+    joining(delivery, "b")
+    assert receive(delivery, frame("a1", "1,5"), marker("b3", "1,4"), frame("b4", "1,5"), frame("a2", "1,7")) == ["a1"]
+    assert not delivery.joined("b")
+    assert receive(delivery, frame("b5", "1,6")) == ["b5", "a2"]
+    assert delivery.joined("b")
+
+
+def test_what_was_left_meanwhile_stays_delivered() -> None:
+    delivery = Delivery(1, "a", [AB])
+    joining(delivery, "b")
+    assert receive(delivery, frame("a1", "1,5"), marker("b3", "1,2")) == ["a1"]
+    assert names(delivery.leave("a")) == []
+    assert receive(delivery, frame("b4", "1,3"), frame("b5", "1,4")) == []
+    assert (delivery.joined("b"), delivery.nudges()) == (False, {"b"})
+    assert receive(delivery, frame("b6", "1,9"), frame("b7", "1,12")) == ["b6", "b7"]
+    assert delivery.joined("b")
+
+
+def test_what_is_left_before_the_marker_has_come_stays_delivered() -> None:
+    delivery = Delivery(1, "ac", [AB, AC, ABC])
+    joining(delivery, "b")
+    assert receive(delivery, frame("a1", "1,5,3,1,4,1")) == ["a1"]
+    assert names(delivery.leave("a")) == []
+    assert receive(delivery, frame("c1", "4,2,3,2"), marker("b3", "1,4,4,3"), frame("b4", "1,5,4,4")) == ["c1"]
+    assert receive(delivery, frame("b5", "1,6,4,5"), frame("c2", "4,6,3,3")) == ["b5", "c2"]
+
+
+def test_what_was_left_meanwhile_may_be_joined_again() -> None:
+    delivery = Delivery(1, "a", [AB])
+    joining(delivery, "b")
+    receive(delivery, frame("a1", "1,5"), marker("b3", "1,2"))
+    delivery.leave("a")
+    joining(delivery, "a")
+    assert receive(delivery, marker("a4", "1,8"), frame("b4", "1,7"), frame("b5", "1,9")) == []
+    assert receive(delivery, frame("a5", "1,10")) == ["b5", "a5"]
+    assert delivery.joined("a")
+
+
+def test_nobody_waits_for_what_is_left_on_both_sides() -> None:
+    delivery = Delivery(1, "ac", [AB, AC])
+    joining(delivery, "b")
+    receive(delivery, frame("a1", "1,5,3,1"), marker("b3", "1,2"))
+    delivery.leave("a")
+    delivery.leave("b")
+    assert delivery.regions == {"c"}
+    assert receive(delivery, frame("c1", "3,7")) == ["c1"]
+
+
+def test_another_join_and_leave_change_nothing_for_what_was_left_meanwhile() -> None:
+    delivery = Delivery(1, "a", [AB, BC])
+    joining(delivery, "b")
+    receive(delivery, frame("a1", "1,5"))
+    delivery.leave("a")
+    joining(delivery, "c")
+    delivery.leave("c")
+    assert receive(delivery, marker("b3", "1,2,2,1"), frame("b4", "1,4,2,3")) == []
+    assert receive(delivery, frame("b5", "1,6,2,5")) == ["b5"]
+
+
+def test_a_region_that_ends_before_its_marker_comes_orders_the_others_all_the_same() -> None:
+    delivery = Delivery(1, "", [ABC])
+    joining(delivery, *"abc")
+    assert receive(delivery, marker("a1", "4,1"), marker("c1", "4,2"), tick("b7")) == []
+    assert (delivery.ended("b"), delivery.joined("b")) == (True, False)
+    assert receive(delivery, frame("c2", "4,6")) == []
+    assert receive(delivery, frame("a2", "4,4")) == ["a2"]
+    assert receive(delivery, frame("a3", "4,7")) == ["c2", "a3"]

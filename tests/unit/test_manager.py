@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from placement.planner import make_plan
-from sequencing.frames import PublishedFrame
+from sequencing.frames import UNKNOWN_END, PublishedFrame
 from sequencing.manager import Transition, next_record
 from sequencing.membership import Membership
-from sequencing.node import Answer, Node, Verdict
-from sequencing.plan import Plan
+from sequencing.node import TICK_META, Answer, Node, NodeKeys, Verdict
+from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
 
 NODES = {"n1": "", "n2": ""}
@@ -29,7 +29,7 @@ def settled(wishes: dict[str, Wish], record: Record | None = None, published: st
     before = record or Record(Plan(1, 1, "acyclic", NODES, {}, ()))
     following = next_record(before, wishes, published, planner)
     assert following is not None
-    return replace(following, before=None)
+    return following.settled()
 
 
 TWO = {"s1": wish("ab"), "s2": wish("ab")}
@@ -84,7 +84,7 @@ def test_other_components_keep_their_epoch_their_atoms_and_their_leavers() -> No
     assert len({atom.id for atom in (*record.plan.atoms, *changed.plan.atoms)}) == 3
 
 
-def moving() -> tuple[Plan, Plan, dict[str, Node]]:
+def moving() -> tuple[Record, dict[str, Node]]:
     """Two regions of two nodes that change their ingresses, with an event of each under way."""
     before = Plan(1, 1, "acyclic", NODES, {"a": ("n1", "n2"), "b": ("n2",)}, ())
     after = Plan(2, 1, "acyclic", NODES, {"a": ("n2",), "b": ("n2", "n1")}, ())
@@ -93,7 +93,7 @@ def moving() -> tuple[Plan, Plan, dict[str, Node]]:
         node.prepare(1, 1, before.steps(node.name), {})
     assert nodes["n1"].publish([event("a", 1)]) == [Answer(Verdict.OK, (1, 1))]
     assert nodes["n2"].publish([event("b", 1)]) == [Answer(Verdict.OK, (1, 1))]
-    return before, after, nodes
+    return Record(after, behind=(before,)), nodes
 
 
 def event(region: str, first: int, epoch: int = 1) -> PublishedFrame:
@@ -118,9 +118,9 @@ def perform(transition: Transition, nodes: dict[str, Node], tasks_max: int) -> N
 
 @pytest.mark.parametrize("tasks_done", range(12))
 def test_a_manager_may_die_after_any_task_and_another_begins_again(tasks_done: int) -> None:
-    before, after, nodes = moving()
-    perform(Transition(before, after), nodes, tasks_done)
-    successor = Transition(before, after)
+    record, nodes = moving()
+    perform(Transition(record), nodes, tasks_done)
+    successor = Transition(record)
     perform(successor, nodes, 100)
     assert successor.finished
     repeated, following = event("a", 1, epoch=2), event("a", 2, epoch=2)
@@ -138,8 +138,8 @@ def test_a_manager_may_die_after_any_task_and_another_begins_again(tasks_done: i
 
 
 def test_nothing_is_announced_before_all_nodes_know_it_and_nothing_forgotten_before_all_is_through() -> None:
-    before, after, nodes = moving()
-    transition = Transition(before, after)
+    record, nodes = moving()
+    transition = Transition(record)
     phases = []
     while not transition.finished:
         phases.append((type(transition.tasks()[0]).__name__, transition.prepared))
@@ -154,10 +154,91 @@ def test_nothing_is_announced_before_all_nodes_know_it_and_nothing_forgotten_bef
 
 
 def test_a_node_that_knows_a_later_plan_holds_a_transition_up() -> None:
-    before, after, nodes = moving()
+    record, nodes = moving()
     nodes["n1"].prepare(3, 1, [], {})
-    transition = Transition(before, after)
+    transition = Transition(record)
     for task in transition.tasks():
         transition.done(task, task.perform(nodes[task.node]))
     assert not transition.prepared
     assert [task.node for task in transition.tasks()] == ["n1"]
+
+
+def with_runs(n1: str, n2: str, plan: Plan) -> Plan:
+    return replace(plan, runs={"n1": n1, "n2": n2})
+
+
+def test_a_lost_node_begins_an_epoch_for_what_went_through_it_and_what_belongs_to_that() -> None:
+    paths = {"a": ("n1", "n2"), "b": ("n2",), "c": ("n1",)}
+    atoms = (Atom(AtomId(1), ("a", "b"), "n2"),)
+    record = Record(Plan(3, 1, "acyclic", NODES, paths, atoms, runs={"n1": "x", "n2": "x"}), next_atom=2)
+    assert next_record(record, {}, "", planner, runs={"n1": "x"}) is None
+    following = next_record(record, {}, "", planner, runs={"n1": "y", "n2": "x"})
+    assert following is not None
+    assert {region: following.plan.epoch_of(region) for region in "abc"} == dict.fromkeys("abc", 4)
+    assert (following.plan.runs, following.behind) == ({"n1": "y", "n2": "x"}, (record.plan,))
+    apart = Record(replace(record.plan, paths={**paths, "a": ("n2",)}))
+    following = next_record(apart, {}, "", planner, runs={"n1": "y"})
+    assert following is not None
+    assert {region: following.plan.epoch_of(region) for region in "abc"} == {"a": 3, "b": 3, "c": 4}
+
+
+def test_a_lost_node_that_nothing_went_through_is_taken_back_in_place() -> None:
+    record = Record(Plan(3, 1, "acyclic", NODES, {"a": ("n1",)}, (), runs={"n1": "x", "n2": "x"}))
+    following = next_record(record, {}, "", planner, runs={"n2": "y"})
+    assert following is not None
+    assert (following.plan.epoch, following.plan.version, following.plan.runs["n2"]) == (3, 2, "y")
+
+
+def test_what_a_lost_node_forgot_is_told_by_the_tick_of_the_ingress_or_is_not_known() -> None:
+    """a: n1 → n2, b: n2 only, c: n2 → n1; n2 loses everything."""
+    before = Plan(1, 1, "acyclic", NODES, {"a": ("n1", "n2"), "b": ("n2",), "c": ("n2", "n1")}, (), runs={"n2": "x"})
+    after = Plan(2, 1, "acyclic", NODES, dict.fromkeys("abc", ("n1",)), (), runs={"n2": "y"})
+    nodes = {name: Node(name) for name in NODES}
+    for node in nodes.values():
+        node.prepare(1, 1, before.steps(node.name), {})
+    nodes["n1"].publish([event("a", 1), event("a", 2)])
+    nodes["n2"].publish([event("b", 1), event("c", 1)])
+    nodes["n1"].transfer("n2", nodes["n2"].links["n1"])
+    nodes["n2"] = Node("n2")
+    transition = Transition(Record(after, behind=(before,), ended={"n2": (("b", 0),)}))
+    perform(transition, nodes, 100)
+    assert transition.finished
+    ends = {stream: frames[-1].last for node in nodes.values() for stream, frames in node.egress.items()}
+    assert ends == {(1, "a"): 3, (1, "b"): UNKNOWN_END, (0, "b"): UNKNOWN_END, (1, "c"): UNKNOWN_END}
+    assert nodes["n1"].publish([event("b", 5, epoch=2)]) == [Answer(Verdict.OK, (2, 1))]
+    assert nodes["n1"].links == {}
+
+
+def test_a_node_that_is_lost_during_a_transition_ends_all_epochs_behind_together() -> None:
+    record, nodes = moving()
+    [before], after = record.behind, record.plan
+    record = Record(with_runs("x", "x", after), behind=(with_runs("x", "x", before),))
+    perform(Transition(record), nodes, 3)
+    following = next_record(record, {}, "", planner, runs={"n1": "x", "n2": "y"})
+    assert following is not None
+    assert [plan.epoch for plan in following.behind] == [1, 2]
+    assert {(old.region, old.epoch, bool(old.lost)) for old in following.old_epochs()} == {
+        (region, epoch, True) for region in "ab" for epoch in (1, 2)
+    }
+    nodes["n2"] = Node("n2")
+    transition = Transition(following)
+    perform(transition, nodes, 100)
+    assert transition.finished
+    streams = {stream: frames for node in nodes.values() for stream, frames in node.egress.items()}
+    assert {frames[-1].meta for (epoch, _), frames in streams.items() if epoch < 3} == {TICK_META}
+
+
+def test_a_plan_that_was_never_announced_is_abandoned_and_leaves_nothing_behind() -> None:
+    record, nodes = moving()
+    [before], after = record.behind, record.plan
+    record = Record(with_runs("x", "x", after), behind=(with_runs("x", "x", before),))
+    perform(Transition(record), nodes, 1)
+    following = next_record(record, {}, "", planner, runs={"n2": "y"}, announced=False)
+    assert following is not None
+    assert ([plan.epoch for plan in following.behind], [plan.epoch for plan in following.abandoned]) == ([1], [2])
+    perform(Transition(following), nodes, 100)
+    assert all(b"2 " not in field[:2] for node in nodes.values() for field in node.keyspace()[steps_key(node)])
+
+
+def steps_key(node: Node) -> bytes:
+    return NodeKeys(node.name).steps.encode()

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sequencing import node as node_module
-from sequencing.frames import PublishedFrame
-from sequencing.node import TICK_META, Answer, Node, TransferAnswer, TransferVerdict, Verdict
-from sequencing.plan import Atom, AtomId, Plan
+from sequencing.frames import UNKNOWN_END, PublishedFrame
+from sequencing.node import TICK_META, Answer, LinkedFrame, Node, TransferAnswer, TransferVerdict, Verdict
+from sequencing.plan import Atom, AtomId, Plan, Step
 
 PLAN = Plan(
     1,
@@ -55,7 +55,7 @@ def test_regions_count_events_and_atoms_count_frames() -> None:
         (frame("a", 6, incarnation=1), Answer(Verdict.OK, (1, 6))),
         (frame("a", 1, incarnation=2), Answer(Verdict.FENCED, (3,))),
         (frame("a", 1, incarnation=4), Answer(Verdict.OK, (1, 6))),
-        (frame("a", 6, incarnation=4), Answer(Verdict.GAP, (0,))),
+        (frame("a", 6, incarnation=4), Answer(Verdict.OK, (1, 6))),
         (frame("a", 6, epoch=2), Answer(Verdict.STALE, (1,))),
         (frame("c", 1), Answer(Verdict.STALE, (1,))),
         (frame("unknown", 1), Answer(Verdict.STALE, (1,))),
@@ -189,3 +189,56 @@ def test_frames_of_a_forgotten_epoch_are_dropped_and_do_not_jam_their_link() -> 
     assert n2.transfer("n1", n1.links["n2"]) == TransferAnswer(TransferVerdict.OK, 3)
     assert [out.last for out in n2.egress[2, "a"]] == [1]
     assert (1, "a") not in n2.egress
+
+
+def test_a_publishers_first_frame_in_an_epoch_may_follow_on_what_is_lost() -> None:
+    n1, _ = network()
+    assert n1.publish([frame("a", 7), frame("a", 9), frame("a", 8)]) == [
+        Answer(Verdict.OK, (1, 1)),
+        Answer(Verdict.GAP, (7,)),
+        Answer(Verdict.OK, (1, 2)),
+    ]
+
+
+def test_a_node_in_a_new_run_keeps_its_streams_and_nothing_else() -> None:
+    n1, _ = network()
+    n1.publish([frame("a", 1), frame("b", 1)])
+    kept = n1.egress.copy()
+    n1.admit("second")
+    assert (n1.egress, n1.links, n1.epoch, n1.accepted("a")) == (kept, {}, 0, {})
+    assert n1.publish([frame("a", 2)]) == [Answer(Verdict.STALE, (0,))]
+    n1.prepare(2, 1, [Step("a", 2, True, "n2", (AtomId(9),))], {})
+    assert n1.publish([frame("a", 2, epoch=2)]) == [Answer(Verdict.OK, (2, 1))]
+    n1.admit("second")
+    assert n1.publish([frame("a", 3, epoch=2)]) == [Answer(Verdict.OK, (2, 2))]
+
+
+def test_what_is_sealed_ends_with_the_tick_that_its_ingress_gave_and_takes_nothing_more() -> None:
+    n1, n2 = network()
+    n1.publish([frame("a", 1), frame("a", 2)])
+    first, second = n1.links["n2"]
+    n2.transfer("n1", [first])
+    n2.seal("a", 1, 3)
+    n2.seal("a", 1, 3)
+    assert n2.transfer("n1", [second]) == TransferAnswer(TransferVerdict.OK, 2)
+    assert [out.last for out in n2.egress[1, "a"]] == [1, 3]
+    assert n2.ended("a", 1)
+
+
+def test_a_seal_without_a_number_comes_after_whatever_there_was() -> None:
+    n1, _ = network()
+    n1.seal("never seen", 1, 0)
+    n1.publish([frame("b", 1)])
+    n1.seal("b", 1, 1)
+    assert [out.last for out in n1.egress[1, "never seen"]] == [UNKNOWN_END]
+    assert [out.last for out in n1.egress[1, "b"]] == [1, 2]
+
+
+def test_links_to_what_has_begun_anew_are_dropped() -> None:
+    n1, n2 = network()
+    n1.publish([frame("a", 1)])
+    n2.transfer("n1", n1.links["n2"])
+    n1.forget([], ["n2"])
+    n2.forget([], ["n1"])
+    assert n1.links == {}
+    assert n2.transfer("n1", [LinkedFrame(1, n2.egress[1, "a"][0])]) == TransferAnswer(TransferVerdict.OK, 1)

@@ -111,12 +111,16 @@ def test_events_wait_for_their_region_to_get_a_place() -> None:
     publisher: Publisher[str] = Publisher("p", 1)
     assert publisher.add("a", b"1", binary=False, sent_at_ns=0, token="a1") is None
     assert publisher.unassigned() == ["a"]
-    assert publisher.assign(plan({"a": "n1", "b": "n2"}, 3)) == {"n1"}
+    publisher.woken()
+    publisher.assign(plan({"a": "n1", "b": "n2"}, 3))
+    assert publisher.woken() == {"n1"}
     assert publisher.unassigned() == []
     assert publisher.add("b", b"1", binary=False, sent_at_ns=0, token="b1") == "n2"
     assert [frame.epoch for node in ("n1", "n2") for frame in publisher.take(node)] == [3, 3]
     # Told again, what is under way does not become ready a second time.
-    assert publisher.assign(plan({"a": "n1", "b": "n2"}, 3)) == set()
+    publisher.woken()
+    publisher.assign(plan({"a": "n1", "b": "n2"}, 3))
+    assert publisher.woken() == set()
 
 
 def test_nodes_do_not_wait_for_each_other() -> None:
@@ -220,7 +224,9 @@ def test_what_an_ingress_no_longer_takes_goes_with_its_numbers_to_where_the_next
     add(publisher, "a3")
     assert publisher.answered("n1", [Answer(Verdict.STALE, (1,))]) == []
     assert (publisher.stale, publisher.take("n1"), publisher.buffered_events) == ({"a"}, [], 3)
-    assert publisher.assign(plan({"a": "n2"}, 2)) == {"n2"}
+    publisher.woken()
+    publisher.assign(plan({"a": "n2"}, 2))
+    assert publisher.woken() == {"n2"}
     [again] = publisher.take("n2")
     assert again == replace(before, epoch=2)
     [resolved] = publisher.answered("n2", [Answer(Verdict.SEEN, (1, 2))])
@@ -240,7 +246,9 @@ def test_a_plan_that_comes_while_a_frame_is_under_way_does_not_offer_it_twice() 
     publisher = assigned("a")
     add(publisher, "a1")
     frames = publisher.take("n1")
-    assert publisher.assign(plan({"a": "n2"}, 2)) == set()
+    publisher.woken()
+    publisher.assign(plan({"a": "n2"}, 2))
+    assert publisher.woken() == set()
     assert publisher.take("n2") == []
     assert publisher.take("n1") == frames
     publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
@@ -270,12 +278,17 @@ def test_an_event_waits_until_what_was_published_before_to_other_regions_is_deli
     assert numbered(publisher.take("n1")) == [("a", 1, 2)]
     publisher.answered("n1", [ok(1, 2)])
     assert publisher.take("n1") == []
-    assert publisher.passed("a", 1) == set()
-    assert publisher.passed("a", 2) == {"n1"}
+    publisher.woken()
+    publisher.passed("a", 1)
+    assert publisher.woken() == set()
+    publisher.passed("a", 2)
+    assert publisher.woken() == {"n1"}
     assert numbered(publisher.take("n1")) == [("b", 1, 2)]
     publisher.answered("n1", [ok(1, 2)])
     assert publisher.take("n1") == []
-    assert publisher.passed("b", 2) == {"n1"}
+    publisher.woken()
+    publisher.passed("b", 2)
+    assert publisher.woken() == {"n1"}
     assert numbered(publisher.take("n1")) == [("a", 3, 1)]
 
 
@@ -294,6 +307,78 @@ def test_events_that_failed_are_not_waited_for() -> None:
     publisher.take("n1")
     publisher.answered("n1", [Answer(Verdict.GAP, (0,))])
     assert numbered(publisher.take("n1")) == [("b", 1, 1)]
+
+
+def in_run(run: str, paths: dict[str, str], epoch: int) -> Plan:
+    return replace(plan(paths, epoch), runs={"n1": run})
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_was_under_way_at_an_ingress_that_begins_anew_is_not_sent_again(refused: bool) -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(in_run("x", {"a": "n1", "b": "n1"}, 1))
+    add(publisher, "a1 a2")
+    publisher.take("n1")
+    publisher.take("n1")
+    add(publisher, "a3 b1")
+    if refused:  # of what was sent twice, a refusal tells one fate only
+        publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
+    publisher.woken()
+    publisher.assign(in_run("y", {"a": "n2", "b": "n1"}, 2))
+    assert publisher.woken() == {"n1", "n2"}
+    [forsaken] = publisher.forsaken()
+    assert (forsaken.tokens, type(forsaken.error)) == (["a1", "a2"], PublishUncertain)
+    assert publisher.answered("n1", [ok(1, 2)]) == []
+    assert (numbered(publisher.take("n2")), numbered(publisher.take("n1"))) == ([("a", 3, 1)], [("b", 1, 1)])
+    assert (publisher.forsaken(), publisher.buffered_events) == ([], 2)
+
+
+def test_what_an_ingress_that_begins_anew_refused_once_goes_to_the_next() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(in_run("x", {"a": "n1"}, 1))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
+    publisher.woken()
+    publisher.assign(in_run("y", {"a": "n2"}, 2))
+    assert publisher.woken() == {"n2"}
+    assert (publisher.forsaken(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_lost_is_not_waited_for_once_its_epoch_has_ended(late: bool) -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    if late:
+        publisher.woken()
+        publisher.ended("a", 1)
+        assert publisher.woken() == set()
+        publisher.answered("n1", [ok(1, 1)])
+        assert publisher.woken() == {"n1"}
+    else:
+        publisher.answered("n1", [ok(1, 1)])
+        publisher.woken()
+        publisher.ended("a", 1)
+        assert publisher.woken() == {"n1"}
+    assert numbered(publisher.take("n1")) == [("b", 1, 1)]
+
+
+def test_what_was_delivered_and_then_forsaken_counts_once() -> None:
+    publisher: Publisher[str] = Publisher("p", 1, causal=True)
+    publisher.assign(in_run("x", {"a": "n1", "b": "n2"}, 1))
+    add(publisher, "a1")
+    publisher.take("n1")
+    add(publisher, "a2")
+    publisher.passed("a", 1)
+    add(publisher, "b1")
+    publisher.assign(in_run("y", {"a": "n1", "b": "n2"}, 2))
+    assert publisher.take("n2") == []
+    assert numbered(publisher.take("n1")) == [("a", 2, 1)]
+    publisher.answered("n1", [ok(2, 1)])
+    publisher.woken()
+    publisher.passed("a", 2)
+    assert publisher.woken() == {"n2"}
 
 
 def test_markers_do_not_wait_for_deliveries() -> None:

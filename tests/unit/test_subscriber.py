@@ -134,3 +134,47 @@ def test_own_frames_are_noted_when_they_are_delivered_and_not_when_they_are_rece
     assert me.passed() == {"a": 4, "b": 7}
     me.receive([frame(f"a{a + 2}", f"1,{a + b + 3}", meta="0 1 9 5 me")])
     assert me.passed() == {}
+
+
+def test_the_end_of_an_epoch_is_noted_when_it_is_delivered() -> None:
+    me = joined("ab", AB)
+    a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
+    me.receive([tick(f"b{b + 1}", f"1,{a + b + 2}")])
+    assert me.over() == {}
+    me.receive([tick(f"a{a + 1}", f"1,{a + b + 1}")])
+    assert (me.over(), me.over()) == ({"a": 1, "b": 1}, {})
+
+
+def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() -> None:
+    """b is followed for the atom that orders a and c; it ends before c, which is being joined, has shown enough."""
+    me = joined("ab", AB, ABC, granted="abc")
+    a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
+    me.subscribe("c")
+    me.update(record("abc", 2, AB, ABC, version=2))
+    me.found_end("c", 1, None)
+    [(_, body)] = me.marks()
+    me.unsubscribe("b")
+    assert names(me.receive([frame(f"a{a + 1}", f"1,{a + b + 1},2,20")])) == [f"a{a + 1}"]
+    me.update(record("abc", 3, epoch=2))
+    me.receive([tick(f"b{b + 1}", f"1,{a + b + 2},2,21")])
+    assert set(me.reads()) == {"a", "c"}
+    me.receive([frame("c1", "2,12", meta="1 1 1 1 me", body=body)])
+    assert names(me.receive([frame("c2", "2,13")])) == []
+    assert names(me.receive([frame("c3", "2,22"), frame(f"a{a + 2}", f"1,{a + b + 3},2,23")])) == ["c3", f"a{a + 2}"]
+    assert names(me.receive([frame(f"a{a + 3}", f"1,{a + b + 4},2,25")])) == []
+    assert names(me.receive([frame("c4", "2,24")])) == ["c4", f"a{a + 3}"]
+
+
+def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it_all_the_same() -> None:
+    me = joined("abc", ABC)
+    last = {region: read.after or 0 for region, read in me.reads().items()}
+    number = sum(last.values())
+    me.update(record("abc", 1, epoch=2))
+    me.receive([tick(f"a{last['a'] + 1}", f"2,{number + 1}")])
+    assert me.reads()["a"] == Read("n1", 2, 0)
+    me.unsubscribe("a")
+    assert names(me.receive([frame(f"c{last['c'] + 1}", f"2,{number + 3}")])) == []
+    assert names(me.receive([frame(f"b{last['b'] + 1}", f"2,{number + 2}")])) == [
+        f"b{last['b'] + 1}",
+        f"c{last['c'] + 1}",
+    ]
