@@ -46,8 +46,8 @@ MUTATIONS = (
     Mutation(
         "a view begins at the first marker, not at the last",
         DELIVERY,
-        "view.begin = max(view.begin, number)\n                view.waiting",
-        "view.begin = view.begin or number\n                view.waiting",
+        "view.begin = max(view.begin, number)\n                self._came",
+        "view.begin = view.begin or number\n                self._came",
     ),
     Mutation(
         "a view forgets what was delivered before it began",
@@ -255,6 +255,24 @@ MUTATIONS = (
         MANAGER,
         "plans = behind = (*record.behind, record.plan)",
         "plans = behind = (record.plan,)",
+    ),
+    Mutation(
+        "what was delivered of a region that is left meanwhile does not count",
+        DELIVERY,
+        "view.only = {other for other in regions if other != region and atom in self._streams[other].joining}",
+        "view.only = set()",
+    ),
+    Mutation(
+        "a region that ends before its marker comes is taken out",
+        DELIVERY,
+        "stream.marker, stream.missed, stream.ended = None, True, True",
+        "stream.missed = True; return self.leave(region)",
+    ),
+    Mutation(
+        "a region that is left after its epoch has ended is taken out of it",
+        SUBSCRIBER,
+        "in epoch.delivery.regions and not epoch.delivery.ended(region):",
+        "in epoch.delivery.regions:",
     ),
     Mutation("the causal wait is left out", PUBLISHER, "return run <= self._runs[0][0]", "return True"),
     Mutation(
