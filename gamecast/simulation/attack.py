@@ -61,7 +61,7 @@ class Scenario:
             nodes=random.randint(1, 4),
             managers=random.randint(1, 2),
             relays=random.randint(1, 2),
-            busy_ms=random.choice((200.0, 400.0)),
+            busy_ms=random.choice((150.0, 300.0)),
             crashes=random.choice((0, 0, 2, 4)),
             pauses=random.choice((0, 0, 2)),
             cuts=random.choice((0, 0, 2)),

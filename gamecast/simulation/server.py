@@ -130,7 +130,7 @@ class _Life:
             dice = random.random()
             if dice >= server.restless:
                 mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
-                for _ in range(random.choice((1, 1, 2, 3)) if mine else 0):
+                for _ in range(random.choice((1, 2, 4, 8)) if mine else 0):
                     self._publish(random.choice(mine))
             elif server.roaming and dice < server.restless * 0.6:
                 self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
