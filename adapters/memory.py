@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from adapters.network import Position
-from adapters.relay import Relay, Relays
+from adapters.relay import Relays, RelayTask
 from sequencing.errors import GamecastError, UsageError
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
@@ -47,8 +47,8 @@ class MemoryWorld:
         except TimeoutError:
             return
 
-    def _relay(self, source: str, target: str, plan: Plan) -> Relay:
-        return Relay(MemoryNode(self, source), MemoryNode(self, target))
+    def _relay(self, source: str, target: str, plan: Plan) -> RelayTask:
+        return RelayTask(MemoryNode(self, source), MemoryNode(self, target))
 
 
 _worlds: dict[str, MemoryWorld] = {}

@@ -8,7 +8,7 @@ import logging
 from adapters.backoff import Backoff
 from adapters.redis_network import RedisNetwork
 from adapters.redis_node import RedisNode
-from adapters.relay import BLOCK_MS, Relay, Relays
+from adapters.relay import BLOCK_MS, Relays, RelayTask
 from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.relay")
@@ -54,6 +54,6 @@ class RedisRelays:
                 seen = plan.epoch, plan.version
                 self._relays.follow(plan)
 
-    def _open_relay(self, source: str, target: str, plan: Plan) -> Relay:
+    def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:
         url = self._network.url
-        return Relay(RedisNode(source, plan.nodes[source] or url), RedisNode(target, plan.nodes[target] or url))
+        return RelayTask(RedisNode(source, plan.nodes[source] or url), RedisNode(target, plan.nodes[target] or url))

@@ -1,25 +1,16 @@
-"""Relays: what carries frames from a node's link to the next node.
-
-A relay reads the link, offers the frames to the next node's step, and trims from the link what that node says it has
-accepted. It keeps no state that matters: the receiving node accepts each link sequence once and in order, so a relay
-may die at any point, start again from the beginning of the link, or run twice.
-"""
+"""Relays at work: connections, waits and tasks around `sequencing.relay`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Protocol
 
 from adapters.backoff import Backoff
-from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.node import LinkedFrame, TransferAnswer
 from sequencing.plan import Plan
-
-FRAMES_MAX = 256
-TRANSFER_BYTES = 4 * 1024 * 1024
-"""Frames a transfer: enough to spread its cost, and about so many bytes, that Redis does not block for long."""
+from sequencing.relay import Relay
 
 BLOCK_MS = 200
 """How long a read waits before it is asked again."""
@@ -57,7 +48,7 @@ class LinkTarget(Protocol):
         """Release the connection."""
 
 
-class Relay:
+class RelayTask:
     """Carries one link until stopped."""
 
     def __init__(self, source: LinkSource, target: LinkTarget) -> None:
@@ -65,17 +56,15 @@ class Relay:
         self._source = source
         self._target = target
         self._stopping = False
-        self._frames_max = FRAMES_MAX
-        self.frames_moved = 0
+        self._relay = Relay()
 
     async def run(self) -> None:
         """Move frames until `stop`; network trouble is waited out."""
         backoff = Backoff()
-        after = 0
         try:
             while not self._stopping:
                 try:
-                    after = await self._move(after)
+                    await self._move()
                     backoff.reset()
                 except Exception as error:  # noqa: BLE001 - a relay that ends stops every region behind its link
                     if self._stopping:
@@ -91,31 +80,36 @@ class Relay:
         self._stopping = True
         await self._source.close()
 
-    async def _move(self, after: int) -> int:
-        target, frames_max = self._target.name, self._frames_max
-        frames = await self._source.read_link(target, after, frames_max=frames_max, block_ms=BLOCK_MS)
+    @property
+    def frames_moved(self) -> int:
+        """How many frames this relay has seen accepted."""
+        return self._relay.frames_moved
+
+    async def _move(self) -> None:
+        relay, target = self._relay, self._target.name
+        read = await self._source.read_link(target, relay.after, frames_max=relay.frames_max, block_ms=BLOCK_MS)
+        frames = relay.read(read)
         if not frames:
-            return after
-        largest_bytes = max(len(linked.frame.body) for linked in frames)
-        self._frames_max = max(1, min(FRAMES_MAX, 2 * frames_max, TRANSFER_BYTES // (largest_bytes + 1)))
-        answer = await self._target.transfer(self._source.name, frames)
-        if answer.accepted > after:
-            self.frames_moved += answer.accepted - after
-            await self._source.acknowledge(self._target.name, answer.accepted)
-        if answer.verdict is not TransferVerdict.OK:
-            logger.info("relay %s → %s: %s after %d", self._source.name, self._target.name, *astuple(answer))
+            return
+        accepted = relay.answered(await self._target.transfer(self._source.name, frames))
+        if accepted is not None:
+            await self._source.acknowledge(target, accepted)
+            relay.trimmed(accepted)
+        if relay.refused:
+            logger.info("relay %s → %s: refused after %d", self._source.name, target, relay.after)
             await asyncio.sleep(REFUSED_WAIT_S)
-        return answer.accepted
 
 
 class Relays:
     """Relays for the links of a plan that leave certain nodes; follows the plan as it changes."""
 
-    def __init__(self, open_relay: Callable[[str, str, Plan], Relay], sources: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, open_relay: Callable[[str, str, Plan], RelayTask], sources: frozenset[str] | None = None
+    ) -> None:
         """``sources``: the nodes whose links to carry, all when None."""
         self._open_relay = open_relay
         self._sources = sources
-        self._running: dict[tuple[str, str], tuple[Relay, asyncio.Task[None]]] = {}
+        self._running: dict[tuple[str, str], tuple[RelayTask, asyncio.Task[None]]] = {}
 
     def follow(self, plan: Plan) -> None:
         """Start relays for links that have none yet."""

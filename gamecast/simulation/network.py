@@ -13,9 +13,10 @@ from placement.planner import make_plan
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.manager import Transition, next_record
 from sequencing.membership import Membership
-from sequencing.node import Answer, LinkedFrame, Node, TransferVerdict, Verdict
+from sequencing.node import Answer, LinkedFrame, Node, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record, Wish
+from sequencing.relay import Relay
 
 Steps = Generator[Wait, Any, Any]
 
@@ -267,21 +268,24 @@ class Network:
 
     def _relay(self, source: str, target: str) -> Task:
         read_from, write_to = self.machines[source], self.machines[target]
-        after, plan = 0, self.first_plan
+        relay, plan = Relay(RELAY_FRAMES_MAX), self.first_plan
         while True:
             here, there = plan.link_end(source), plan.link_end(target)
             try:
-                frames = yield self.at(source, plan.runs, partial(_read_link, read_from, there, after), 200)
+                read = partial(_read_link, read_from, there, relay.after, relay.frames_max)
+                frames = relay.read((yield self.at(source, plan.runs, read, 200)))
                 answer = yield self.at(target, plan.runs, partial(write_to.transfer, here, frames))
-                yield self.at(source, plan.runs, partial(_acknowledge, read_from, there, answer.accepted))
-                after = answer.accepted
-                if answer.verdict is not TransferVerdict.OK:
+                accepted = relay.answered(answer)
+                if accepted is not None:
+                    yield self.at(source, plan.runs, partial(_acknowledge, read_from, there, accepted))
+                    relay.trimmed(accepted)
+                if relay.refused:
                     yield Sleep(2)
             except Lost:
                 yield Sleep(self.engine.random.random() * 2)
                 news = yield from self._newest_plan()
                 if news is not None and news.runs != plan.runs:
-                    after, plan = 0, news
+                    relay, plan = Relay(RELAY_FRAMES_MAX), news
 
     def _newest_plan(self) -> Steps:
         """Return the plan that was announced last, None when that cannot be known now."""
@@ -297,9 +301,9 @@ def events_in(body: bytes) -> list[str]:
     return [payload.decode() for payload in decode_body(body)[1]]
 
 
-def _read_link(machine: Node, target: str, after: int) -> list[LinkedFrame] | None:
+def _read_link(machine: Node, target: str, after: int, frames_max: int) -> list[LinkedFrame] | None:
     link = machine.links.get(target, [])
-    return [linked for linked in link if linked.sequence > after][:RELAY_FRAMES_MAX] or None
+    return [linked for linked in link if linked.sequence > after][:frames_max] or None
 
 
 def _acknowledge(machine: Node, target: str, accepted: int) -> bool:
