@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import click
 import orjson
@@ -37,6 +38,18 @@ class Stopwatch:
         self.seconds[name] = time.perf_counter() - begun
 
 
+def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float | Literal["receiver"] | None:
+    if value is None or value == "receiver":
+        return value
+    try:
+        events_per_s = float(value)
+    except ValueError:
+        events_per_s = 0.0
+    if not 0 < events_per_s < math.inf:
+        raise click.BadParameter(f"{value!r} is neither a number of events/s above 0 nor 'receiver'")
+    return events_per_s
+
+
 @click.command("plan")
 @click.argument("membership", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for so many nodes, n1, n2, ….  [default: 3]")
@@ -55,6 +68,13 @@ class Stopwatch:
     metavar="FILE",
     help="Events/s of regions, rows of region,rate.  [default: 1 each]",
 )
+@click.option(
+    "--capacity",
+    metavar="EVENTS_PER_S",
+    callback=_capacity,
+    help="What a node may carry, or 'receiver': as much as the busiest subscriber receives.  [default: the load is "
+    "spread as far as that is worth longer paths]",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
 @click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
@@ -68,6 +88,7 @@ def plan(
     named: Sequence[str],
     ordering: Ordering,
     rates: Path | None,
+    capacity: float | Literal["receiver"] | None,
     out: Path | None,
     picture: Path | None,
     skip_bad: bool,
@@ -93,7 +114,7 @@ def plan(
     from gamecast.planning.picture import draw_plan, require_drawable
     from gamecast.planning.reading import read_membership, read_rates
     from gamecast.planning.story import tell
-    from placement.planner import make_plan
+    from placement.planner import make_plan_and_report
     from sequencing.conditions import violations
     from sequencing.overlaps import count_double_overlaps
 
@@ -108,7 +129,9 @@ def plan(
         with watch.stage("overlaps", "counting overlaps"):
             overlaps = count_double_overlaps(source.membership)
         with watch.stage("plan", "planning"):
-            made = make_plan(source.membership, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of)
+            made, choice = make_plan_and_report(
+                source.membership, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
+            )
         with watch.stage("conditions", "checking the conditions"):
             broken = violations(made, source.membership)
         figures = PlanFigures(made, source.membership, rate_of, overlaps, broken)
@@ -128,6 +151,9 @@ def plan(
     if as_json:
         report = {
             **figures.as_dict(),
+            "arrangement": choice.arrangement,
+            "optimal": choice.optimal,
+            "why": choice.why,
             "violations": broken,
             "rows": source.rows,
             "duplicates": source.duplicates,
@@ -138,7 +164,7 @@ def plan(
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         written = [file for file in (out, picture) if file is not None]
-        tell(Console(highlight=False, markup=False, emoji=False), figures, source, watch.seconds, written)
+        tell(Console(highlight=False, markup=False, emoji=False), figures, source, choice.why, watch.seconds, written)
     if broken:
         context.exit(1)
 

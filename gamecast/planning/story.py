@@ -22,15 +22,20 @@ def tell(
     console: Console,
     figures: PlanFigures,
     source: MembershipFile,
+    why: Sequence[str],
     seconds: Mapping[str, float],
     written: Sequence[Path] = (),
 ) -> None:
-    """Print what the membership is like, what the plan costs, and whether it is sound."""
-    console.print(Group(*_story(figures, source, seconds, written)))
+    """Print what the membership is like, what the plan costs, and whether it is sound; ``why`` it is as it is."""
+    console.print(Group(*_story(figures, source, why, seconds, written)))
 
 
 def _story(
-    figures: PlanFigures, source: MembershipFile, seconds: Mapping[str, float], written: Sequence[Path]
+    figures: PlanFigures,
+    source: MembershipFile,
+    why: Sequence[str],
+    seconds: Mapping[str, float],
+    written: Sequence[Path],
 ) -> Iterator[RenderableType]:
     plan, lengths = figures.plan, figures.path_nodes
     subscriptions = figures.membership.incidence.nnz
@@ -53,6 +58,7 @@ def _story(
         yield Text("No atom is needed: nobody could tell the order of any two regions.")
     if len(lengths):
         yield Text(f"Paths visit {lengths.mean():.2f} nodes on average, {lengths.max()} at most.")
+    yield from map(Text, why)
     yield Padding(_loads(figures), (1, 0, 0, 0))
     yield Padding(_conditions(figures), (1, 0))
     yield Text("seconds: " + ", ".join(f"{stage} {spent:.2g}" for stage, spent in seconds.items()), style="dim")

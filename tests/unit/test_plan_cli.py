@@ -61,6 +61,22 @@ def test_the_account_says_it_for_a_person(world: Path) -> None:
         assert says in result.stdout
 
 
+def test_the_choice_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "all.csv"
+    file.write_text("s1,a\ns1,b\ns2,a\ns2,b\n")
+    assert "One node is best" in run(file).stdout
+    found = report(file)
+    assert (found["optimal"], "One node is best" in found["why"][0]) == (True, True)
+
+
+def test_what_exceeds_the_capacity_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "all.csv"
+    file.write_text("".join(f"s{at},{region}\n" for at in range(2) for region in "abc"))
+    assert "The busiest node carries" not in run(file, "--capacity", "3").stdout
+    assert "50.0% more than the operator allows" in " ".join(run(file, "--capacity", "2").stdout.split())
+    assert report(file, "--capacity", "receiver")["node_load"]["max"] == 3.0
+
+
 def test_rates_make_loads(world: Path, tmp_path: Path) -> None:
     rates = tmp_path / "rates.csv"
     rates.write_text("forest,10\nriver,20\nvillage,5\n")
@@ -160,6 +176,8 @@ def test_malformed_rows_are_counted_on_request(world: Path) -> None:
         (["--node", "a", "--node", "a"], "twice"),
         (["--nodes", "0"], "--nodes"),
         (["--ordering", "random"], "--ordering"),
+        (["--capacity", "0"], "neither a number of events/s above 0 nor 'receiver'"),
+        (["--capacity", "much"], "'much' is neither"),
     ],
 )
 def test_wrong_use_ends_with_status_2(world: Path, options: Sequence[str], complaint: str) -> None:
