@@ -39,8 +39,10 @@ class Stopwatch:
 
 
 def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float | Literal["receiver"] | None:
-    if value is None or value == "receiver":
-        return value
+    if value is None:
+        return None
+    if value == "receiver":
+        return "receiver"
     try:
         events_per_s = float(value)
     except ValueError:
