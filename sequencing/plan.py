@@ -114,7 +114,11 @@ class Plan:
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""
-        document = {
+        return orjson.dumps(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what JSON can hold; `from_document` is the inverse."""
+        return {
             "epoch": self.epoch,
             "version": self.version,
             "ordering": self.ordering,
@@ -128,18 +132,25 @@ class Plan:
             },
             "atoms": [{"id": a.id, "regions": list(a.regions), "node": a.node} for a in self.atoms],
         }
-        return orjson.dumps(document)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Plan:
         """Read a plan back, checking its shape; raises `PlanError` saying what is wrong."""
         try:
-            return cls._from_document(orjson.loads(text))
+            return cls.from_document(orjson.loads(text))
+        except ValueError as error:
+            raise PlanError(f"this is not a gamecast plan: {error!r}") from error
+
+    @classmethod
+    def from_document(cls, document: Any) -> Plan:
+        """Read what `to_document` returned, checking its shape; raises `PlanError` saying what is wrong."""
+        try:
+            return cls._checked(document)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise PlanError(f"this is not a gamecast plan: {error!r}") from error
 
     @classmethod
-    def _from_document(cls, document: Any) -> Plan:
+    def _checked(cls, document: Any) -> Plan:
         nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in document["nodes"].items()}
         paths = {check_region(region): _texts(entry["path"]) for region, entry in document["regions"].items()}
         atoms = tuple(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import orjson
+
+from sequencing.errors import PlanError
 from sequencing.plan import Plan
 
 Members = Mapping[str, frozenset[str]]
@@ -25,6 +29,18 @@ class Wish:
         """Return the regions that a plan which took ``heard`` into account did not know of."""
         known = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
         return frozenset(region for region, since in self.since.items() if since > known)
+
+    def to_document(self) -> list[Any]:
+        """Return what JSON can hold; `from_document` is the inverse."""
+        return [self.incarnation, self.said, dict(self.since)]
+
+    @classmethod
+    def from_document(cls, document: Any) -> Wish:
+        """Read what `to_document` returned; raises `PlanError` when it is something else."""
+        match document:
+            case [int(incarnation), int(said), dict(since)] if all(type(at) is int for at in since.values()):
+                return cls(incarnation, said, since)
+        raise PlanError(f"this is not a wish for regions: {str(document)[:80]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +91,34 @@ class Record:
             if egress in self.plan.runs:
                 ended[egress] = (*ended.get(egress, ()), (old.region, old.epoch))
         return replace(self, behind=(), abandoned=(), ended=ended)
+
+    def to_json(self) -> bytes:
+        """Serialise; `from_json` is the inverse."""
+        return orjson.dumps(
+            {
+                "plan": self.plan.to_document(),
+                "members": {name: sorted(regions) for name, regions in self.members.items()},
+                "heard": {name: wish.to_document() for name, wish in self.heard.items()},
+                "behind": [plan.to_document() for plan in self.behind],
+                "abandoned": [plan.to_document() for plan in self.abandoned],
+                "next_atom": self.next_atom,
+                "ended": self.ended,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Record:
+        """Read a record back; raises `PlanError` saying what is wrong."""
+        try:
+            document = orjson.loads(text)
+            return cls(
+                Plan.from_document(document["plan"]),
+                {name: frozenset(regions) for name, regions in document["members"].items()},
+                {name: Wish.from_document(wish) for name, wish in document["heard"].items()},
+                tuple(map(Plan.from_document, document["behind"])),
+                tuple(map(Plan.from_document, document["abandoned"])),
+                int(document["next_atom"]),
+                {node: tuple((str(r), int(e)) for r, e in streams) for node, streams in document["ended"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PlanError(f"this is not the record of a gamecast network: {error!r}") from error
