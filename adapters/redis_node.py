@@ -86,6 +86,13 @@ class RedisNode:
                 frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
         return frames
 
+    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+        """Return the newest frame of an egress stream, None of an empty one."""
+        entries = await self._connection.call("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1)
+        for entry_id, (_, meta, _, stamp, _, body) in entries:
+            return StampedFrame(region, epoch, int(entry_id.partition(b"-")[2]), meta, stamp, body)
+        return None
+
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """Read the link towards ``target`` after a link sequence, waiting up to ``block_ms``."""
         key = self._keys.link(target)
@@ -151,8 +158,8 @@ class RedisNode:
     async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
         """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
         for region, epoch in regions:
-            newest = await self._connection.call("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1)
-            if not newest or newest[0][1][1] != TICK_META:
+            newest = await self.newest(region, epoch)
+            if newest is None or newest.meta != TICK_META:
                 return False
         return True
 
@@ -165,6 +172,11 @@ class RedisNode:
         """Forget steps, (epoch, region) each, and links."""
         arguments = len(link_ends), *link_ends, *chain.from_iterable(steps)
         await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
+
+    async def run_id(self) -> str:
+        """Return what tells this run of the server from others."""
+        info: bytes = await self._connection.call("INFO", "server")
+        return next(line[7:] for line in info.decode().splitlines() if line.startswith("run_id:"))
 
     async def admit(self, run: str) -> None:
         """Have the node begin anew, unless this is the run that it is in."""

@@ -268,12 +268,6 @@ MUTATIONS = (
         "stream.marker, stream.missed, stream.ended = None, True, True",
         "stream.missed = True; return self.leave(region)",
     ),
-    Mutation(
-        "a region that is left after its epoch has ended is taken out of it",
-        SUBSCRIBER,
-        "in epoch.delivery.regions and not epoch.delivery.ended(region):",
-        "in epoch.delivery.regions:",
-    ),
     Mutation("the causal wait is left out", PUBLISHER, "return run <= self._runs[0][0]", "return True"),
     Mutation(
         "the causal wait ends when the ingress has answered",
