@@ -26,8 +26,9 @@ from scipy.sparse.linalg import ArpackError, eigsh
 from sequencing.arrangement import Meetings
 from sequencing.overlaps import IntArray
 
-DENSE_CLASSES_MAX = 400
-"""Up to so many classes in a component, a dense eigensolver is quicker and has nothing to converge."""
+DENSE_CLASSES_MAX = 32
+"""Up to so many classes in a component, a dense eigensolver is as quick and has nothing to converge. For some hundreds
+it takes milliseconds on idle cores, and seconds where its threads have to share them."""
 SPECTRAL_CLASSES_MAX = 5_000
 """A component's Fiedler vector takes a factorisation: half a second for so many classes of a grid world."""
 LEAST_CUT_PAIRS_MAX = 20_000
