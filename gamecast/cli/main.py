@@ -51,6 +51,30 @@ def _node() -> click.Command:
     return node
 
 
+def _publish() -> click.Command:
+    from gamecast.cli.publish import publish
+
+    return publish
+
+
+def _tail() -> click.Command:
+    from gamecast.cli.tail import tail
+
+    return tail
+
+
+def _status() -> click.Command:
+    from gamecast.cli.status import status
+
+    return status
+
+
+def _doctor() -> click.Command:
+    from gamecast.cli.doctor import doctor
+
+    return doctor
+
+
 _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "demo": _demo,
     "plan": _plan,
@@ -58,6 +82,10 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "bench": _bench,
     "simulate": _simulate,
     "node": _node,
+    "publish": _publish,
+    "tail": _tail,
+    "status": _status,
+    "doctor": _doctor,
 }
 
 
