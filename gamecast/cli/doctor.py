@@ -1,0 +1,397 @@
+"""``gamecast doctor``: what is wrong with a network, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import click
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from adapters.redis_survey import (
+    AccessState,
+    LeftoverState,
+    NetworkState,
+    NodeState,
+    RegionState,
+    ServerState,
+    access,
+    leftovers,
+    survey,
+)
+from gamecast.cli.reporting import counted, installed_plan, printable, require_reachable
+from gamecast.errors import GamecastError, UnsupportedServer
+from sequencing.node import TRIM_EVERY_EVENTS
+
+PROBLEM = 1
+
+LOOK_AGAIN_S = 1.0
+"""What is under way moves meanwhile; what does not is stuck."""
+
+CLOCK_MS_MAX = 100.0
+MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
+WEIGHED_EVENTS_MIN = 100
+"""Of fewer events one cannot say what an event takes."""
+
+NAMED_MAX = 3
+
+Level = Literal["ok", "warning", "problem"]
+_MARKS: Mapping[Level, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "bold yellow"),
+    "problem": ("✗", "bold red"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``subject``: what was looked at; ``seen``: how it is; ``advice``: what to do, empty where all is well."""
+
+    level: Level
+    subject: str
+    seen: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All that is judged: two looks at the network, the same where all was well at the first, and what is tried beside.
+
+    ``accesses``: by what was tried, ``control`` or a node's name. ``leftovers``: by the node's name.
+    """
+
+    first: NetworkState
+    second: NetworkState
+    accesses: Mapping[str, AccessState] = field(default_factory=dict)
+    leftovers: Mapping[str, LeftoverState] = field(default_factory=dict)
+
+
+@click.command()
+@click.argument("url", envvar="GAMECAST_URL")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
+    """Examine the network of a control Redis, and say what to do about each finding. Nothing stays changed.
+
+    Servers: version, eviction, memory, persistence, clock, what the user may do. Nodes: reachable, with the published
+    plan installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one
+    second later, tells what is stuck from what is under way.
+
+    Exit status: 0 if there is no problem (there may be warnings), 1 if there is one, 2 for wrong use, 3 if the control
+    Redis is not there.
+    """
+    findings = asyncio.run(_findings(require_reachable(url)))
+    problems = sum(finding.level == "problem" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
+    if as_json:
+        report = {"findings": [asdict(finding) for finding in findings], "problems": problems, "warnings": warnings}
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        for finding in findings:
+            mark, style = _MARKS[finding.level]
+            console.print(Text(mark, style=style), Text(f"{printable(finding.subject)}: {printable(finding.seen)}"))
+            if finding.advice:
+                console.print(Text(f"    → {printable(finding.advice)}"))
+        console.print(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
+    if problems:
+        context.exit(PROBLEM)
+
+
+async def _findings(url: str) -> list[Finding]:
+    try:
+        first = await survey(url, regions=True)
+    except UnsupportedServer as error:
+        return [Finding("problem", "control", str(error), "run Redis 6.2 or later there")]
+    second = first
+    if _unsettled(first):
+        await asyncio.sleep(LOOK_AGAIN_S)
+        second = await survey(url, regions=True)
+    there = [node for node in second.nodes if node.server is not None]
+    accesses = {"control": await access(url)}
+    left = {}
+    for node in there:
+        try:
+            accesses[node.name] = await access(node.url, node.name)
+            if second.plan is not None:
+                left[node.name] = await leftovers(node.url, node.name, second.plan)
+        except GamecastError as error:
+            accesses[node.name] = AccessState(None, f"it went away: {error}")
+    return list(judge(Examination(first, second, accesses, left)))
+
+
+def _unsettled(network: NetworkState) -> bool:
+    """Return whether something is seen that may only be under way."""
+    plan = network.plan
+    return (
+        any(link.frames for node in network.nodes for link in node.links)
+        or any(region.drawn != region.last for region in network.regions)
+        or (
+            plan is not None
+            and any(node.installed != (plan.epoch, plan.version) for node in network.nodes if node.planned)
+        )
+    )
+
+
+def judge(examined: Examination) -> Iterator[Finding]:
+    """Yield what there is to say, servers first, then nodes, then traffic."""
+    network = examined.second
+    servers: dict[str, tuple[list[str], ServerState]] = {network.control.run: (["control"], network.control)}
+    for node in network.nodes:
+        if node.server is not None:
+            servers.setdefault(node.server.run, ([], node.server))[0].append(node.name)
+    for names, server in servers.values():
+        yield from _server(", ".join(names), server)
+    for name, may in examined.accesses.items():
+        yield _access(name, may)
+    if network.lease_ms == -1:
+        yield Finding(
+            "problem",
+            "lease",
+            "is held without an end, so nobody can plan",
+            "delete it in the control Redis: DEL gamecast:{control}:lease",
+        )
+    if network.plan is None and not network.unread:
+        yield Finding("ok", "plan", "none yet: the first publish makes it")
+    yield from _unread("control", network.unread)
+    for node in network.nodes:
+        yield from _node(node, network)
+    yield from _links(examined)
+    yield from _regions(examined)
+    yield from _growth(examined)
+
+
+def _server(subject: str, server: ServerState) -> Iterator[Finding]:
+    if not server.version:
+        yield Finding("problem", subject, "does not answer INFO, which gamecast needs", "let the user run INFO")
+        return
+    yield Finding("ok", subject, f"Redis {server.version}")
+    if server.role == "slave":
+        yield Finding("problem", subject, "is a replica, which takes no writes", "use the URL of its primary")
+    policy = server.memory_policy
+    if policy == "noeviction":
+        yield Finding("ok", subject, "maxmemory-policy noeviction: nothing is dropped to make room")
+    elif policy:
+        dropped = "anything, counters and streams too" if policy.startswith("allkeys") else "the lease"
+        yield Finding(
+            "problem" if policy.startswith("allkeys") else "warning",
+            subject,
+            f"maxmemory-policy {policy}: when it is full, Redis drops {dropped}",
+            "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+        )
+    yield _memory(subject, server)
+    yield _persistence(subject, server)
+    if server.clock_ahead_ms is not None and server.round_trip_ms is not None:
+        off, unsure = abs(server.clock_ahead_ms), server.round_trip_ms / 2
+        if off - unsure > CLOCK_MS_MAX:
+            seen = f"its clock is {off:,.0f} ms {'ahead of' if server.clock_ahead_ms > 0 else 'behind'} this machine's"
+            yield Finding("warning", subject, seen, "run NTP on both machines: delays are measured by clocks")
+        else:
+            yield Finding("ok", subject, f"its clock agrees with this machine's to {off + unsure:.1f} ms")
+
+
+def _memory(subject: str, server: ServerState) -> Finding:
+    used = server.memory_bytes or 0
+    if not server.memory_bytes_max:
+        return Finding("ok", subject, f"{_size(used)} in use, without a limit (maxmemory 0)")
+    full = used / server.memory_bytes_max
+    seen = f"{_size(used)} of {_size(server.memory_bytes_max)} in use ({full:.0%})"
+    if full < MEMORY_WARNING:
+        return Finding("ok", subject, seen)
+    advice = "raise maxmemory, or keep fewer events (retention_events): publishes to a full Redis are refused"
+    return Finding("problem" if full >= MEMORY_PROBLEM else "warning", subject, seen, advice)
+
+
+def _persistence(subject: str, server: ServerState) -> Finding:
+    advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
+    if not server.append_only:
+        lost = "everything" if server.save == "" else "everything since the last snapshot"
+        return Finding("warning", subject, f"appendonly no: when it restarts, {lost} is lost", advice)
+    match server.appendfsync:
+        case "always":
+            return Finding("ok", subject, "appendonly yes, appendfsync always: nothing acknowledged is lost")
+        case "everysec":
+            seen = "appendfsync everysec: when its machine fails, the last second may be lost"
+        case "no":
+            seen = "appendfsync no: when its machine fails, what the system had not written yet (half a minute) is lost"
+        case _:
+            seen = "appendonly yes, but it does not tell appendfsync (CONFIG is refused): see its configuration"
+    return Finding("warning", subject, seen, advice)
+
+
+def _access(name: str, may: AccessState) -> Finding:
+    who = f"user {may.user}" if may.user is not None else "the user"
+    if may.refused is None:
+        return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
+    if "NOPERM" in may.refused or "can't run this command" in may.refused or "can't access" in may.refused:
+        advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
+    else:
+        advice = "see what the server says: until then nothing can be published through it"
+    return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
+
+
+def _unread(name: str, unread: Sequence[str]) -> Iterator[Finding]:
+    advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove what others wrote there"
+    hidden = [text for text in unread if "NOPERM" in text]
+    for text in unread:
+        if text not in hidden:
+            yield Finding("problem", name, f"cannot be read: {text}", advice)
+    if hidden:
+        seen = f"hides some things from this user, so they are not examined: {hidden[0]}"
+        if len(hidden) > 1:
+            seen += f", and {len(hidden) - 1:,} more"
+        yield Finding("warning", name, seen, "examine it as a user who may look there")
+
+
+def _node(node: NodeState, network: NetworkState) -> Iterator[Finding]:
+    plan = network.plan
+    if node.trouble is not None:
+        advice = "start the server, or correct what the message names"
+        if not node.planned:
+            advice += f", or take the node off the registry: HDEL gamecast:{{control}}:nodes {node.name}"
+        yield Finding("problem", node.name, node.trouble, advice)
+        return
+    yield from _unread(node.name, node.unread)
+    if plan is None:
+        return
+    published = f"{plan.epoch}.{plan.version}"
+    installed = installed_plan(node.installed)
+    if not node.planned:
+        yield Finding("ok", node.name, "is registered and not in the plan: it is used from the next epoch on")
+    elif node.installed is None:
+        pass  # said above
+    elif node.installed == (plan.epoch, plan.version):
+        yield Finding("ok", node.name, f"has the published plan {published} installed")
+    elif node.installed < (plan.epoch, plan.version):
+        yield Finding(
+            "problem",
+            node.name,
+            f"has plan {installed} installed, published is {published}: its server may have lost its data",
+            "close all connections of the network: the next subscription begins a new epoch, installed everywhere",
+        )
+    else:
+        yield Finding(
+            "warning",
+            node.name,
+            f"has plan {installed} installed, published is {published}: who planned did not come to its end",
+            "publish something to a new region: a plan is installed and published again",
+        )
+    if node.planned and not node.registered and any(other.registered for other in network.nodes):
+        yield Finding(
+            "warning",
+            node.name,
+            "is in the plan and no longer registered: the next epoch does without it",
+            "if it should stay, start `gamecast node` for it again",
+        )
+
+
+def _links(examined: Examination) -> Iterator[Finding]:
+    plan = examined.second.plan
+    heads = {(node.name, link.target): link.head for node in examined.first.nodes for link in node.links}
+    waiting = 0
+    for node in examined.second.nodes:
+        planned = {plan.link_end(end) for source, end in plan.links if source == node.name} if plan is not None else ()
+        for link in node.links:
+            waiting += link.frames
+            if not link.frames or heads.get((node.name, link.target)) != link.head:
+                continue
+            subject = f"link {node.name} → {link.target}"
+            seen = f"{counted(link.frames, 'frame')} waiting; the first, {link.head}, for more than {LOOK_AGAIN_S:g} s"
+            if link.target in planned:
+                advice = (
+                    f"see that `gamecast node --name {node.name}` runs (it carries the link) and the target answers"
+                )
+                yield Finding("problem", subject, seen, advice)
+            else:
+                key = f"gamecast:{{{node.name}}}:link:{link.target}"
+                advice = f"it belongs to an earlier plan; when nobody needs those events any more: DEL {key}"
+                yield Finding("warning", subject, seen, advice)
+    if plan is not None and plan.links:
+        yield Finding("ok", "links", f"{len(plan.links):,} in the plan, {counted(waiting, 'frame')} under way")
+
+
+def _regions(examined: Examination) -> Iterator[Finding]:
+    second = {region.name: region for region in examined.second.regions}
+    stuck: list[str] = []
+    slow: list[str] = []
+    behind: list[str] = []
+    for before in examined.first.regions:
+        after = second.get(before.name)
+        if after is None or after.epoch != before.epoch or before.last is None or before.drawn is None:
+            continue
+        if after.drawn is not None and before.last > after.drawn:
+            behind.append(before.name)
+        if after.last is not None and after.last < before.drawn:
+            late = f"{before.name} ({counted(before.drawn - after.last, 'event')})"
+            (stuck if after.last == before.last else slow).append(late)
+    if behind:
+        yield Finding(
+            "problem",
+            "regions",
+            f"{_named(behind)}: the ingress gives numbers that were given before, so it has lost its data",
+            "close all connections of the network, so that it begins a new epoch; and turn persistence on",
+        )
+    if stuck:
+        seen = f"{_named(stuck)}: events are accepted, and nothing has come out for {LOOK_AGAIN_S:g} s"
+        yield Finding(
+            "problem", "regions", seen, "see to the nodes and links on their paths: gamecast status --regions"
+        )
+    if slow:
+        seen = f"{_named(slow)}: events take more than {LOOK_AGAIN_S:g} s to come out"
+        yield Finding("warning", "regions", seen, "the nodes or relays cannot keep up: publish less, or use more nodes")
+    if second and not (behind or stuck or slow):
+        yield Finding("ok", "regions", f"what was accepted in {counted(len(second), 'region')} has come out")
+
+
+def _growth(examined: Examination) -> Iterator[Finding]:
+    for node in examined.second.nodes:
+        regions = [region for region in examined.second.regions if region.path[-1] == node.name]
+        if node.server is not None and regions:
+            yield from _streams(node, node.server, regions)
+        left = examined.leftovers.get(node.name)
+        if left is not None and left.streams:
+            number = f"{'' if left.complete else 'at least '}{counted(left.streams, 'egress stream')}"
+            seen = f"{number} of earlier epochs, which nothing trims, e.g. {left.example}"
+            pattern = f"'gamecast:{{{node.name}}}:egress:E:*'"
+            advice = f"UNLINK those that nobody reads any more: redis-cli --scan --pattern {pattern} lists epoch E"
+            yield Finding("warning", node.name, seen, advice)
+
+
+def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -> Iterator[Finding]:
+    kept = node.retention_events
+    allowed = kept + 2 * TRIM_EVERY_EVENTS
+    if endless := [f"{each.name} ({each.frames:,})" for each in regions if (each.frames or 0) > allowed]:
+        yield Finding(
+            "warning",
+            node.name,
+            f"egress streams keep more frames than the {kept:,} events that they should: {_named(endless)}",
+            "somebody else writes into them, or the script is not ours: see XINFO STREAM",
+        )
+    weighed = [each for each in regions if each.stream_bytes and each.last and each.first]
+    events = sum((each.last or 0) - (each.first or 0) + 1 for each in weighed)
+    if events < WEIGHED_EVENTS_MIN:
+        return
+    event_bytes = sum(each.stream_bytes or 0 for each in weighed) / events
+    full_bytes = event_bytes * kept * len(regions)
+    seen = (
+        f"{counted(len(regions), 'egress stream')} of up to {kept:,} events: about {_size(full_bytes)} when full, at "
+        f"{event_bytes:,.0f} bytes an event"
+    )
+    limit = server.memory_bytes_max or server.machine_bytes
+    if limit and full_bytes > limit:
+        advice = "connect with a smaller retention_events (the plan's maker decides), or give it more memory"
+        yield Finding("warning", node.name, f"{seen}; there are {_size(limit)}", advice)
+    else:
+        yield Finding("ok", node.name, seen)
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else "")
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
