@@ -26,12 +26,13 @@ from sequencing.plan import Plan
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 RUNS_MAX = 4
-"""Whether plain Pub/Sub inverts anything is a race: thousands of pairs as a rule, none once in a hundred runs under load."""
+"""Whether plain Pub/Sub inverts anything is a race: thousands of pairs as a rule, and seldom, under load, none."""
 
 KEYS = {
     *("regions", "subscribers", "overlaps", "atoms", "nodes", "published", "deliveries", "lost", "duplicated"),
     *("inversions", "cycles", "publisher_order_violations", "events_per_s", "deliveries_per_s", "plain"),
 }
+BROKEN = "lost", "duplicated", "inversions", "cycles", "publisher_order_violations"
 
 
 def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -56,10 +57,7 @@ def test_a_recorded_match_is_replayed_in_one_order_and_plain_pubsub_does_not(nod
         assert done.stderr == ""
         report = json.loads(done.stdout)
         assert report.keys() >= KEYS
-        kept = {
-            key: report[key] for key in ("lost", "duplicated", "inversions", "cycles", "publisher_order_violations")
-        }
-        assert not any(kept.values()), kept
+        assert not any(report[key] for key in BROKEN), report
         assert report["nodes"] == nodes
         assert report["published"] == len(workload.publications) == 5884
         assert report["deliveries"] == sum(workload.expected_deliveries().values())
