@@ -188,6 +188,8 @@ class EmbeddedServer(_Startable):
                 raise self._failure(f"it ended with status {status}", log_from)
             if time.monotonic() >= deadline:
                 self.kill()
+                if _BUSY_PORT in self._log_tail(log_from):
+                    return False
                 raise self._failure(f"it did not answer within {self._start_time_s_max:g} s", log_from)
             time.sleep(_POLL_S)
         return True
