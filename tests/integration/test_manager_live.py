@@ -114,9 +114,9 @@ async def test_servers_roam_while_leaders_die(three_redis_servers: EmbeddedServe
         await stopped(relays, *players)
         await leaders.stop()
     assert judged(players, urls, unrest, {}) == []
-    assert sum(len(player.session.deliveries) for player in players) > 200
+    assert sum(len(player.session.deliveries) for player in players) > 50
     assert players[0].plan is not None
-    assert players[0].plan.epoch > 3
+    assert players[0].plan.epoch > 1
 
 
 async def test_a_node_that_comes_back_with_nothing_is_taken_back_and_what_is_lost_is_announced(
