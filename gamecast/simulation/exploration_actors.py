@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from gamecast.simulation.exploration import frozen
+from gamecast.simulation.network import events_in
 from sequencing.delivery import Delivery, Missing, Ready
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, decode_body
+from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import AtomId, Plan, Step
 from sequencing.publisher import Publisher
@@ -237,6 +238,4 @@ class ClientActor:
 
 def events_of(item: Ready) -> list[str]:
     """The events of a frame; a marker has none."""
-    return (
-        [payload.decode() for payload in decode_body(item.frame.body)[1]] if item.meta.kind == FrameKind.EVENTS else []
-    )
+    return events_in(item.frame.body) if item.meta.kind == FrameKind.EVENTS else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -49,6 +50,21 @@ class Session:
     uncertain: set[str] = field(default_factory=set)
     """Events of which the publisher was told that nobody knows what became of them."""
     ended: bool = False
+
+    def note_joined(self, joined: AbstractSet[str], now_ms: float) -> None:
+        """Note which regions are joined now, after the deliveries so far."""
+        current = {name for name, _, until in self.joined if until is None}
+        for region in sorted(joined - current):
+            self.joined.append((region, len(self.deliveries), None))
+            self.joined_ms.append(now_ms)
+        for region in sorted(current - joined):
+            self.note_left(region)
+
+    def note_left(self, region: str) -> None:
+        """Note that a region is left, after the deliveries so far."""
+        for place, (name, since, until) in enumerate(self.joined):
+            if name == region and until is None:
+                self.joined[place] = region, since, len(self.deliveries)
 
 
 class Server:
@@ -243,13 +259,8 @@ class _Life:
         was = region in self.subscriber.joined
         items = self.subscriber.unsubscribe([region])
         if was:
-            self._left(region)
+            self.session.note_left(region)
         self._deliver(items)
-
-    def _left(self, region: str) -> None:
-        for place, (name, since, until) in enumerate(self.session.joined):
-            if name == region and until is None:
-                self.session.joined[place] = region, since, len(self.session.deliveries)
 
     def _mark(self) -> None:
         for region, body in self.subscriber.marks():
@@ -279,12 +290,7 @@ class _Life:
                     self.known |= self.network.past.get(event, frozenset())
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
-        current = {name for name, _, until in session.joined if until is None}
-        for region in sorted(self.subscriber.joined - current):
-            session.joined.append((region, len(session.deliveries), None))
-            session.joined_ms.append(now)
-        for region in sorted(current - self.subscriber.joined):
-            self._left(region)
+        session.note_joined(self.subscriber.joined, now)
         for node in dict.fromkeys(read.node for read in self.subscriber.reads().values()):
             self.engine.give(self.to_read[node])
         self.engine.give(self.to_tell)

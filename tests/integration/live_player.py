@@ -133,7 +133,7 @@ class LivePlayer(Live):
         elif self.subscriber.joined:
             region = random.choice(sorted(self.subscriber.joined))
             items = self.subscriber.unsubscribe([region])
-            self._left(region)
+            self.session.note_left(region)
             self._deliver(items)
 
     def publish(self, region: str) -> None:
@@ -214,19 +214,9 @@ class LivePlayer(Live):
                 for number, event in enumerate(events, frame.last - len(events) + 1):
                     session.deliveries.append(Delivered(event, frame.region, event.split(".")[1], now))
                     self.seen[event] = frame.region, frame.epoch, number
-        current = {name for name, _, until in session.joined if until is None}
-        for region in sorted(self.subscriber.joined - current):
-            session.joined.append((region, len(session.deliveries), None))
-            session.joined_ms.append(now)
-        for region in sorted(current - self.subscriber.joined):
-            self._left(region)
+        session.note_joined(self.subscriber.joined, now)
         for region, body in self.subscriber.marks():
             self.publisher.mark(region, body, "")
-
-    def _left(self, region: str) -> None:
-        for place, (name, since, until) in enumerate(self.session.joined):
-            if name == region and until is None:
-                self.session.joined[place] = region, since, len(self.session.deliveries)
 
 
 async def stopped(*lives: Live) -> None:
