@@ -154,8 +154,25 @@ class Delivery:
 
     def leave(self, region: str) -> list[Ready | Missing]:
         """Take a region out: nothing waits for it any more. Returns what may be delivered now."""
+        gone = self._streams.pop(region)
+        self.held_frames -= len(gone.queue)
+        for atom, regions in self._regions_of.items():
+            view = self._views.get(atom)
+            if view is not None and region in regions:
+                view.only = {other for other in regions if other != region and atom in self._streams[other].joining}
+                view.waiting.discard(region)
+                view.unsettled &= view.only
+                if not view.only or not (view.waiting or view.unsettled):
+                    del self._views[atom]
+        before, self._regions_of = self._regions_of, self._relevant()
+        for atom in before.keys() - self._regions_of.keys():
+            del self._next[atom]
+            for stream in self._streams.values():
+                stream.joining.discard(atom)
+        self._waiting.clear()
+        self._number_anew()
         out: list[Ready | Missing] = []
-        self._leave(region, out)
+        self._drain(list(self._streams.values()), out)
         return out
 
     def miss(self, region: str) -> list[Ready | Missing]:
@@ -343,26 +360,6 @@ class Delivery:
             if view is not None and not view.waiting:
                 self._settle_view(atom, view, stream.region, work)
             work += self._waiting.pop(atom, ())
-
-    def _leave(self, region: str, out: list[Ready | Missing]) -> None:
-        gone = self._streams.pop(region)
-        self.held_frames -= len(gone.queue)
-        for atom, regions in self._regions_of.items():
-            view = self._views.get(atom)
-            if view is not None and region in regions:
-                view.only = {other for other in regions if other != region and atom in self._streams[other].joining}
-                view.waiting.discard(region)
-                view.unsettled &= view.only
-                if not view.only or not (view.waiting or view.unsettled):
-                    del self._views[atom]
-        before, self._regions_of = self._regions_of, self._relevant()
-        for atom in before.keys() - self._regions_of.keys():
-            del self._next[atom]
-            for stream in self._streams.values():
-                stream.joining.discard(atom)
-        self._waiting.clear()
-        self._number_anew()
-        self._drain(list(self._streams.values()), out)
 
     def _number_anew(self) -> None:
         """Read the stamps of what is held again, because other atoms are relevant now."""
