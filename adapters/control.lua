@@ -2,7 +2,7 @@
 --
 -- KEYS: record, wishes, published, lease, news, asked.
 -- ARGV: 'want', name, incarnation, said, wish as JSON, then regions that events are to be published to
---    or 'look', token, lease in ms
+--    or 'look' or 'renew', token, lease in ms
 --    or 'save', token, record as JSON
 --    or 'announce', token, epoch, version, record as JSON
 --    or 'resign', token.
@@ -45,11 +45,16 @@ end
 local token = ARGV[2]
 local leader = redis.call('GET', lease)
 
-if verb == 'look' then
-  if leader and leader ~= token then
+if verb == 'look' or verb == 'renew' then
+  local leads = not leader or leader == token
+  if leads then
+    redis.call('SET', lease, token, 'PX', ARGV[3])
+  end
+  if verb == 'renew' then
+    return leads and 1 or 0
+  elseif not leads then
     return { 0 }
   end
-  redis.call('SET', lease, token, 'PX', ARGV[3])
   local newest = redis.call('XREVRANGE', asked, '+', '-', 'COUNT', 1)[1]
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),

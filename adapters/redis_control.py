@@ -77,6 +77,10 @@ class RedisControl:
             asked.decode(),
         )
 
+    async def renew(self, token: str, lease_ms: int) -> bool:
+        """Prolong the lease; False when somebody else leads."""
+        return bool(await self._run("renew", token, lease_ms))
+
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
         return bool(await self._run("save", token, record.to_json()))

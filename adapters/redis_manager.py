@@ -19,7 +19,6 @@ from adapters.redis_node import RedisNode
 from sequencing.errors import GamecastError
 from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task, Transition, next_record
 from sequencing.membership import Membership
-from sequencing.node import Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
 
@@ -138,7 +137,7 @@ class RedisManager:
         runs = await self._runs({node: plan.nodes[node] for node in plan.runs})
         if any(plan.runs[node] != run for node, run in runs.items()):
             return False
-        return await self._control.look(self._token, LEASE_MS) is not None
+        return await self._control.renew(self._token, LEASE_MS)
 
     async def _do(self, task: Task, plan: Plan) -> Any:
         node = self._node(task.node, plan.nodes[task.node])
@@ -191,6 +190,6 @@ async def _close(node: RedisNode, regions: Iterable[tuple[str, int, int]]) -> di
     answers = await node.close_ingresses(closing)
     accepted = await node.accepted({region for region, *_ in closing})
     return {
-        (region, epoch): Closed(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted[region])
+        (region, epoch): Closed.by(answer, accepted[region])
         for (region, epoch, _), answer in zip(closing, answers, strict=True)
     }

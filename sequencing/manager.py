@@ -39,7 +39,7 @@ import networkx as nx
 
 from sequencing.conditions import require_sound, violations
 from sequencing.membership import Membership
-from sequencing.node import Accepted, Node, Verdict
+from sequencing.node import Accepted, Answer, Node, Verdict
 from sequencing.overlaps import class_pairs_to_order, twin_classes
 from sequencing.plan import Plan, Step
 from sequencing.record import Members, OldEpoch, Record, Wish
@@ -154,6 +154,11 @@ class Closed:
     tick: int
     accepted: Mapping[str, Accepted]
 
+    @classmethod
+    def by(cls, answer: Answer, accepted: Mapping[str, Accepted]) -> Closed:
+        """Read what a node answered to `Node.close`."""
+        return cls(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted)
+
 
 @dataclass(frozen=True, slots=True)
 class Close:
@@ -164,12 +169,10 @@ class Close:
 
     def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
         """Do it at a node in memory."""
-        closed: dict[tuple[str, int], Closed] = {}
-        for region, epoch, following in self.regions:
-            answer = node.close(region, epoch, following)
-            tick = 0 if answer.verdict is Verdict.STALE else answer.numbers[1]
-            closed[region, epoch] = Closed(tick, node.accepted(region))
-        return closed
+        return {
+            (region, epoch): Closed.by(node.close(region, epoch, following), node.accepted(region))
+            for region, epoch, following in self.regions
+        }
 
 
 @dataclass(frozen=True, slots=True)
