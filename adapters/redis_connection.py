@@ -155,11 +155,15 @@ def redacted(url: str) -> str:
     return f"{scheme}{separator}{user}{':***' if colon else ''}@{place}"
 
 
+def parse_info(info: bytes) -> dict[str, str]:
+    """Read what INFO answers: field → value."""
+    lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in lines if colon}
+
+
 def _require_version(info: bytes) -> None:
-    for line in info.decode(errors="replace").splitlines():
-        if line.startswith("redis_version:"):
-            version = line.partition(":")[2].strip()
-            if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:
-                raise UnsupportedServer(f"Redis {version} is too old: gamecast needs 6.2 or later")
-            return
-    raise UnsupportedServer("the server does not tell its Redis version: is it Redis?")
+    version = parse_info(info).get("redis_version")
+    if version is None:
+        raise UnsupportedServer("the server does not tell its Redis version: is it Redis?")
+    if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:
+        raise UnsupportedServer(f"Redis {version} is too old: gamecast needs 6.2 or later")

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from adapters.network import Position
-from adapters.redis_connection import RedisConnection, Script
+from adapters.redis_connection import RedisConnection, Script, parse_info
 from sequencing.errors import PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.node import (
@@ -175,8 +175,7 @@ class RedisNode:
 
     async def run_id(self) -> str:
         """Return what tells this run of the server from others."""
-        info: bytes = await self._connection.call("INFO", "server")
-        return next(line[7:] for line in info.decode().splitlines() if line.startswith("run_id:"))
+        return parse_info(await self._connection.call("INFO", "server"))["run_id"]
 
     async def admit(self, run: str) -> None:
         """Have the node begin anew, unless this is the run that it is in."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,16 +11,13 @@ from itertools import islice
 from typing import Any
 
 import orjson
-from redis import exceptions
 
-from adapters.redis_connection import RedisConnection, Script, redacted
+from adapters.redis_connection import Script, redacted
 from adapters.redis_network import SOLE_NODE, TTL_MS, ControlKeys
-from sequencing.errors import GamecastError, OtherSideError, PlanError
+from adapters.redis_probe import ServerProbe, ServerState, text, whole
+from sequencing.errors import GamecastError, PlanError
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
-
-ANSWER_S_MAX = 5.0
-"""How long a server may take for one answer; the nodes are asked at the same time."""
 
 STREAMS_A_CALL = 200
 """Egress streams that one script call looks at: Redis blocks while it runs."""
@@ -29,10 +25,6 @@ STREAMS_A_CALL = 200
 FIELDS_A_CALL = 1000
 STREAMS_WEIGHED_MAX = 5
 """Of each node: the longest egress streams tell what an event takes."""
-
-SCAN_CALLS_MAX = 200
-SCAN_KEYS_A_CALL = 1000
-"""A Redis that others use too may have any number of keys: the look for old streams ends after some of them."""
 
 # Keys: streams. Only numbers leave the server: an entry may have a megabyte.
 LOOK = Script(
@@ -51,51 +43,6 @@ end
 return found
 """
 )
-
-# Keys: one that does not exist, and does not afterwards. Only trying tells: what a user may do is for admins to read.
-TOUCH = Script(
-    b"""
-local key = KEYS[1]
-for _, command in ipairs({
-  { 'DEL', key }, { 'TIME' }, { 'GET', key }, { 'SET', key, '', 'XX' },
-  { 'HSET', key, 'f', '1' }, { 'HSETNX', key, 'f', '1' }, { 'HINCRBY', key, 'f', '1' }, { 'HGET', key, 'f' },
-  { 'HMGET', key, 'f' }, { 'HGETALL', key }, { 'HKEYS', key }, { 'HDEL', key, 'f' },
-  { 'ZADD', key, '1', 'm' }, { 'ZSCORE', key, 'm' }, { 'ZREM', key, 'm' },
-  { 'SADD', key, 'm' }, { 'SMEMBERS', key }, { 'SREM', key, 'm' },
-  { 'XADD', key, 'NOMKSTREAM', '*', 'f', 'v' }, { 'XTRIM', key, 'MINID', '1' },
-  { 'XREVRANGE', key, '+', '-', 'COUNT', '1' },
-}) do
-  local answer = redis.pcall(unpack(command))
-  if type(answer) == 'table' and answer.err then
-    redis.pcall('DEL', key)
-    return command[1] .. ' in a script: ' .. answer.err
-  end
-end
-return ''
-"""
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """One Redis server. ``None`` and empty texts stand for what it does not tell this user.
-
-    ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
-    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none.
-    """
-
-    run: str
-    version: str
-    role: str
-    memory_bytes: int | None
-    memory_bytes_max: int
-    machine_bytes: int
-    memory_policy: str
-    append_only: bool
-    appendfsync: str | None
-    save: str | None
-    clock_ahead_ms: float | None
-    round_trip_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,36 +126,19 @@ class NetworkState:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AccessState:
-    """What one user may do on one server: ``refused`` names the first command that is, with the server's words."""
-
-    user: str | None
-    refused: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LeftoverState:
-    """Egress streams of a node that the plan does not name (any more); ``complete``: whether all keys were seen."""
-
-    streams: int
-    example: str | None
-    complete: bool
-
-
 async def survey(url: str, *, regions: bool = False) -> NetworkState:
     """Return what the network of a control Redis looks like; ``regions``: with what is in each region's stream.
 
     Raises `UnknownScheme` for what is no Redis URL, `NetworkError` or `OtherSideError` when the control Redis cannot be
     asked. Whatever else cannot be read is said in its place.
     """
-    control = _Server(url)
-    asked: dict[str, _Server] = {}
+    control = ServerProbe(url)
+    asked: dict[str, ServerProbe] = {}
     try:
         described = await control.describe()
         plan = await _newest_plan(control)
         registered = {
-            _text(name): _text(at) for name, at in _pairs(await control.ask("HGETALL", ControlKeys.nodes) or ())
+            text(name): text(at) for name, at in _pairs(await control.ask("HGETALL", ControlKeys.nodes) or ())
         }
         places = dict(registered)
         places.update(plan.nodes if plan is not None else {})
@@ -222,7 +152,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
         return NetworkState(
             where=redacted(url),
             control=described,
-            epoch=None if state is None else _int(fields.get(b"epoch", b"1")),
+            epoch=None if state is None else whole(fields.get(b"epoch", b"1")),
             settled=None if state is None else fields.get(b"settled") == b"1",
             plan=plan,
             nodes=tuple(nodes),
@@ -237,155 +167,21 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             await server.close()
 
 
-async def access(url: str, node: str | None = None) -> AccessState:
-    """Return whether the URL's user may do what gamecast needs; ``node``: there, else in the control Redis.
-
-    It is tried on a key that nobody has, which one script makes and removes. Raises as `survey` does.
-    """
-    server = _Server(url)
-    key = f"gamecast:{{{node or 'control'}}}:doctor-{secrets.token_hex(8)}"
-    try:
-        await server.ask("INFO", "server")
-        needed = list(server.refused)
-        user = await server.ask("ACL", "WHOAMI")
-        server.refused[:] = needed
-        commands: list[tuple[object, ...]] = [
-            ("PING",),
-            ("HGETALL", key),
-            ("XREVRANGE", key, "+", "-", "COUNT", 1),
-            ("XREAD", "COUNT", 1, "BLOCK", 1, "STREAMS", key, "0-0"),
-            ("XADD", key, "NOMKSTREAM", "*", "f", "v"),
-        ]
-        commands.append(("XTRIM", key, "MINID", "=", "1-0") if node else ("SET", key, "", "XX", "PX", 1))
-        for command in commands:
-            await server.ask(*command)
-        said = await server.run(TOUCH, (key,))
-        refused = [*server.refused, *([_text(said)] if said else [])]
-        return AccessState(_text(user) if user is not None else None, refused[0] if refused else None)
-    finally:
-        await server.close()
-
-
-async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
-    """Look for egress streams of a node that the plan does not name: no step ever trims those again."""
-    server = _Server(url)
-    keys = NodeKeys(node)
-    known = {keys.egress(plan.epoch_of(region), region).encode() for region in plan.paths}
-    pattern = keys.egress(0, "").removesuffix("0:") + "*"
-    found: set[bytes] = set()
-    cursor: Any = b"0"
-    try:
-        for _ in range(SCAN_CALLS_MAX):
-            answer = await server.ask(
-                *("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS_A_CALL, "TYPE", "stream"),
-            )
-            if answer is None:
-                break
-            cursor, page = answer
-            found.update(set(page) - known)
-            if cursor == b"0":
-                break
-        return LeftoverState(len(found), _text(min(found)) if found else None, cursor == b"0")
-    finally:
-        await server.close()
-
-
-@dataclass(slots=True)
-class _Server:
-    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised."""
-
-    url: str
-    unread: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    _connection: RedisConnection = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._connection = RedisConnection(self.url)
-
-    async def ask(self, *command: Any) -> Any:
-        """Return the reply to a command, None for an error in it."""
-        try:
-            return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
-        except OtherSideError as error:
-            self._note(" ".join(map(str, command[:2])), error)
-            return None
-
-    async def run(self, script: Script, keys: Sequence[str]) -> Any:
-        """Return what a script answers, None for an error."""
-        try:
-            return await self._connection.run(script, keys)
-        except OtherSideError as error:
-            self._note("EVAL", error)
-            return None
-
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def describe(self) -> ServerState:
-        """Read what the server says of itself."""
-        info = _fields(await self.ask("INFO") or b"")
-        before = time.time()
-        clock = await self.ask("TIME")
-        after = time.time()
-        ahead_ms = None
-        if clock is not None:
-            ahead_ms = (int(clock[0]) + int(clock[1]) / 1e6 - (before + after) / 2) * 1000
-        return ServerState(
-            run=info.get("run_id", redacted(self.url)),
-            version=info.get("redis_version", ""),
-            role=info.get("role", ""),
-            memory_bytes=_int(info["used_memory"]) if "used_memory" in info else None,
-            memory_bytes_max=_int(info.get("maxmemory", "")),
-            machine_bytes=_int(info.get("total_system_memory", "")),
-            memory_policy=info.get("maxmemory_policy", ""),
-            append_only=info.get("aof_enabled") == "1",
-            appendfsync=await self._setting("appendfsync"),
-            save=await self._setting("save"),
-            clock_ahead_ms=ahead_ms,
-            round_trip_ms=(after - before) * 1000 if clock is not None else None,
-        )
-
-    async def _setting(self, name: str) -> str | None:
-        # Managed servers often refuse CONFIG, which gamecast itself does not need.
-        noted = len(self.unread), len(self.refused)
-        answer = await self.ask("CONFIG", "GET", name)
-        del self.unread[noted[0] :], self.refused[noted[1] :]
-        return _text(answer[1]) if answer else None
-
-    def _note(self, what: str, error: OtherSideError) -> None:
-        cause = error.__cause__
-        if not isinstance(cause, exceptions.ResponseError) or isinstance(cause, exceptions.AuthenticationError):
-            raise error
-        if not isinstance(cause, exceptions.NoPermissionError) and str(cause).startswith(("NOAUTH", "WRONGPASS")):
-            raise error
-        said = f"{what}: {_CODES.get(type(cause), '')}{cause}"
-        self.unread.append(said)
-        self.refused.append(said)
-
-
-# redis-py takes them off the messages.
-_CODES: Mapping[type[Exception], str] = {
-    exceptions.NoPermissionError: "NOPERM ",
-    exceptions.OutOfMemoryError: "OOM ",
-    exceptions.ReadOnlyError: "READONLY ",
-}
-
-
-async def _newest_plan(control: _Server) -> Plan | None:
+async def _newest_plan(control: ServerProbe) -> Plan | None:
     newest = await control.ask("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
     if not newest:
         return None
     try:
         return Plan.from_json(newest[0][1][1])
     except PlanError as error:
-        control.unread.append(f"the newest plan, {_text(newest[0][0])}: {error}")
+        control.unread.append(f"the newest plan, {text(newest[0][0])}: {error}")
         return None
 
 
-async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked: dict[str, _Server]) -> NodeState:
+async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked: dict[str, ServerProbe]) -> NodeState:
     unseen = NodeState(name, url, redacted(url), registered, planned=plan is not None and name in plan.nodes)
     try:
-        server = _Server(url)
+        server = ServerProbe(url)
     except GamecastError as error:
         return replace(unseen, trouble=str(error))
     keys = NodeKeys(name)
@@ -393,12 +189,12 @@ async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked:
         described = await server.describe()
         state = await server.ask("HGETALL", keys.node)
         fields = dict(_pairs(state or ()))
-        installed = _int(fields.get(b"epoch", b"0")), _int(fields.get(b"version", b"0"))
+        installed = whole(fields.get(b"epoch", b"0")), whole(fields.get(b"version", b"0"))
         seen = replace(
             unseen,
             server=described,
             installed=None if state is None else installed,
-            retention_events=_int(fields.get(b"retention", b"0")),
+            retention_events=whole(fields.get(b"retention", b"0")),
             steps=await server.ask("HLEN", keys.steps) or 0,
             links=await _links(server, keys),
         )
@@ -409,7 +205,7 @@ async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked:
     return replace(seen, unread=tuple(server.unread))
 
 
-async def _links(server: _Server, keys: NodeKeys) -> tuple[LinkState, ...]:
+async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
     """Read the links on which the node has ever sent something: its counters name them."""
     targets: set[str] = set()
     cursor: Any = b"0"
@@ -418,21 +214,21 @@ async def _links(server: _Server, keys: NodeKeys) -> tuple[LinkState, ...]:
         if answer is None:
             return ()
         cursor, flat = answer
-        targets.update(_text(name)[2:] for name, _ in _pairs(flat))
+        targets.update(text(name)[2:] for name, _ in _pairs(flat))
         if cursor == b"0":
             break
     found = []
     for target in sorted(targets):
         looked = await server.run(LOOK, (keys.link(target),))
         if looked is not None and looked[0][0] >= 0:
-            found.append(LinkState(target, looked[0][0], _text(looked[0][1])))
+            found.append(LinkState(target, looked[0][0], text(looked[0][1])))
     return tuple(found)
 
 
-async def _connections(control: _Server) -> tuple[ConnectionState, ...]:
-    alive = {_text(name): int(float(until)) for name, until in _pairs(await control.ask(*_ALIVE, "WITHSCORES") or ())}
-    members = {_text(name): packed for name, packed in _pairs(await control.ask("HGETALL", ControlKeys.members) or ())}
-    participants = {_text(name) for name in await control.ask("SMEMBERS", ControlKeys.participants) or ()}
+async def _connections(control: ServerProbe) -> tuple[ConnectionState, ...]:
+    alive = {text(name): int(float(until)) for name, until in _pairs(await control.ask(*_ALIVE, "WITHSCORES") or ())}
+    members = {text(name): packed for name, packed in _pairs(await control.ask("HGETALL", ControlKeys.members) or ())}
+    participants = {text(name) for name in await control.ask("SMEMBERS", ControlKeys.participants) or ()}
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     return tuple(
@@ -447,7 +243,7 @@ async def _connections(control: _Server) -> tuple[ConnectionState, ...]:
     )
 
 
-async def _regions(plan: Plan, asked: Mapping[str, _Server]) -> tuple[RegionState, ...]:
+async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[RegionState, ...]:
     drawn: dict[str, int] = {}
     streams: dict[str, tuple[int, int, int]] = {}
     weights: dict[str, int] = {}
@@ -457,7 +253,7 @@ async def _regions(plan: Plan, asked: Mapping[str, _Server]) -> tuple[RegionStat
             for page in _pages((r for r, path in plan.paths.items() if path[0] == node), FIELDS_A_CALL):
                 fields = [f"r {plan.epoch_of(region)} {region}" for region in page]
                 for region, number in zip(page, await server.ask("HMGET", keys.counters, *fields) or (), strict=False):
-                    drawn[region] = _int(number or b"0")
+                    drawn[region] = whole(number or b"0")
             leaving = {r: keys.egress(plan.epoch_of(r), r) for r, path in plan.paths.items() if path[-1] == node}
             for page in _pages(leaving, STREAMS_A_CALL):
                 looked = await server.run(LOOK, [leaving[region] for region in page])
@@ -490,25 +286,8 @@ def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(flat[::2], flat[1::2], strict=False)
 
 
-def _fields(info: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
-    return {name: value.strip() for name, colon, value in lines if colon}
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _int(value: bytes | str) -> int:
-    """Read a number; 0 for what a stranger wrote in its place."""
-    try:
-        return int(value)
-    except ValueError:
-        return 0
-
-
 def _last(entry_id: bytes) -> int:
-    return _int(entry_id.rpartition(b"-")[2])
+    return whole(entry_id.rpartition(b"-")[2])
 
 
 def _length(packed: bytes | None) -> int:

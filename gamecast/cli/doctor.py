@@ -12,17 +12,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from adapters.redis_survey import (
-    AccessState,
-    LeftoverState,
-    NetworkState,
-    NodeState,
-    RegionState,
-    ServerState,
-    access,
-    leftovers,
-    survey,
-)
+from adapters.redis_access import AccessState, LeftoverState, access, leftovers
+from adapters.redis_probe import ServerState
+from adapters.redis_survey import NetworkState, NodeState, RegionState, survey
 from gamecast.cli.reporting import counted, installed_plan, printable, require_reachable
 from gamecast.errors import GamecastError, UnsupportedServer
 from sequencing.node import TRIM_EVERY_EVENTS

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import gamecast
 import gamecast.blocking
 import gamecast.cli.doctor
-from adapters import redis_survey
+from adapters import redis_probe
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from adapters.ports import free_port
 from adapters.redis_network import ControlKeys
@@ -335,7 +335,7 @@ def test_a_registered_node_that_is_nowhere_is_found(redis_server: EmbeddedServer
 def test_a_server_that_hangs_is_not_waited_for_long(
     redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_survey, "ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr(redis_probe, "ANSWER_S_MAX", 0.2)
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
         assert isinstance(call("status", redis_server.url).exception, Unreachable)

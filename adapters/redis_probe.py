@@ -1,0 +1,132 @@
+"""One Redis server as it is seen from outside: what it says of itself, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import exceptions
+
+from adapters.redis_connection import RedisConnection, Script, parse_info, redacted
+from sequencing.errors import OtherSideError
+
+ANSWER_S_MAX = 5.0
+"""How long a server may take for one answer; the nodes are asked at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One Redis server. ``None`` and empty texts stand for what it does not tell this user.
+
+    ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
+    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none.
+    """
+
+    run: str
+    version: str
+    role: str
+    memory_bytes: int | None
+    memory_bytes_max: int
+    machine_bytes: int
+    memory_policy: str
+    append_only: bool
+    appendfsync: str | None
+    save: str | None
+    clock_ahead_ms: float | None
+    round_trip_ms: float | None
+
+
+@dataclass(slots=True)
+class ServerProbe:
+    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised."""
+
+    url: str
+    unread: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    _connection: RedisConnection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._connection = RedisConnection(self.url)
+
+    async def ask(self, *command: Any) -> Any:
+        """Return the reply to a command, None for an error in it."""
+        try:
+            return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
+        except OtherSideError as error:
+            self._note(" ".join(map(str, command[:2])), error)
+            return None
+
+    async def run(self, script: Script, keys: Sequence[str]) -> Any:
+        """Return what a script answers, None for an error."""
+        try:
+            return await self._connection.run(script, keys)
+        except OtherSideError as error:
+            self._note("EVAL", error)
+            return None
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def describe(self) -> ServerState:
+        """Read what the server says of itself."""
+        info = parse_info(await self.ask("INFO") or b"")
+        before = time.time()
+        clock = await self.ask("TIME")
+        after = time.time()
+        ahead_ms = None
+        if clock is not None:
+            ahead_ms = (int(clock[0]) + int(clock[1]) / 1e6 - (before + after) / 2) * 1000
+        return ServerState(
+            run=info.get("run_id", redacted(self.url)),
+            version=info.get("redis_version", ""),
+            role=info.get("role", ""),
+            memory_bytes=whole(info["used_memory"]) if "used_memory" in info else None,
+            memory_bytes_max=whole(info.get("maxmemory", "")),
+            machine_bytes=whole(info.get("total_system_memory", "")),
+            memory_policy=info.get("maxmemory_policy", ""),
+            append_only=info.get("aof_enabled") == "1",
+            appendfsync=await self._setting("appendfsync"),
+            save=await self._setting("save"),
+            clock_ahead_ms=ahead_ms,
+            round_trip_ms=(after - before) * 1000 if clock is not None else None,
+        )
+
+    async def _setting(self, name: str) -> str | None:
+        # Managed servers often refuse CONFIG, which gamecast itself does not need.
+        noted = len(self.unread), len(self.refused)
+        answer = await self.ask("CONFIG", "GET", name)
+        del self.unread[noted[0] :], self.refused[noted[1] :]
+        return text(answer[1]) if answer else None
+
+    def _note(self, what: str, error: OtherSideError) -> None:
+        cause = error.__cause__
+        if not isinstance(cause, exceptions.ResponseError) or isinstance(cause, exceptions.AuthenticationError):
+            raise error
+        if not isinstance(cause, exceptions.NoPermissionError) and str(cause).startswith(("NOAUTH", "WRONGPASS")):
+            raise error
+        said = f"{what}: {_CODES.get(type(cause), '')}{cause}"
+        self.unread.append(said)
+        self.refused.append(said)
+
+
+# redis-py takes them off the messages.
+_CODES: Mapping[type[Exception], str] = {
+    exceptions.NoPermissionError: "NOPERM ",
+    exceptions.OutOfMemoryError: "OOM ",
+    exceptions.ReadOnlyError: "READONLY ",
+}
+
+
+def text(value: Any) -> str:
+    """Read a text, whatever a stranger wrote."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def whole(value: bytes | str) -> int:
+    """Read a number; 0 for what a stranger wrote in its place."""
+    try:
+        return int(value)
+    except ValueError:
+        return 0
