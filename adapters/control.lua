@@ -1,64 +1,116 @@
--- What managers and connections tell each other: wishes, the record of what is so, and who leads.
+-- What managers and connections tell each other: who is there, wishes, the record of what is so, and who leads.
 --
--- KEYS: record, wishes, published, lease, news, asked.
--- ARGV: 'want', name, incarnation, said, wish as JSON, then regions that events are to be published to
---    or 'look' or 'renew', token, lease in ms
+-- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy.
+-- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
+--    or 'renew', name, connection                → a new incarnation for its events, or 'superseded'
+--    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
+--    or 'leave', name, connection
+--    or 'want', name, connection, said, wish as JSON, then regions that events are to be published to → as 'beat'
+--    or 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
+--    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong
+--    or 'keep', token, lease in ms                → whether the lease is (still) held
 --    or 'save', token, record as JSON
---    or 'announce', token, epoch, version, record as JSON
+--    or 'announce', token, epoch, version, how many to keep, record as JSON
 --    or 'resign', token.
 --
--- A leader is fenced by its token: whoever has lost the lease can neither save nor announce.
+-- A leader is fenced by its token: whoever has lost the lease can neither save nor announce. A connection is known by the
+-- incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
 
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local verb = ARGV[1]
+local incarnations, connections, alive, looked = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local nodes, lossy = KEYS[11], KEYS[12]
+local verb, name = ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local function earlier(before, incarnation, said)
-  local wish = cjson.decode(before)
-  return wish[1] < incarnation or (wish[1] == incarnation and wish[2] < said)
+local function lives(ttl_ms)
+  redis.call('ZADD', alive, string.format('%.0f', now_ms + tonumber(ttl_ms)), name)
 end
 
-local function announced()
-  local newest = redis.call('XREVRANGE', news, '+', '-', 'COUNT', 1)[1]
-  return newest and newest[1] or '0-0'
+local function told()
+  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', name)
 end
 
-local function follows(epoch, version)
-  local last_epoch, last_version = string.match(announced(), '^(%d+)-(%d+)$')
-  last_epoch, last_version = tonumber(last_epoch), tonumber(last_version)
-  return epoch > last_epoch or (epoch == last_epoch and version > last_version)
+local function newest(stream)
+  local entry = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  return entry and entry[1] or '0-0'
 end
 
-if verb == 'want' then
-  local before = redis.call('HGET', wishes, ARGV[2])
-  local news_of_it = not before or earlier(before, tonumber(ARGV[3]), tonumber(ARGV[4]))
-  if news_of_it then
-    redis.call('HSET', wishes, ARGV[2], ARGV[5])
+local function forget(who)
+  redis.call('HDEL', wishes, who)
+  redis.call('HDEL', connections, who)
+  redis.call('ZREM', alive, who)
+end
+
+if verb == 'introduce' then
+  local incarnation = redis.call('HINCRBY', incarnations, name, 1)
+  redis.call('HSET', connections, name, incarnation)
+  lives(ARGV[3])
+  return incarnation
+end
+
+if verb == 'renew' or verb == 'beat' or verb == 'leave' or verb == 'want' then
+  local current = redis.call('HGET', connections, name)
+  if current ~= ARGV[3] then
+    return current and 'superseded' or 'gone'
   end
-  local added = #ARGV > 5 and redis.call('SADD', published, unpack(ARGV, 6)) or 0
-  if news_of_it or added > 0 then
-    redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', ARGV[2])
-    return 1
+  if verb == 'renew' then
+    return redis.call('HINCRBY', incarnations, name, 1)
+  elseif verb == 'beat' then
+    lives(ARGV[4])
+  elseif verb == 'leave' then
+    forget(name)
+  else
+    local before = redis.call('HGET', wishes, name)
+    local wish = before and cjson.decode(before) or { 0, -1 }
+    local newer = wish[1] < tonumber(ARGV[3]) or (wish[1] == tonumber(ARGV[3]) and wish[2] < tonumber(ARGV[4]))
+    if newer then
+      redis.call('HSET', wishes, name, ARGV[5])
+    end
+    local added = #ARGV > 5 and redis.call('SADD', published, unpack(ARGV, 6)) or 0
+    if newer or added > 0 then
+      told()
+    end
   end
-  return 0
+  return 'ok'
 end
 
-local token = ARGV[2]
-local leader = redis.call('GET', lease)
+if verb == 'register' then
+  local at = redis.call('HGET', nodes, name)
+  if at and at ~= ARGV[3] then
+    return at
+  end
+  redis.call('HSET', nodes, name, ARGV[3])
+  redis.call(ARGV[4] == '1' and 'SADD' or 'SREM', lossy, name)
+  return 'ok'
+end
 
-if verb == 'look' or verb == 'renew' then
+local token, leader = ARGV[2], redis.call('GET', lease)
+
+if verb == 'look' or verb == 'keep' then
   local leads = not leader or leader == token
   if leads then
     redis.call('SET', lease, token, 'PX', ARGV[3])
   end
-  if verb == 'renew' then
+  if verb == 'keep' then
     return leads and 1 or 0
   elseif not leads then
     return { 0 }
   end
-  local newest = redis.call('XREVRANGE', asked, '+', '-', 'COUNT', 1)[1]
+  -- While nobody looked, because nobody could, nobody could be heard either.
+  local missed_ms = now_ms - tonumber(redis.call('GET', looked) or now_ms)
+  if missed_ms > tonumber(ARGV[4]) then
+    for _, who in ipairs(redis.call('ZRANGE', alive, 0, -1)) do
+      redis.call('ZINCRBY', alive, missed_ms, who)
+    end
+  end
+  redis.call('SET', looked, string.format('%.0f', now_ms))
+  for _, who in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now_ms)) do
+    forget(who)
+  end
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
-    announced(), newest and newest[1] or '0-0',
+    newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
   }
 end
 
@@ -68,8 +120,11 @@ end
 if verb == 'save' then
   redis.call('SET', record, ARGV[3])
 elseif verb == 'announce' then
-  if follows(tonumber(ARGV[3]), tonumber(ARGV[4])) then
-    redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', ARGV[5])
+  local last_epoch, last_version = string.match(newest(news), '^(%d+)-(%d+)$')
+  last_epoch, last_version = tonumber(last_epoch), tonumber(last_version)
+  local epoch, version = tonumber(ARGV[3]), tonumber(ARGV[4])
+  if epoch > last_epoch or (epoch == last_epoch and version > last_version) then
+    redis.call('XADD', news, 'MAXLEN', '=', ARGV[5], ARGV[3] .. '-' .. ARGV[4], 'record', ARGV[6])
   end
 else
   redis.call('DEL', lease)

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -67,9 +67,9 @@ class EmbeddedServer(_Startable):
     """One private redis-server on 127.0.0.1; a context manager, with and without `async`.
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
-    redis.conf. Without a `password`, every user of this machine can speak to the server. All calls block, for
-    milliseconds as a rule and `start_time_s_max` at most; the `_async` ones do so in a thread. Raises
-    EmbeddedServerError, with the end of the server's log.
+    redis.conf, `arguments` what follows it on the command line. Without a `password`, every user of this machine can
+    speak to the server. All calls block, for milliseconds as a rule and `start_time_s_max` at most; the `_async` ones
+    do so in a thread. Raises EmbeddedServerError, with the end of the server's log.
     """
 
     def __init__(
@@ -78,11 +78,13 @@ class EmbeddedServer(_Startable):
         appendfsync: AppendFsync | None = None,
         password: str | None = None,
         settings: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
         start_time_s_max: float = 10.0,
     ) -> None:
         self._appendfsync = appendfsync
         self._password = password
         self._settings = dict(settings or {})
+        self._arguments = tuple(arguments)
         self._start_time_s_max = start_time_s_max
         self._directory: Path | None = None
         self._port = 0
@@ -178,7 +180,8 @@ class EmbeddedServer(_Startable):
         """Whether the server is up; False when its port is busy."""
         assert self._watchdog is not None
         log_from = self._log_file.stat().st_size if self._log_file.exists() else 0
-        self._process = self._watchdog.launch(binary, str(self._configuration_file), log_file=self._log_file)
+        command = binary, str(self._configuration_file), *self._arguments
+        self._process = self._watchdog.launch(*command, log_file=self._log_file)
         while not self._answers(deadline):
             if self._process.poll() is not None:
                 status = self._process.returncode

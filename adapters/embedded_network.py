@@ -39,7 +39,7 @@ class EmbeddedNetwork(RedisNetwork):
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
-            await self.register_node(f"n{number}", url if number > 1 else "")
+            await self.register_node(f"n{number}", url if number > 1 else "", may_lose=number > 1)
         if len(self._servers.urls) > 1:
             self._relays = RedisRelays(self.url)
             self._relays.start()

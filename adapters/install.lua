@@ -11,6 +11,8 @@ local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS
 
 local prefix = string.sub(node_key, 1, -5)
 local TICK_META = '2 1 0 0 '
+-- How long the stream of an epoch that has ended stays, for who is far behind.
+local ENDED_KEPT_S = 3600
 
 local function forget(field)
   local raw = redis.call('HGET', steps_key, field)
@@ -95,6 +97,7 @@ if ARGV[1] == 'forget' then
   end
   for at = ends + 3, #ARGV, 2 do
     forget(ARGV[at] .. ' ' .. ARGV[at + 1])
+    redis.call('EXPIRE', prefix .. 'egress:' .. ARGV[at] .. ':' .. ARGV[at + 1], ENDED_KEPT_S)
   end
   return 1
 end

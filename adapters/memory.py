@@ -6,18 +6,20 @@ Frames take the same steps as over Redis (ingress, links, relays, egress); only 
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from adapters.manager import Manager, Seen
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
-from sequencing.errors import GamecastError, UsageError
+from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.manager import Task
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
-from sequencing.roster import Roster
+from sequencing.record import Record, Wish
 
 NODES_MAX = 64
 
@@ -25,14 +27,20 @@ NODES_MAX = 64
 class MemoryWorld:
     """What the connections of one ``memory://NAME`` share. It lives while any of them is open."""
 
-    def __init__(self, nodes: int, retention_events: int) -> None:
+    def __init__(self, nodes: int, retention_events: int, ordering: Ordering) -> None:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
-        self.roster = Roster(ttl_ms=2**62)
-        self.plan: Plan | None = None
+        self.incarnations: dict[str, int] = {}
+        self.wishes: dict[str, Wish] = {}
+        self.published: frozenset[str] = frozenset()
+        self.record: Record | None = None
+        self.news: list[Record] = []
+        self.told = 0
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.relays = Relays(self._relay)
         self._changed = asyncio.Event()
+        self._manager = Manager(MemoryControl(self), MemoryHands(self), ordering)
+        self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     def changed(self) -> None:
         """Wake whoever waits for something to read."""
@@ -47,8 +55,78 @@ class MemoryWorld:
         except TimeoutError:
             return
 
+    async def end(self) -> None:
+        """Stop what runs here."""
+        await self._manager.stop()
+        await self._managing
+        await self.relays.stop()
+
     def _relay(self, source: str, target: str, plan: Plan) -> RelayTask:
-        return RelayTask(MemoryNode(self, source), MemoryNode(self, target))
+        return RelayTask(MemoryNode(self, source), MemoryNode(self, target), (source, target))
+
+
+class MemoryControl:
+    """The control store in memory. Implements `adapters.manager.Control`; there is one candidate, so it leads."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """See `Control.look`."""
+        world = self._world
+        plan = world.news[-1].plan if world.news else None
+        announced = (plan.epoch, plan.version) if plan is not None else (0, 0)
+        nodes = dict.fromkeys(world.nodes, "")
+        return Seen(world.record, dict(world.wishes), world.published, announced, str(world.told), nodes)
+
+    async def keep(self, token: str, lease_ms: int) -> bool:
+        """See `Control.keep`."""
+        return True
+
+    async def save(self, token: str, record: Record) -> bool:
+        """See `Control.save`."""
+        self._world.record = record
+        return True
+
+    async def announce(self, token: str, record: Record) -> bool:
+        """See `Control.announce`."""
+        world = self._world
+        world.news.append(record)
+        world.relays.follow(record)
+        world.changed()
+        return True
+
+    async def resign(self, token: str) -> None:
+        """See `Control.resign`."""
+
+    async def asked(self, after: str, *, block_ms: int) -> None:
+        """See `Control.asked`."""
+        if str(self._world.told) == after:
+            await self._world.change(block_ms)
+
+    async def close(self) -> None:
+        """See `Control.close`."""
+        self._world.changed()
+
+
+class MemoryHands:
+    """The nodes in memory. Implements `adapters.manager.Hands`."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Hands.runs`."""
+        return nodes
+
+    async def perform(self, task: Task, plan: Plan) -> Any:
+        """See `Hands.perform`."""
+        answer = task.perform(self._world.nodes[task.node])
+        self._world.changed()
+        return answer
+
+    async def close(self) -> None:
+        """See `Hands.close`."""
 
 
 _worlds: dict[str, MemoryWorld] = {}
@@ -61,6 +139,9 @@ class MemoryNode:
         self.name = name
         self._world = world
         self._node = world.nodes[name]
+
+    def follow(self, plan: Plan) -> None:
+        """See `Lane.follow`."""
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """See `Lane.publish`."""
@@ -82,6 +163,15 @@ class MemoryNode:
             await self._world.change(block_ms)
             found = self._read_now(after, frames_max)
         return found
+
+    async def interrupt(self) -> None:
+        """See `Reader.interrupt`."""
+        self._world.changed()
+
+    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+        """See `Reader.newest`."""
+        stream = self._node.egress.get((epoch, region))
+        return stream[-1] if stream else None
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """See `LinkSource.read_link`."""
@@ -123,12 +213,12 @@ class MemoryNetwork:
         self._retention_events = retention_events
         self._world: MemoryWorld | None = None
         self._name = ""
-        self._incarnation = 0
+        self._connection = 0
 
     async def open(self) -> None:
         """Join the world of this name, or begin it."""
         if self._world_name not in _worlds:
-            _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events)
+            _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events, self._ordering)
         world = _worlds[self._world_name]
         if world.loop is not asyncio.get_running_loop():
             raise UsageError(f"{self.url} belongs to another event loop: all its connections live in one")
@@ -142,78 +232,65 @@ class MemoryNetwork:
             world.users -= 1
             if not world.users:
                 del _worlds[self._world_name]
-                await world.relays.stop()
+                await world.end()
 
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`."""
         self._name = name
-        self._incarnation = self._open_world.roster.introduce(name, _now_ms())
-        return self._incarnation
+        self._connection = await self.renew()
+        return self._connection
 
     async def renew(self) -> int:
         """See `Network.renew`."""
-        self._incarnation = self._open_world.roster.renew(self._name, self._incarnation, _now_ms())
-        return self._incarnation
+        incarnations = self._open_world.incarnations
+        incarnations[self._name] = incarnations.get(self._name, 0) + 1
+        return incarnations[self._name]
 
-    async def subscribe(self, regions: Iterable[str]) -> int:
-        """See `Network.subscribe`."""
-        return self._open_world.roster.subscribe(self._name, self._incarnation, regions, _now_ms())
-
-    async def unsubscribe(self, regions: Iterable[str]) -> bool:
-        """See `Network.unsubscribe`."""
-        return self._open_world.roster.unsubscribe(self._name, self._incarnation, regions)
-
-    async def subscribed(self) -> frozenset[str]:
-        """See `Network.subscribed`."""
-        return self._open_world.roster.subscribed(self._name, self._incarnation)
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """See `Network.want`."""
+        world = self._open_world
+        before = world.wishes.get(self._name)
+        if before is not None and before.incarnation > self._connection:
+            raise Superseded(superseded_message(self._name))
+        world.wishes[self._name] = wish
+        world.published |= published
+        world.told += 1
+        world.changed()
 
     async def beat(self) -> None:
         """See `Network.beat`."""
-        self._open_world.roster.beat(self._name, self._incarnation, _now_ms())
 
     async def leave(self) -> None:
         """See `Network.leave`."""
-        self._open_world.roster.leave(self._name, self._incarnation)
+        wish = self._open_world.wishes.get(self._name)
+        if wish is not None and wish.incarnation == self._connection:
+            del self._open_world.wishes[self._name]
 
-    async def settle(self, regions: Iterable[str]) -> Plan:
-        """See `Network.settle`."""
-        world, wanted = self._open_world, frozenset(regions)
-        world.roster.publishing(self._name, self._incarnation)
-        epoch, members = world.roster.settle(_now_ms())
-        plan = world.plan
-        if plan is None or plan.epoch < epoch:
-            try:
-                from adapters.planning import plan_epoch
-
-                nodes = dict.fromkeys(world.nodes, "")
-                plan = plan_epoch(members, wanted, nodes, epoch=epoch, ordering=self._ordering, before=plan)
-            except GamecastError:
-                world.roster.reopen()
-                raise
-        elif missing := wanted - plan.paths.keys():
-            plan = plan.with_regions(missing)
-        if plan is not world.plan:
-            for node in world.nodes.values():
-                node.install(plan.epoch, plan.version, plan.steps(node.name))
-            world.plan = plan
-            world.relays.follow(plan)
-            world.changed()
-        return plan
-
-    async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:
-        """See `Network.plan_since`."""
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        """See `Network.news`."""
         world = self._open_world
-        if world.plan is None or world.plan.epoch < epoch:
+        if not self._after(after):
             await world.change(block_ms)
-        return world.plan if world.plan is not None and world.plan.epoch >= epoch else None
+        return self._after(after)
+
+    def _after(self, after: Plan | None) -> list[Record]:
+        news = self._open_world.news
+        if after is None:
+            return news[-1:]
+        return [r for r in news if (r.plan.epoch, r.plan.version) > (after.epoch, after.version)]
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""
         self._open_world.changed()
 
+    async def plans(self) -> list[Plan]:
+        """See `Network.plans`."""
+        return [record.plan for record in self._open_world.news]
+
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
-        return self._open_world.plan
+        news = self._open_world.news
+        return news[-1].plan if news else None
 
     def lane(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.lane`."""
@@ -238,7 +315,3 @@ def parse_node_count(query: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
         raise UsageError(f"nodes={text!r}: a network has 1 to {NODES_MAX} nodes")
     return int(text)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
+from sequencing.record import Record, Wish
 
 Position = tuple[int, int]
 """(epoch, region sequence) of the last event that a reader has seen of a region."""
@@ -15,6 +16,9 @@ Position = tuple[int, int]
 
 class Lane(Protocol):
     """One publisher's way to one ingress node; one request at a time."""
+
+    def follow(self, plan: Plan) -> None:
+        """Speak to the node as a plan knows it, from the next request on."""
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames; raises `NetworkError` when it is unknown what became of them."""
@@ -24,10 +28,19 @@ class Lane(Protocol):
 
 
 class Reader(Protocol):
-    """One subscriber's way to the egress streams of one node; one read at a time."""
+    """One subscriber's way to the egress streams of one node; one call at a time."""
+
+    def follow(self, plan: Plan) -> None:
+        """Speak to the node as a plan knows it, from the next call on."""
+
+    async def interrupt(self) -> None:
+        """Break off a `read` that waits (`NetworkError`, or nothing found); the next call is as good as any."""
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
         """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``."""
+
+    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+        """Return the newest frame of a stream, None of an empty one."""
 
     async def close(self) -> None:
         """Release the connection; a read that waits on it is broken off (`NetworkError`, or nothing found)."""
@@ -52,16 +65,10 @@ class Network(Protocol):
         """
 
     async def renew(self) -> int:
-        """Return a new incarnation for this connection."""
+        """Return a new incarnation for this connection's events."""
 
-    async def subscribe(self, regions: Iterable[str]) -> int:
-        """Record membership; return the epoch that it counts from. Raises `MembershipSettled`."""
-
-    async def unsubscribe(self, regions: Iterable[str]) -> bool:
-        """Take membership back; False (and nothing done) when it is settled."""
-
-    async def subscribed(self) -> frozenset[str]:
-        """Return the membership that is recorded for this connection."""
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """Tell which regions this connection wants, and to which it publishes."""
 
     async def beat(self) -> None:
         """Tell that the connection lives."""
@@ -69,20 +76,20 @@ class Network(Protocol):
     async def leave(self) -> None:
         """Tell that the connection is gone."""
 
-    async def settle(self, regions: Iterable[str]) -> Plan:
-        """Settle the membership for a publisher; return an installed plan that has paths for these regions."""
-
-    async def plan_since(self, epoch: int, *, block_ms: int) -> Plan | None:
-        """Return the newest plan of this epoch or a later one, waiting up to ``block_ms`` for it."""
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        """Return what was announced after a plan, in order, or the newest of all, waiting up to ``block_ms``."""
 
     async def stop_watching(self) -> None:
-        """Break off a `plan_since` that waits, for good."""
+        """Break off a `news` that waits, for good."""
+
+    async def plans(self) -> list[Plan]:
+        """Return the plans that were announced, the oldest first, as far back as is known."""
 
     async def latest_plan(self) -> Plan | None:
-        """Return the newest plan, None before there is one."""
+        """Return the newest plan that was announced."""
 
     def lane(self, node: str, plan: Plan) -> Lane:
-        """Return a way to publish at a node of the plan."""
+        """Return a way for publishing at a node."""
 
     def reader(self, node: str, plan: Plan) -> Reader:
-        """Return a way to read the egress streams of a node of the plan."""
+        """Return a way for reading at a node."""

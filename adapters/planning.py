@@ -1,4 +1,4 @@
-"""Planning on behalf of a network: what whoever holds the lease does.
+"""Planning on behalf of a network: what whoever leads does.
 
 Imported when a plan is to be made, not before: it brings scipy, which a server that only publishes and subscribes need
 not wait for.
@@ -6,29 +6,18 @@ not wait for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from placement.planner import make_plan
-from sequencing.conditions import require_sound
+from sequencing.manager import Planner
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
 
 
-def plan_epoch(
-    members: Mapping[str, Iterable[str]],
-    published: Iterable[str],
-    nodes: Mapping[str, str],
-    *,
-    epoch: int,
-    ordering: Ordering,
-    before: Plan | None,
-) -> Plan:
-    """Plan the epoch after ``before`` for these members and for regions that are published to; checks what it made.
+def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:
+    """Return what plans over these nodes, name → url."""
 
-    Raises `PlanError`, `InvalidName`.
-    """
-    first_atom = 1 + max((atom.id for atom in before.atoms), default=0) if before is not None else 1
-    membership = Membership.of(members, published)
-    plan = make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
-    require_sound(plan)
+    def plan(membership: Membership, epoch: int, first_atom: int) -> Plan:
+        return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
+
     return plan

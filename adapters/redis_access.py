@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.redis_connection import Script
+from adapters.redis_control import SOLE_NODE
 from adapters.redis_probe import ServerProbe, text
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
 
 SCAN_CALLS_MAX = 200
+NO_END = -1
 SCAN_KEYS_A_CALL = 1000
 """A Redis that others use too may have any number of keys: the look for old streams ends after some of them."""
 
@@ -23,10 +25,11 @@ for _, command in ipairs({
   { 'DEL', key }, { 'TIME' }, { 'GET', key }, { 'SET', key, '', 'XX' },
   { 'HSET', key, 'f', '1' }, { 'HSETNX', key, 'f', '1' }, { 'HINCRBY', key, 'f', '1' }, { 'HGET', key, 'f' },
   { 'HMGET', key, 'f' }, { 'HGETALL', key }, { 'HKEYS', key }, { 'HDEL', key, 'f' },
-  { 'ZADD', key, '1', 'm' }, { 'ZSCORE', key, 'm' }, { 'ZREM', key, 'm' },
+  { 'ZADD', key, '1', 'm' }, { 'ZRANGE', key, '0', '-1' }, { 'ZRANGEBYSCORE', key, '-inf', '1' },
+  { 'ZINCRBY', key, '1', 'm' }, { 'ZREM', key, 'm' },
   { 'SADD', key, 'm' }, { 'SMEMBERS', key }, { 'SREM', key, 'm' },
   { 'XADD', key, 'NOMKSTREAM', '*', 'f', 'v' }, { 'XTRIM', key, 'MINID', '1' },
-  { 'XREVRANGE', key, '+', '-', 'COUNT', '1' },
+  { 'XREVRANGE', key, '+', '-', 'COUNT', '1' }, { 'EXPIRE', key, '1' },
 }) do
   local answer = redis.pcall(unpack(command))
   if type(answer) == 'table' and answer.err then
@@ -61,8 +64,9 @@ async def access(url: str, node: str | None = None) -> AccessState:
 
     It is tried on a key that nobody has, which one script makes and removes. Raises as `survey` does.
     """
-    server = ServerProbe(url)
-    key = f"gamecast:{{{node or 'control'}}}:doctor-{secrets.token_hex(8)}"
+    tag = node or SOLE_NODE
+    server = ServerProbe(url, tag)
+    key = f"gamecast:{{{tag}}}:doctor-{secrets.token_hex(8)}"
     try:
         await server.ask("INFO", "server")
         needed = list(server.refused)
@@ -86,8 +90,8 @@ async def access(url: str, node: str | None = None) -> AccessState:
 
 
 async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
-    """Look for egress streams of a node that the plan does not name: no step ever trims those again."""
-    server = ServerProbe(url)
+    """Look for egress streams of a node that the plan does not name, and that do not expire: nothing removes those."""
+    server = ServerProbe(url, node)
     keys = NodeKeys(node)
     known = {keys.egress(plan.epoch_of(region), region).encode() for region in plan.paths}
     pattern = keys.egress(0, "").removesuffix("0:") + "*"
@@ -101,7 +105,9 @@ async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
             if answer is None:
                 break
             cursor, page = answer
-            found.update(set(page) - known)
+            for key in set(page) - known:
+                if await server.ask("TTL", key) == NO_END:
+                    found.add(key)
             if cursor == b"0":
                 break
         return LeftoverState(len(found), text(min(found)) if found else None, cursor == b"0")

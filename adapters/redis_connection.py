@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 import hiredis
-import redis.asyncio
 from redis import exceptions
 
+from adapters.redis_places import connection_to, places_of
 from sequencing.errors import (
     AuthenticationFailed,
     GamecastError,
@@ -34,12 +35,12 @@ from sequencing.errors import (
 REDIS_VERSION_MIN = (6, 2)
 """XTRIM MINID and GETDEL's generation: what the scripts use."""
 
-CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 10.0
 """No command here takes longer, connecting included; blocking reads block for less."""
 
-READ_BYTES = 1 << 20
-"""What is asked of the socket at once: replies of many frames are large."""
+IDLE_S_MAX = 0.1
+"""After a longer rest, a master that moves and may lose something is asked for its run first: it may have been replaced
+and be back, which takes longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +63,44 @@ class Script:
 class RedisConnection:
     """A connection that opens on first use. Errors are gamecast's: `Unreachable`, `AuthenticationFailed`, …"""
 
-    def __init__(self, url: str) -> None:
-        """``url``: redis://, rediss:// or unix://. Raises `UnknownScheme`; does not connect yet."""
+    def __init__(self, url: str, tag: str = "") -> None:
+        """``url``: redis://, rediss:// or unix:// for a server that stays where it is, redis+sentinel:// or
+        redis+cluster:// for one that moves; ``tag``: the hash tag of all keys, without which nothing can be found in a
+        cluster. Raises `UnknownScheme`; does not connect yet.
+        """
         self.url = url
         try:
-            pool = redis.asyncio.ConnectionPool.from_url(url)
-            # Set here, because options in the URL would override arguments.
-            pool.connection_kwargs.update(
-                protocol=2,
-                decode_responses=False,
-                socket_timeout=None,
-                socket_connect_timeout=CONNECT_TIMEOUT_S,
-                socket_read_size=READ_BYTES,
-                driver_info=None,
-            )
-            self._connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
+            self._places = places_of(url, tag)
+            self._connection = connection_to(url if self._places is None else self._places.first_url)
         except (ValueError, TypeError) as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
         self._shas: dict[Script, str] = {}
-        self._checked = False
+        self._used_at = 0.0
+        self._found_run = ""
+        self.run_wanted = ""
+        """The run that the server must be in, if that matters: another one may have lost something."""
 
     async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
         try:
             # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
             async with asyncio.timeout(timeout_s):
-                if not self._connection.is_connected:
+                if not self._connection.is_connected or self._is_other_run():
                     await self._open()
-                return await self._exchange(command)
+                if self._places is None:
+                    return await self._exchange(command)
+                if await self._places.has_left():
+                    await self._open()
+                if self.run_wanted and time.monotonic() - self._used_at > IDLE_S_MAX:
+                    await self._meet()
+                answer = await self._exchange(command)
+                self._used_at = time.monotonic()
+                return answer
         except exceptions.ResponseError as error:
+            if self._places is not None and self._places.has_moved(error):
+                await self._connection.disconnect(nowait=True)
+                where = redacted(self.url)
+                raise Unreachable(f"the master of {where} has moved, or takes nothing now: {error}") from error
             raise self._translated(error) from error
         except BaseException as error:
             await self._connection.disconnect(nowait=True)
@@ -101,6 +111,8 @@ class RedisConnection:
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         """Run a script, loading it where the server does not have it (a restart empties its cache)."""
         sha = self._shas.setdefault(script, script.sha)
+        if self._places is not None:
+            keys = (*keys, *self._places.script_keys)
         try:
             return await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
         except OtherSideError as error:
@@ -108,15 +120,64 @@ class RedisConnection:
                 raise
         return await self.call("EVAL", script.text, len(keys), *keys, *arguments)
 
+    async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
+        """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
+        if self._places is not None and self._places.check is not None:
+            await self.call(*self._places.check, timeout_s=timeout_s)
+        info = parse_info(await self.call(*self._info, timeout_s=timeout_s))
+        try:
+            self._require_master(info)
+        except Unreachable:
+            await self.close()
+            raise
+        return self.run_in(info)
+
+    def run_in(self, info: Mapping[str, str]) -> str:
+        """Return what tells the run of a server, which it may have begun with less than there was, from others.
+
+        A server that stays where it is begins a run when it starts. Where servers take over from each other, one
+        process may be the master twice; there it is the replication history, which a start renames, too.
+        """
+        return info.get("run_id" if self._places is None else "master_replid", "")
+
     async def close(self) -> None:
         """Close the socket; a later call opens a new one."""
         await self._connection.disconnect(nowait=True)
 
     async def _open(self) -> None:
-        await self._connection.connect()
-        if not self._checked:
-            _require_version(await self._exchange(("INFO", "server")))
-            self._checked = True
+        await self._connection.disconnect(nowait=True)
+        if self._places is None:
+            await self._connection.connect()
+        else:
+            self._connection = connection_to(await self._places.look())
+            try:
+                await self._connection.connect()
+            except BaseException:
+                self._places.doubt()
+                raise
+        await self._meet()
+
+    async def _meet(self) -> None:
+        """Require that the server is the one that is meant."""
+        info = parse_info(await self._exchange(self._info))
+        _require_version(info)
+        self._require_master(info)
+        self._found_run = self.run_in(info)
+        if self._is_other_run():
+            raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
+
+    @property
+    def _info(self) -> tuple[str, ...]:
+        # Replication is in a section of its own, and Redis 6.2 gives one or all.
+        return ("INFO", "server") if self._places is None else ("INFO",)
+
+    def _require_master(self, info: Mapping[str, str]) -> None:
+        if self._places is not None and info.get("role") != "master":
+            self._places.doubt()
+            raise Unreachable(f"what was the master of {redacted(self.url)} is a replica now")
+
+    def _is_other_run(self) -> bool:
+        return self.run_wanted not in ("", self._found_run)
 
     async def _exchange(self, command: tuple[Any, ...]) -> Any:
         # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
@@ -131,6 +192,8 @@ class RedisConnection:
             return AuthenticationFailed(f"Redis at {where} does not let this user do that: {error}")
         if isinstance(error, exceptions.OutOfMemoryError):
             return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
+        if isinstance(error, (exceptions.MovedError, exceptions.AskError)):
+            return OtherSideError(f"Redis at {where} is part of a cluster: use redis+cluster:// ({error})")
         if isinstance(error, exceptions.ResponseError):
             if "WRONGPASS" in str(error) or "NOAUTH" in str(error):
                 return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
@@ -148,11 +211,9 @@ def redacted(url: str) -> str:
     """Return the URL without its passwords, for messages and logs."""
     scheme, separator, rest = url.partition("://")
     credentials, at, place = rest.rpartition("@")
-    place = re.sub(r"(password=)[^&]*", r"\1***", place)
-    if not at:
-        return f"{scheme}{separator}{place}"
     user, colon, _ = credentials.partition(":")
-    return f"{scheme}{separator}{user}{':***' if colon else ''}@{place}"
+    known = f"{user}{':***' if colon else ''}{at}{place}"
+    return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
 
 
 def parse_info(info: bytes) -> dict[str, str]:
@@ -161,8 +222,8 @@ def parse_info(info: bytes) -> dict[str, str]:
     return {name: value.strip() for name, colon, value in lines if colon}
 
 
-def _require_version(info: bytes) -> None:
-    version = parse_info(info).get("redis_version")
+def _require_version(info: Mapping[str, str]) -> None:
+    version = info.get("redis_version")
     if version is None:
         raise UnsupportedServer("the server does not tell its Redis version: is it Redis?")
     if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:

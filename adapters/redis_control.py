@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import orjson
 
-from adapters.redis_connection import RedisConnection, Script
+from adapters.manager import Seen
+from adapters.redis_connection import RedisConnection, Script, redacted
+from sequencing.errors import Superseded, UsageError, superseded_message
+from sequencing.names import check_node_name
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 
@@ -15,6 +19,19 @@ CONTROL = Script.beside(__file__, "control.lua")
 
 REGIONS_MAX = 4_000
 """How many regions one call tells of: a script can unpack no more than some 8,000 arguments."""
+
+NEWS_KEPT = 256
+"""Who follows the news may be so many plans behind."""
+
+TTL_MS = 10_000
+"""A connection that has not been heard of for so long counts as gone."""
+
+BLIND_MS = 5_000
+"""When nobody has looked at who is there for longer than this, the control store itself was away, or all managers were:
+then nobody is taken for gone because of it."""
+
+SOLE_NODE = "control"
+"""A network in which no node is registered sequences in the control Redis itself, under this name."""
 
 NEVER = "0-0"
 
@@ -28,22 +45,13 @@ class ControlKeys:
     lease = "gamecast:{control}:leader"
     news = "gamecast:{control}:news"
     asked = "gamecast:{control}:asked"
-    every = (record, wishes, published, lease, news, asked)
-
-
-class Seen(NamedTuple):
-    """What a leader decides by. ``record``: None in a network that is new; ``asked``: where `RedisControl.asked`
-    goes on."""
-
-    record: Record | None
-    wishes: Mapping[str, Wish]
-    published: frozenset[str]
-    announced: tuple[int, int]
-    asked: str
-
-    def is_announced(self, plan: Plan) -> bool:
-        """Return whether everybody may know of a plan."""
-        return (plan.epoch, plan.version) <= self.announced
+    incarnations = "gamecast:{control}:incarnations"
+    connections = "gamecast:{control}:connections"
+    alive = "gamecast:{control}:alive"
+    looked = "gamecast:{control}:looked"
+    nodes = "gamecast:{control}:nodes"
+    lossy = "gamecast:{control}:lossy"
+    script = (record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy)
 
 
 class RedisControl:
@@ -51,35 +59,58 @@ class RedisControl:
 
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis. Does not connect yet."""
-        self._connection = RedisConnection(url)
+        self._connection = RedisConnection(url, SOLE_NODE)
+
+    async def ping(self) -> None:
+        """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
+        await self._connection.call("PING")
+
+    async def introduce(self, name: str) -> int:
+        """Tell of a new connection of a name; return its incarnation, larger than all before."""
+        return int(await self._run("introduce", name, TTL_MS))
+
+    async def renew(self, name: str, connection: int) -> int:
+        """Return a new incarnation for the events of a connection; raises `Superseded`."""
+        return int(_heard(await self._run("renew", name, connection), name))
+
+    async def beat(self, name: str, connection: int) -> None:
+        """Tell that a connection lives; raises `Superseded`."""
+        _heard(await self._run("beat", name, connection, TTL_MS), name)
+
+    async def leave(self, name: str, connection: int) -> None:
+        """Tell that a connection is gone."""
+        await self._run("leave", name, connection)
 
     async def want(self, name: str, wish: Wish, published: Iterable[str] = ()) -> None:
-        """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void."""
+        """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void.
+
+        Raises `Superseded`, also when the connection was taken for gone.
+        """
         regions, document = sorted(published), orjson.dumps(wish.to_document())
         for start in range(0, max(len(regions), 1), REGIONS_MAX):
             some = regions[start : start + REGIONS_MAX]
-            await self._run("want", name, wish.incarnation, wish.said, document, *some)
+            _heard(await self._run("want", name, wish.incarnation, wish.said, document, *some), name)
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
-        leads, *rest = await self._run("look", token, lease_ms)
+        leads, *rest = await self._run("look", token, lease_ms, BLIND_MS)
         if not leads:
             return None
-        record, flat, published, announced, asked = rest
-        pairs = zip(flat[::2], flat[1::2], strict=True)
-        wishes = {name.decode(): Wish.from_document(orjson.loads(wish)) for name, wish in pairs}
+        record, wishes, published, announced, asked, nodes, lossy = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             Record.from_json(record) if record else None,
-            wishes,
+            {name.decode(): Wish.from_document(orjson.loads(wish)) for name, wish in _pairs(wishes)},
             frozenset(region.decode() for region in published),
             (int(epoch), int(version)),
             asked.decode(),
+            {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
+            frozenset(name.decode() for name in lossy),
         )
 
-    async def renew(self, token: str, lease_ms: int) -> bool:
-        """Prolong the lease; False when somebody else leads."""
-        return bool(await self._run("renew", token, lease_ms))
+    async def keep(self, token: str, lease_ms: int) -> bool:
+        """See `Control.keep`."""
+        return bool(await self._run("keep", token, lease_ms))
 
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
@@ -88,11 +119,26 @@ class RedisControl:
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
         plan = record.plan
-        return bool(await self._run("announce", token, plan.epoch, plan.version, record.to_json()))
+        return bool(await self._run("announce", token, plan.epoch, plan.version, NEWS_KEPT, record.to_json()))
 
     async def resign(self, token: str) -> None:
         """Give the lease back."""
         await self._run("resign", token)
+
+    async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
+        """Add a sequencing node, whose server is at ``url`` (empty: the control Redis); plans from now on use it.
+
+        ``may_lose``: a restart of its server may bring back an older state. Raises `UsageError` when the name is taken.
+        """
+        check_node_name(name)
+        if name == SOLE_NODE:
+            raise UsageError(f"a node is not called {SOLE_NODE!r}: that is the control Redis itself")
+        answer = await self._run("register", name, url, int(may_lose))
+        if answer != b"ok":
+            raise UsageError(
+                f"node {name!r} is registered already, at {redacted(answer.decode())}: what a node has numbered "
+                "stays where it is; take another name"
+            )
 
     async def asked(self, after: str, *, block_ms: int) -> None:
         """Wait until somebody wants something new, or for ``block_ms``."""
@@ -101,17 +147,42 @@ class RedisControl:
     async def newest(self) -> Record | None:
         """Return what was announced last."""
         entries = await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
-        return Record.from_json(entries[0][1][1]) if entries else None
+        return _record(entries[0][1][1]) if entries else None
+
+    async def announced(self) -> list[Record]:
+        """Return all that was announced and is kept, the oldest first."""
+        entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
+        return [_record(fields[1]) for _, fields in entries]
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it."""
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
-        return [Record.from_json(fields[1]) for _, fields in reply[0][1]] if reply else []
+        return [_record(fields[1]) for _, fields in reply[0][1]] if reply else []
 
     async def close(self) -> None:
         """Release the connection."""
         await self._connection.close()
 
     async def _run(self, *arguments: Any) -> Any:
-        return await self._connection.run(CONTROL, ControlKeys.every, *arguments)
+        return await self._connection.run(CONTROL, ControlKeys.script, *arguments)
+
+
+@lru_cache(maxsize=8)
+def _record(document: bytes) -> Record:
+    """Parse a record once for all connections of this process: they get the same news, and large ones take 40 ms."""
+    return Record.from_json(document)
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _heard(answer: Any, name: str) -> Any:
+    if answer == b"superseded":
+        raise Superseded(superseded_message(name))
+    if answer == b"gone":
+        raise Superseded(
+            f"{name!r} was not heard of for {TTL_MS / 1000:g} s and was taken for gone: open a new connection"
+        )
+    return answer

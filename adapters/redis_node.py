@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from adapters.network import Position
-from adapters.redis_connection import RedisConnection, Script, parse_info
+from adapters.redis_connection import RedisConnection, Script
 from sequencing.errors import PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.node import (
@@ -32,15 +32,20 @@ INSTALL_STEPS_MAX = 1000
 class RedisNode:
     """One task's connection to one node."""
 
-    def __init__(self, name: str, url: str) -> None:
-        """``url``: of the Redis server that hosts the node. Does not connect yet."""
+    def __init__(self, name: str, url: str, plan: Plan | None = None) -> None:
+        """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`."""
         self.name = name
         self._keys = NodeKeys(name)
-        self._connection = RedisConnection(url)
+        self._connection = RedisConnection(url, name)
         self._streams: dict[str, int] = {}
         self._egress_keys: dict[str, bytes] = {}
         self._region_of: dict[bytes, str] = {}
+        self.follow(plan)
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
+
+    def follow(self, plan: Plan | None) -> None:
+        """Speak to the node in the run that a plan names, if it names one, from the next call on."""
+        self._connection.run_wanted = plan.runs.get(self.name, "") if plan is not None else ""
 
     async def ping(self) -> None:
         """Reach the server; raises `NetworkError` or `OtherSideError`."""
@@ -85,6 +90,10 @@ class RedisNode:
                 _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
                 frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
         return frames
+
+    async def interrupt(self) -> None:
+        """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
+        await self._connection.close()
 
     async def newest(self, region: str, epoch: int) -> StampedFrame | None:
         """Return the newest frame of an egress stream, None of an empty one."""
@@ -175,7 +184,7 @@ class RedisNode:
 
     async def run_id(self) -> str:
         """Return what tells this run of the server from others."""
-        return parse_info(await self._connection.call("INFO", "server"))["run_id"]
+        return await self._connection.run_id()
 
     async def admit(self, run: str) -> None:
         """Have the node begin anew, unless this is the run that it is in."""

@@ -10,6 +10,7 @@ from typing import Any
 from redis import exceptions
 
 from adapters.redis_connection import RedisConnection, Script, parse_info, redacted
+from adapters.redis_places import moves
 from sequencing.errors import OtherSideError
 
 ANSWER_S_MAX = 5.0
@@ -18,13 +19,15 @@ ANSWER_S_MAX = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """One Redis server. ``None`` and empty texts stand for what it does not tell this user.
+    """One Redis server. ``None``, empty texts and a ``pid`` of 0 stand for what it does not tell this user.
 
     ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
-    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none.
+    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none. ``may_be_replaced``: by a replica that
+    has less than it had.
     """
 
     run: str
+    pid: int
     version: str
     role: str
     memory_bytes: int | None
@@ -36,19 +39,29 @@ class ServerState:
     save: str | None
     clock_ahead_ms: float | None
     round_trip_ms: float | None
+    may_be_replaced: bool = False
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing that was acknowledged is lost when it restarts or fails, as far as it tells."""
+        return self.append_only and self.appendfsync == "always" and not self.may_be_replaced
 
 
 @dataclass(slots=True)
 class ServerProbe:
-    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised."""
+    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised.
+
+    ``tag``: of the keys that it is asked about, see `RedisConnection`.
+    """
 
     url: str
+    tag: str
     unread: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     _connection: RedisConnection = field(init=False)
 
     def __post_init__(self) -> None:
-        self._connection = RedisConnection(self.url)
+        self._connection = RedisConnection(self.url, self.tag)
 
     async def ask(self, *command: Any) -> Any:
         """Return the reply to a command, None for an error in it."""
@@ -79,7 +92,8 @@ class ServerProbe:
         if clock is not None:
             ahead_ms = (int(clock[0]) + int(clock[1]) / 1e6 - (before + after) / 2) * 1000
         return ServerState(
-            run=info.get("run_id", redacted(self.url)),
+            run=self._connection.run_in(info) or redacted(self.url),
+            pid=whole(info.get("process_id", "")),
             version=info.get("redis_version", ""),
             role=info.get("role", ""),
             memory_bytes=whole(info["used_memory"]) if "used_memory" in info else None,
@@ -91,6 +105,7 @@ class ServerProbe:
             save=await self._setting("save"),
             clock_ahead_ms=ahead_ms,
             round_trip_ms=(after - before) * 1000 if clock is not None else None,
+            may_be_replaced=moves(self.url),
         )
 
     async def _setting(self, name: str) -> str | None:

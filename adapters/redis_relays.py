@@ -7,7 +7,6 @@ import logging
 
 from adapters.backoff import Backoff
 from adapters.redis_network import RedisNetwork
-from adapters.redis_node import RedisNode
 from adapters.relay import BLOCK_MS, Relays, RelayTask
 from sequencing.plan import Plan
 
@@ -39,10 +38,10 @@ class RedisRelays:
 
     async def _follow(self) -> None:
         backoff = Backoff()
-        seen = (0, 0)
+        plan: Plan | None = None
         while not self._stopping:
             try:
-                plan = await self._network.plan_after(*seen, block_ms=BLOCK_MS)
+                news = await self._network.news(plan, block_ms=BLOCK_MS)
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - without plans no link is carried
                 if self._stopping:
@@ -50,10 +49,10 @@ class RedisRelays:
                 logger.warning("relays cannot read the plans: %r", error)
                 await backoff.wait()
                 continue
-            if plan is not None:
-                seen = plan.epoch, plan.version
-                self._relays.follow(plan)
+            for record in news:
+                plan = record.plan
+                self._relays.follow(record)
 
     def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:
-        url = self._network.url
-        return RelayTask(RedisNode(source, plan.nodes[source] or url), RedisNode(target, plan.nodes[target] or url))
+        ends = plan.link_end(source), plan.link_end(target)
+        return RelayTask(self._network.lane(source, plan), self._network.lane(target, plan), ends)

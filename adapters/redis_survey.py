@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from adapters.redis_connection import Script, redacted
-from adapters.redis_network import SOLE_NODE, TTL_MS, ControlKeys
+from adapters.redis_control import SOLE_NODE, TTL_MS, ControlKeys
 from adapters.redis_probe import ServerProbe, ServerState, text, whole
 from sequencing.errors import GamecastError, PlanError
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+
+Read = TypeVar("Read", Record, Wish)
 
 STREAMS_A_CALL = 200
 """Egress streams that one script call looks at: Redis blocks while it runs."""
@@ -59,8 +62,10 @@ class NodeState:
     """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
 
     ``server`` is None where it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
-    version, (0, 0) for nothing, None where it cannot be read. ``registered`` and ``planned``: whether it is in the
-    registry, and in the plan. ``unread``: what could not be read although the server is there.
+    version of the last plan that it had to know, (0, 0) for none, None where it cannot be read. ``lacking``: regions of
+    the published plan that visit it, and that it does not know. ``registered`` and ``planned``: whether it is in the
+    registry, and in the plan; ``may_lose``: whether it is registered as one that may come back with an older state.
+    ``unread``: what could not be read although the server is there.
     """
 
     name: str
@@ -68,24 +73,44 @@ class NodeState:
     where: str
     registered: bool
     planned: bool
+    may_lose: bool
     server: ServerState | None = None
     trouble: str | None = None
     installed: tuple[int, int] | None = None
     retention_events: int = 0
     steps: int = 0
+    lacking: frozenset[str] = frozenset()
     links: tuple[LinkState, ...] = ()
     unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """One connection of the roster; ``heard_ms_ago`` is None when it said that it leaves, or was never heard of."""
+    """One connection that the control Redis knows of.
+
+    ``incarnation``: by which it was introduced, 0 where that cannot be read. ``wanted``: the regions that it wants;
+    ``waiting``: those of them that the published plan does not grant yet. ``heard_ms_ago`` is None when it was never
+    heard of; ``alive``: whether that is recent enough.
+    """
 
     name: str
-    regions: int
+    incarnation: int
+    wanted: frozenset[str]
+    waiting: frozenset[str]
     heard_ms_ago: int | None
     alive: bool
-    takes_part: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionState:
+    """The way to the next plan, ``epoch`` and ``version``: how many ``plans_behind`` are not left behind yet, and how
+    many ``old_epochs`` of regions are to end. ``published``: whether that plan is, because all nodes know it."""
+
+    epoch: int
+    version: int
+    plans_behind: int
+    old_epochs: int
+    published: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +133,22 @@ class RegionState:
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """A network as it is seen from outside. ``lease_ms``: when the lease that is held ends, -1 for never.
+    """A network as it is seen from outside. ``plan``: the newest that is published.
 
-    ``epoch`` and ``settled`` of the membership, ``lease_held`` and ``lease_ms`` are None where they cannot be read.
+    ``transition``: what whoever leads is at, None when all is as it should be. ``leader``: the token of whoever leads,
+    empty when nobody does, and ``lease_ms``: when its lease ends, -1 for never, None without a lease; both None where
+    they cannot be read. ``unplaced``: regions that events are to be published to and that the plan has no path for.
     """
 
     where: str
     control: ServerState
-    epoch: int | None
-    settled: bool | None
     plan: Plan | None
+    transition: TransitionState | None
+    leader: str | None
+    lease_ms: int | None
     nodes: tuple[NodeState, ...]
     connections: tuple[ConnectionState, ...]
-    lease_held: bool | None
-    lease_ms: int | None
+    unplaced: frozenset[str]
     regions: tuple[RegionState, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -132,33 +159,43 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
     Raises `UnknownScheme` for what is no Redis URL, `NetworkError` or `OtherSideError` when the control Redis cannot be
     asked. Whatever else cannot be read is said in its place.
     """
-    control = ServerProbe(url)
+    control = ServerProbe(url, SOLE_NODE)
     asked: dict[str, ServerProbe] = {}
     try:
         described = await control.describe()
-        plan = await _newest_plan(control)
+        published = await _published(control)
+        plan = published.plan if published is not None else None
         registered = {
             text(name): text(at) for name, at in _pairs(await control.ask("HGETALL", ControlKeys.nodes) or ())
         }
         places = dict(registered)
         places.update(plan.nodes if plan is not None else {})
         names = sorted(places) or [SOLE_NODE]
-        nodes = await asyncio.gather(
-            *(_node(name, places.get(name, "") or url, name in registered, plan, asked) for name in names)
+        lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
+        unseen = (
+            NodeState(
+                name,
+                at := places.get(name, "") or url,
+                redacted(at),
+                registered=name in registered,
+                planned=plan is not None and name in plan.nodes,
+                may_lose=name in lossy,
+            )
+            for name in names
         )
-        state = await control.ask("HGETALL", ControlKeys.state)
-        fields = dict(_pairs(state or ()))
-        lease = await control.ask("PTTL", ControlKeys.lease)
+        nodes = await asyncio.gather(*(_node(node, plan, asked) for node in unseen))
+        leader, lease_ms = await _leader(control)
+        publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
         return NetworkState(
             where=redacted(url),
             control=described,
-            epoch=None if state is None else whole(fields.get(b"epoch", b"1")),
-            settled=None if state is None else fields.get(b"settled") == b"1",
             plan=plan,
+            transition=await _transition(control, plan),
+            leader=leader,
+            lease_ms=lease_ms,
             nodes=tuple(nodes),
-            connections=await _connections(control),
-            lease_held=None if lease is None else lease != -2,
-            lease_ms=None if lease == -2 else lease,
+            connections=await _connections(control, published),
+            unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
             unread=tuple(control.unread),
         )
@@ -167,24 +204,53 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             await server.close()
 
 
-async def _newest_plan(control: ServerProbe) -> Plan | None:
-    newest = await control.ask("XREVRANGE", ControlKeys.plans, "+", "-", "COUNT", 1)
+async def _published(control: ServerProbe) -> Record | None:
+    newest = await control.ask("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
     if not newest:
         return None
+    return _read(control, f"the newest plan, {text(newest[0][0])}", Record.from_json, newest[0][1][1])
+
+
+async def _transition(control: ServerProbe, published: Plan | None) -> TransitionState | None:
+    stored = await control.ask("GET", ControlKeys.record)
+    record = _read(control, ControlKeys.record, Record.from_json, stored) if stored else None
+    if record is None or not record.behind:
+        return None
+    number = record.plan.epoch, record.plan.version
+    return TransitionState(
+        *number,
+        plans_behind=len(record.behind),
+        old_epochs=sum(1 for _ in record.old_epochs()),
+        published=published is not None and number <= (published.epoch, published.version),
+    )
+
+
+async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:
+    """Return the token and the rest of the lease in ms, as `NetworkState` has them."""
+    noted = len(control.unread)
+    token = await control.ask("GET", ControlKeys.lease)
+    lease_ms = await control.ask("PTTL", ControlKeys.lease)
+    if len(control.unread) > noted:
+        return None, None
+    # It may have ended in between.
+    return ("", None) if token is None or lease_ms == -2 else (text(token), lease_ms)
+
+
+def _read(control: ServerProbe, what: str, reader: Callable[[bytes], Read], found: bytes) -> Read | None:
+    """Read what gamecast wrote; what a stranger wrote in its place is noted."""
     try:
-        return Plan.from_json(newest[0][1][1])
-    except PlanError as error:
-        control.unread.append(f"the newest plan, {text(newest[0][0])}: {error}")
+        return reader(found)
+    except (PlanError, ValueError) as error:
+        control.unread.append(f"{what}: {error}")
         return None
 
 
-async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked: dict[str, ServerProbe]) -> NodeState:
-    unseen = NodeState(name, url, redacted(url), registered, planned=plan is not None and name in plan.nodes)
+async def _node(unseen: NodeState, plan: Plan | None, asked: dict[str, ServerProbe]) -> NodeState:
     try:
-        server = ServerProbe(url)
+        server = ServerProbe(unseen.url, unseen.name)
     except GamecastError as error:
         return replace(unseen, trouble=str(error))
-    keys = NodeKeys(name)
+    keys = NodeKeys(unseen.name)
     try:
         described = await server.describe()
         state = await server.ask("HGETALL", keys.node)
@@ -196,13 +262,24 @@ async def _node(name: str, url: str, registered: bool, plan: Plan | None, asked:
             installed=None if state is None else installed,
             retention_events=whole(fields.get(b"retention", b"0")),
             steps=await server.ask("HLEN", keys.steps) or 0,
+            lacking=await _lacking(server, keys, plan),
             links=await _links(server, keys),
         )
     except GamecastError as error:
         await server.close()
         return replace(unseen, trouble=str(error))
-    asked[name] = server
+    asked[unseen.name] = server
     return replace(seen, unread=tuple(server.unread))
+
+
+async def _lacking(server: ServerProbe, keys: NodeKeys, plan: Plan | None) -> frozenset[str]:
+    found: set[str] = set()
+    if plan is None:
+        return frozenset()
+    for page in _pages((region for region, path in plan.paths.items() if keys.name in path), FIELDS_A_CALL):
+        known = await server.ask("HMGET", keys.steps, *(f"{plan.epoch_of(region)} {region}" for region in page))
+        found.update(region for region, step in zip(page, known or (), strict=False) if step is None)
+    return frozenset(found)
 
 
 async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
@@ -225,22 +302,39 @@ async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
     return tuple(found)
 
 
-async def _connections(control: ServerProbe) -> tuple[ConnectionState, ...]:
-    alive = {text(name): int(float(until)) for name, until in _pairs(await control.ask(*_ALIVE, "WITHSCORES") or ())}
-    members = {text(name): packed for name, packed in _pairs(await control.ask("HGETALL", ControlKeys.members) or ())}
-    participants = {text(name) for name in await control.ask("SMEMBERS", ControlKeys.participants) or ()}
+async def _connections(control: ServerProbe, published: Record | None) -> tuple[ConnectionState, ...]:
+    alive = {
+        text(name): int(float(until))
+        for name, until in _pairs(await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES") or ())
+    }
+    introduced = {
+        text(name): whole(number)
+        for name, number in _pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
+    }
+    wishes: dict[str, Wish] = {}
+    for name, written in _pairs(await control.ask("HGETALL", ControlKeys.wishes) or ()):
+        wish = _read(control, f"the wish of {text(name)}", _wish, written)
+        if wish is not None:
+            wishes[text(name)] = wish
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
+    heard = published.heard if published is not None else {}
+    nothing = Wish(0, 0)
     return tuple(
         ConnectionState(
             name=name,
-            regions=_length(members.get(name)),
+            incarnation=introduced.get(name, 0),
+            wanted=frozenset(wishes.get(name, nothing).since),
+            waiting=wishes.get(name, nothing).after(heard.get(name)),
             heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
             alive=alive.get(name, 0) > now_ms,
-            takes_part=name in participants,
         )
-        for name in sorted(alive.keys() | members.keys())
+        for name in sorted(alive.keys() | introduced.keys() | wishes.keys())
     )
+
+
+def _wish(written: bytes) -> Wish:
+    return Wish.from_document(orjson.loads(written))
 
 
 async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[RegionState, ...]:
@@ -273,9 +367,6 @@ async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[Region
     return tuple(found)
 
 
-_ALIVE = ("ZRANGE", ControlKeys.alive, 0, -1)
-
-
 def _pages(names: Iterable[str], size: int) -> Iterator[list[str]]:
     rest = iter(names)
     while page := list(islice(rest, size)):
@@ -288,11 +379,3 @@ def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 def _last(entry_id: bytes) -> int:
     return whole(entry_id.rpartition(b"-")[2])
-
-
-def _length(packed: bytes | None) -> int:
-    try:
-        regions = orjson.loads(packed or b"[]")
-    except ValueError:
-        return 0
-    return len(regions) if isinstance(regions, list) else 0

@@ -10,6 +10,7 @@ from typing import Protocol
 from adapters.backoff import Backoff
 from sequencing.node import LinkedFrame, TransferAnswer
 from sequencing.plan import Plan
+from sequencing.record import Record
 from sequencing.relay import Relay
 
 BLOCK_MS = 200
@@ -17,6 +18,9 @@ BLOCK_MS = 200
 
 REFUSED_WAIT_S = 0.02
 """How long to wait for a node that cannot take a frame yet: its plan is being installed."""
+
+LinkEnds = tuple[str, str]
+"""(source, target), as `Plan.link_end` names them."""
 
 logger = logging.getLogger("gamecast.relay")
 
@@ -51,10 +55,11 @@ class LinkTarget(Protocol):
 class RelayTask:
     """Carries one link until stopped."""
 
-    def __init__(self, source: LinkSource, target: LinkTarget) -> None:
-        """``source`` and ``target`` belong to this relay alone."""
+    def __init__(self, source: LinkSource, target: LinkTarget, ends: LinkEnds) -> None:
+        """``source`` and ``target`` belong to this relay alone; ``ends``: as the link knows them."""
         self._source = source
         self._target = target
+        self._source_end, self._target_end = ends
         self._stopping = False
         self._relay = Relay()
 
@@ -86,12 +91,12 @@ class RelayTask:
         return self._relay.frames_moved
 
     async def _move(self) -> None:
-        relay, target = self._relay, self._target.name
+        relay, target = self._relay, self._target_end
         read = await self._source.read_link(target, relay.after, frames_max=relay.frames_max, block_ms=BLOCK_MS)
         frames = relay.read(read)
         if not frames:
             return
-        accepted = relay.answered(await self._target.transfer(self._source.name, frames))
+        accepted = relay.answered(await self._target.transfer(self._source_end, frames))
         if accepted is not None:
             await self._source.acknowledge(target, accepted)
             relay.trimmed(accepted)
@@ -101,7 +106,7 @@ class RelayTask:
 
 
 class Relays:
-    """Relays for the links of a plan that leave certain nodes; follows the plan as it changes."""
+    """Relays for the links that leave certain nodes; follows the plans as they change."""
 
     def __init__(
         self, open_relay: Callable[[str, str, Plan], RelayTask], sources: frozenset[str] | None = None
@@ -109,18 +114,26 @@ class Relays:
         """``sources``: the nodes whose links to carry, all when None."""
         self._open_relay = open_relay
         self._sources = sources
-        self._running: dict[tuple[str, str], tuple[RelayTask, asyncio.Task[None]]] = {}
+        self._running: dict[LinkEnds, tuple[RelayTask, asyncio.Task[None]]] = {}
+        self._ending: list[asyncio.Task[None]] = []
 
-    def follow(self, plan: Plan) -> None:
-        """Start relays for links that have none yet."""
-        for source, target in sorted(plan.links):
-            if (source, target) not in self._running and (self._sources is None or source in self._sources):
+    def follow(self, record: Record) -> None:
+        """Start relays for links that have none yet, also of plans that come to their ends; end those of lost nodes."""
+        plan = record.plan
+        links = {link for each in (*record.behind, plan) for link in each.links if link[0] in plan.nodes}
+        for source, target in sorted(links):
+            ends = plan.link_end(source), plan.link_end(target)
+            if ends not in self._running and (self._sources is None or source in self._sources):
                 relay = self._open_relay(source, target, plan)
                 task = asyncio.create_task(relay.run(), name=f"gamecast relay {source} → {target}")
-                self._running[source, target] = relay, task
+                self._running[ends] = relay, task
+        live = {plan.link_end(node) for node in plan.nodes}
+        for ends in [ends for ends in self._running if not live.issuperset(ends)]:
+            relay, task = self._running.pop(ends)
+            self._ending += asyncio.create_task(relay.stop()), task
 
     async def stop(self) -> None:
         """Stop all relays and wait for them."""
         await asyncio.gather(*(relay.stop() for relay, _ in self._running.values()))
-        await asyncio.gather(*(task for _, task in self._running.values()))
+        await asyncio.gather(*(task for _, task in self._running.values()), *self._ending)
         self._running.clear()

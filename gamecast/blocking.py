@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from gamecast import client
-from gamecast.configuration import LimitOptions, Limits, WhenFull
+from gamecast.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.event import Event, Gap, Receipt, Statistics
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
@@ -28,10 +28,11 @@ def connect(
     name: str | None = None,
     ordering: Ordering = "acyclic",
     when_full: WhenFull = "wait",
+    when_behind: WhenBehind = "wait",
     **limits: Unpack[LimitOptions],
 ) -> BlockingCast:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
-    cast = client.connect(url, name=name, ordering=ordering, when_full=when_full, **limits)
+    cast = client.connect(url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, **limits)
     return BlockingCast(cast, Limits(**limits).buffer_events_max)
 
 
@@ -78,9 +79,9 @@ class BlockingCast:
         """Finish first; see `gamecast.Cast.drain`."""
         self._wait(self._cast.drain())
 
-    def subscribe(self, *regions: str) -> None:
-        """Follow regions."""
-        self._wait(self._cast.subscribe(*regions))
+    def subscribe(self, *regions: str, since: int | str | None = None) -> None:
+        """Follow regions; see `gamecast.Cast.subscribe`."""
+        self._wait(self._cast.subscribe(*regions, since=since))
 
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""

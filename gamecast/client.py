@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, get_args
 from urllib.parse import urlsplit
 
 from adapters.backoff import Backoff
@@ -15,12 +15,22 @@ from adapters.embedded_network import EmbeddedNetwork
 from adapters.memory import MemoryNetwork
 from adapters.network import Network
 from adapters.redis_connection import redacted
-from adapters.redis_network import TTL_MS, RedisNetwork
-from gamecast.configuration import Configuration, LimitOptions, Limits, WhenFull, default_url, generated_name
+from adapters.redis_control import TTL_MS
+from adapters.redis_network import RedisNetwork
+from gamecast.configuration import (
+    Configuration,
+    LimitOptions,
+    Limits,
+    WhenBehind,
+    WhenFull,
+    default_url,
+    generated_name,
+)
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.following import Following
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
-from sequencing.errors import GamecastError, NotConnected, UnknownScheme, UsageError
+from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering, Plan
 
@@ -31,6 +41,10 @@ _NETWORKS: dict[str, type[RedisNetwork | MemoryNetwork]] = {
     "redis": RedisNetwork,
     "rediss": RedisNetwork,
     "unix": RedisNetwork,
+    "redis+sentinel": RedisNetwork,
+    "rediss+sentinel": RedisNetwork,
+    "redis+cluster": RedisNetwork,
+    "rediss+cluster": RedisNetwork,
     "memory": MemoryNetwork,
     "embedded": EmbeddedNetwork,
 }
@@ -42,17 +56,20 @@ def connect(
     name: str | None = None,
     ordering: Ordering = "acyclic",
     when_full: WhenFull = "wait",
+    when_behind: WhenBehind = "wait",
     **limits: Unpack[LimitOptions],
 ) -> Cast:
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
 
-    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``memory://NAME`` (this process),
-    ``embedded://`` or ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None
-    means the environment's ``GAMECAST_URL``, else ``embedded://``.
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
+    ``redis+cluster://HOST:PORT,…`` (wherever it is now), ``memory://NAME`` (this process), ``embedded://`` or
+    ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None means the environment's
+    ``GAMECAST_URL``, else ``embedded://``.
 
     ``name``: by which subscribers know the sender; unique in the network, a newer connection takes it over. Generated
-    when None. ``ordering``: what a plan made from here orders, see `Ordering`. ``when_full``: whether a publish waits
-    or is refused when the buffer is full. ``limits``: see `Limits`.
+    when None. ``ordering``: what the network orders if it is new, see `Ordering`; in one with causal order, whoever
+    publishes must ask for it, and publishes only to regions that it subscribes to. ``when_full``: whether a publish
+    waits or is refused when the buffer is full; ``when_behind``: see `WhenBehind`. ``limits``: see `Limits`.
 
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
@@ -60,13 +77,19 @@ def connect(
     name = generated_name() if name is None else check_connection_name(name)
     if when_full not in ("wait", "refuse"):
         raise UsageError(f"when_full is 'wait' or 'refuse', not {when_full!r}")
-    if ordering not in ("acyclic", "overlap"):
-        raise UsageError(f"ordering is 'acyclic' or 'overlap', not {ordering!r}")
+    if when_behind not in get_args(WhenBehind):
+        raise UsageError(f"when_behind is {', '.join(map(repr, get_args(WhenBehind)))}, not {when_behind!r}")
+    if ordering not in get_args(Ordering):
+        raise UsageError(f"ordering is {', '.join(map(repr, get_args(Ordering)))}, not {ordering!r}")
     try:
         checked = Limits(**limits)
     except TypeError as error:
         raise UsageError(f"connect() has no such option: {error}") from error
-    return Cast(Configuration(url=url, name=name, ordering=ordering, when_full=when_full, limits=checked))
+    return Cast(
+        Configuration(
+            url=url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, limits=checked
+        )
+    )
 
 
 class Cast:
@@ -83,7 +106,7 @@ class Cast:
         if scheme not in _NETWORKS:
             raise UnknownScheme(
                 f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
-                "memory://NAME or embedded://"
+                "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
             )
         self._network: Network = _NETWORKS[scheme](
             configuration.url,
@@ -92,6 +115,7 @@ class Cast:
         )
         self._open_halves: tuple[Outgoing, Incoming] | None = None
         self._outgoing: Outgoing | None = None
+        self._following: Following | None = None
         self._heart: asyncio.Task[None] | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
@@ -116,7 +140,10 @@ class Cast:
             raise
         outgoing = Outgoing(self._network, self._configuration, incarnation)
         self._outgoing = outgoing
-        self._open_halves = outgoing, Incoming(self._network, self._configuration)
+        incoming = Incoming(self._network, self._configuration, incarnation, outgoing)
+        self._open_halves = outgoing, incoming
+        self._following = Following(self._network, outgoing, incoming)
+        self._following.start()
         self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
         return self
 
@@ -134,6 +161,8 @@ class Cast:
     async def _close(self, outgoing: Outgoing, incoming: Incoming) -> None:
         self._stop_beating.set()
         try:
+            if self._following is not None:
+                await self._following.close()
             await asyncio.gather(outgoing.close(), incoming.close())
             if self._heart is not None:
                 await self._heart
@@ -148,12 +177,19 @@ class Cast:
         await outgoing.flush()
         incoming.drain()
 
-    async def subscribe(self, *regions: str) -> None:
-        """Follow regions; returns when everything published from now on will be delivered.
+    async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
+        """Follow regions, at any time; returns when everything published from now on will be delivered.
 
-        Raises `MembershipSettled` once the network carries traffic, `InvalidName`.
+        ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay. Then what was
+        published before comes first, as far as it is kept, in the order of everybody, and a `Gap` for what is not kept;
+        without a hole or a repeat it is followed by what is published from now on. Against other regions that are
+        subscribed to already, history has no order: it comes late.
+
+        Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
+        regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile
+        that nobody takes.
         """
-        await self._working()[1].subscribe(regions)
+        await self._working()[1].subscribe(regions, since)
 
     async def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""
@@ -273,6 +309,10 @@ class Cast:
                     await self._network.beat()
                     backoff.reset()
                     wait_s = usual_s
+                except Superseded as error:
+                    if self._following is not None:
+                        self._following.fail(error)
+                    return
                 except Exception:  # noqa: BLE001 - without a heartbeat the network takes us for gone
                     wait_s = backoff.next_s()
 

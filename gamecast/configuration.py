@@ -23,7 +23,8 @@ class Limits:
     buffer_bytes_max: int = 64 * 1024 * 1024
     """The same in bytes of payload."""
     overflow_factor: int = 20
-    """How many times those two ``publish_soon``, which cannot wait, goes before it refuses in any case."""
+    """How many times a limit is exceeded where waiting is no way out: those two by ``publish_soon`` before it refuses
+    in any case, those of the inbox while ``subscribe`` waits."""
     payload_bytes_max: int = 1_000_000
     """The encoded size of one event."""
     inbox_events_max: int = 50_000
@@ -32,6 +33,8 @@ class Limits:
     """The same in bytes."""
     held_frames_max: int = 20_000
     """Received frames of one region that wait for others; beyond it reading that region pauses."""
+    subscribe_timeout_s: float = 30.0
+    """How long ``subscribe`` waits until its regions are joined; what it asked for stays asked for."""
     publish_timeout_s: float = 10.0
     """How long an unreachable ingress is tried again before publishes fail."""
     retention_events: int = 1_000_000
@@ -53,11 +56,19 @@ class LimitOptions(TypedDict, total=False):
     inbox_events_max: int
     inbox_bytes_max: int
     held_frames_max: int
+    subscribe_timeout_s: float
     publish_timeout_s: float
     retention_events: int
 
 
 WhenFull = Literal["wait", "refuse"]
+WhenBehind = Literal["wait", "skip", "disconnect"]
+"""What happens to a connection whose application leaves ``inbox_events_max`` events, or ``inbox_bytes_max``, untaken.
+
+``wait``: reading pauses; the nodes keep what comes, up to ``retention_events`` a region. ``skip``: what was not taken
+is dropped, and a `Gap` stands for it. ``disconnect``: iteration ends with `TooSlow`, after what was received. In no
+case does anybody else wait.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,7 @@ class Configuration:
     name: str
     ordering: Ordering
     when_full: WhenFull
+    when_behind: WhenBehind
     limits: Limits
 
 

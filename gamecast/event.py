@@ -10,8 +10,9 @@ class Event(NamedTuple):
     """One event, in delivery order.
 
     A tuple, because one is made for every delivery. ``payload`` is what JSON made of what was published, or `bytes`.
-    ``sequence`` numbers the events of the region within ``epoch``, from 1 and without holes. Times are nanoseconds
-    since the Unix epoch: ``sent_at_ns`` by the publisher's clock, ``delivered_at_ns`` by this process's.
+    ``sequence`` numbers the events of the region within ``epoch``: it grows, and leaves out the numbers that markers
+    have. Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock,
+    ``delivered_at_ns`` by this process's.
     """
 
     region: str

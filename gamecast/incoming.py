@@ -1,16 +1,19 @@
-"""The subscribing half of a connection: a thin shell around `sequencing.delivery`.
+"""The subscribing half of a connection: a thin shell around `sequencing.subscriber`.
 
-One task a node reads the egress streams there; all feed one `Delivery`, which says what the application gets and when.
-Reading pauses while the application is behind (``inbox_events_max``) or while a region runs too far ahead of the others
-(``held_frames_max``), so memory is bounded; the streams keep what is not read yet.
+One task a node reads the egress streams there; all feed one `Subscriber`, which says what to read, what to mark, and
+what the application gets and when. Reading pauses while the application is behind (``inbox_events_max``) or while a
+region runs too far ahead of the others (``held_frames_max``), so memory is bounded; the streams keep what is not read
+yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 
@@ -18,11 +21,25 @@ from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.configuration import Configuration
 from gamecast.event import Event, Gap
-from sequencing.delivery import Delivery, Missing, Ready
-from sequencing.errors import InvalidInput, NetworkError, PlanError
-from sequencing.frames import FrameKind, decode_body
+from gamecast.history import History, Recall, parse_since
+from gamecast.inbox import Inbox
+from gamecast.outgoing import Outgoing
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import (
+    BufferFull,
+    GamecastError,
+    InvalidInput,
+    NotConnected,
+    TooSlow,
+    Unreachable,
+    UsageError,
+    is_passing,
+)
+from sequencing.frames import FrameKind, StampedFrame, decode_body
 from sequencing.names import check_region
 from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+from sequencing.subscriber import Subscriber
 
 FRAMES_MAX = 128
 READ_BYTES = 8 * 1024 * 1024
@@ -38,33 +55,50 @@ BATCH_EVENTS = 32
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
 twice the CPU."""
 
+HELD_S = 0.005
+"""How soon to look again whether regions that run too far ahead still do."""
+
 BLOCK_MS = 200
-"""How long a read waits for frames: also the longest that closing takes."""
+"""How long a read waits for frames; it is broken off when something else is to be read, too."""
 
 _new_event = partial(tuple.__new__, Event)
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way."""
+
+    reader: Reader
+    task: asyncio.Task[None] | None = None
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    waits_for: Collection[tuple[str, int]] | None = None
+    interrupt: asyncio.Task[None] | None = None
 
 
 class Incoming:
     """Delivers for one connection, once it is open."""
 
-    def __init__(self, network: Network, configuration: Configuration) -> None:
+    def __init__(self, network: Network, configuration: Configuration, incarnation: int, outgoing: Outgoing) -> None:
         self._network = network
-        self._configuration = configuration
         self._limits = configuration.limits
-        self.regions: set[str] = set()
-        self._muted: set[str] = set()
-        self._epoch = 0
-        self._delivery: Delivery | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._readers: dict[asyncio.Task[None], Reader] = {}
-        self._inbox: deque[Ready | Missing] = deque()
+        self._subscriber = Subscriber(configuration.name, incarnation)
+        self._outgoing = outgoing
+        self._plan: Plan | None = None
+        self.on_wish: Callable[[], None] = _nobody
+        self._readings: dict[str, _Reading] = {}
+        self._turns = 0
+        self._inbox = Inbox(self._limits)
+        self._when_behind = configuration.when_behind
+        self._recalls: list[Recall] = []
+        self._floors: dict[str, Position] = {}
+        """Region → what its history was to begin after: nothing up to there is handed out."""
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
+        self._changed = asyncio.Event()
         self._stopping = False
         self._draining = False
+        self._joining = 0
         self._failure: Exception | None = None
-        self.inbox_events = 0
-        self.inbox_bytes = 0
         self.received_frames = 0
         self.delivered_events = 0
         self.gaps = 0
@@ -73,31 +107,67 @@ class Incoming:
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
-        return self._delivery.held_frames if self._delivery is not None else 0
+        return self._subscriber.held_frames
 
-    async def subscribe(self, regions: Iterable[str]) -> None:
+    @property
+    def inbox_events(self) -> int:
+        """Events that the application has not taken."""
+        return self._inbox.events
+
+    def wish(self) -> Wish:
+        """Return what the manager is to know."""
+        return self._subscriber.wish()
+
+    async def subscribe(self, regions: Iterable[str], since: int | str | None) -> None:
         """See `Cast.subscribe`."""
-        wanted = set(map(check_region, regions)) - self.regions
-        if not wanted:
-            return
-        self._epoch = await self._network.subscribe(wanted)
-        self.regions |= wanted
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch(), name="gamecast plan watch")
-            self._watching.add_done_callback(self._wake_application)
+        wanted = set(map(check_region, regions))
+        if since is not None:
+            position = parse_since(since, len(wanted))
+            if known := wanted & self._subscriber.wanted:
+                raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
+            self._recalls.append(Recall(dict.fromkeys(wanted, position)))
+        self._hand_over(self._subscriber.subscribe(wanted))
+        self.on_wish()
+        self._joining += 1
+        self._taken.set()
+        try:
+            async with asyncio.timeout(self._limits.subscribe_timeout_s):
+                await self._joined(wanted)
+        except TimeoutError:
+            missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
+            raise Unreachable(
+                f"{len(missing)} region(s), {', '.join(missing[:3])}, are not joined after "
+                f"{self._limits.subscribe_timeout_s:g} s: no manager leads, or a node cannot be reached; they stay "
+                "asked for, and `gamecast doctor` may tell why"
+            ) from None
+        finally:
+            self._joining -= 1
+
+    async def _joined(self, wanted: AbstractSet[str]) -> None:
+        while not wanted & self._subscriber.wanted <= self._subscriber.joined:
+            if self._failure is not None:
+                raise self._failure
+            if self._stopping:
+                raise NotConnected("the connection was closed before the regions were joined")
+            if self._when_behind == "wait" and self._inbox.is_full(self._limits.overflow_factor):
+                raise BufferFull(
+                    f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes wait for the application, which "
+                    "waits for regions to be joined: take events meanwhile"
+                )
+            self._changed.clear()
+            await self._changed.wait()
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
-        leaving = set(map(check_region, regions)) & self.regions
-        if not leaving:
-            return
-        if await self._network.unsubscribe(leaving):
-            self.regions -= leaving
-            return
-        self._muted |= leaving
-        if self._delivery is not None:
-            for region in leaving:
-                self._delivery.mute(region)
+        self._hand_over(self._subscriber.unsubscribe(set(map(check_region, regions))))
+        self.on_wish()
+
+    def follow(self, record: Record) -> None:
+        """Go on with what was announced."""
+        self._plan = record.plan
+        for reading in self._readings.values():
+            reading.reader.follow(record.plan)
+        self._hand_over(self._subscriber.update(record))
 
     async def next_batch(self) -> list[Event | Gap] | None:
         """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none."""
@@ -111,7 +181,14 @@ class Incoming:
                 await self._arrived.wait()
             batch: list[Event | Gap] = []
             while self._inbox and len(batch) < BATCH_EVENTS:
-                self._deliver(self._inbox.popleft(), batch)
+                item = self._inbox.head
+                if not isinstance(item, History):
+                    self._inbox.take()
+                    self._deliver(item, batch)
+                elif batch:
+                    break
+                else:
+                    await self._replay(item, batch)
             self._taken.set()
             if batch:
                 return batch
@@ -120,129 +197,179 @@ class Incoming:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
         self._draining = True
         self._arrived.set()
+        for reading in self._readings.values():
+            reading.stirred.set()
 
     async def close(self) -> None:
         """Stop reading; iteration ends. Reads that wait are broken off: nothing more is asked on their connections."""
         self._stopping = True
         self._arrived.set()
         self._taken.set()
-        if self._watching is not None:
-            await self._network.stop_watching()
-            await self._watching
-        await asyncio.gather(*(reader.close() for reader in self._readers.values()))
-        await asyncio.gather(*self._readers)
+        self._changed.set()
+        readings = list(self._readings.values())
+        for reading in readings:
+            reading.stirred.set()
+            await reading.reader.close()
+        tasks = (task for reading in readings for task in (reading.task, reading.interrupt) if task is not None)
+        await asyncio.gather(*tasks)
+
+    def fail(self, error: Exception) -> None:
+        """Have the application's calls raise an error."""
+        if self._failure is None:
+            self._failure = error
+        self._arrived.set()
+        self._changed.set()
 
     @property
     def _drained(self) -> bool:
-        watched = self._watching is None or self._watching.done()
-        return self._draining and watched and all(reader.done() for reader in self._readers)
+        tasks = (reading.task for reading in self._readings.values())
+        return self._draining and all(task is None or task.done() for task in tasks)
 
-    async def _watch(self) -> None:
-        """Wait for the plan of our epoch, then read by it."""
-        backoff = Backoff()
-        try:
-            while not self._stopping:
-                try:
-                    plan = await self._network.plan_since(self._epoch, block_ms=BLOCK_MS)
-                    if plan is not None:
-                        self._follow(plan, await self._network.subscribed())
-                        return
-                    backoff.reset()
-                except NetworkError:
-                    if not self._stopping:
-                        self.reconnects += 1
-                        await backoff.wait()
-                if self._draining:
-                    return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
-            self._fail(error)
-
-    def _follow(self, plan: Plan, recorded: frozenset[str]) -> None:
-        if plan.epoch != self._epoch or not self.regions <= plan.paths.keys() & recorded:
-            raise PlanError(
-                f"{self._configuration.name!r} subscribed in epoch {self._epoch}, but the network went on without it "
-                f"(plan {plan.epoch}.{plan.version}): it was taken for gone; open a new connection"
-            )
-        self._delivery = Delivery(plan.epoch, self.regions, plan.atoms)
-        for region in self._muted:
-            self._delivery.mute(region)
-        egresses: dict[str, dict[str, Position]] = {}
-        for region in self.regions:
-            egresses.setdefault(plan.paths[region][-1], {})[region] = (plan.epoch, 0)
-        for node, after in egresses.items():
-            reader = self._network.reader(node, plan)
-            task = asyncio.create_task(self._read(reader, self._delivery, after), name=f"gamecast read {node}")
-            task.add_done_callback(self._wake_application)
-            self._readers[task] = reader
-
-    async def _read(self, reader: Reader, delivery: Delivery, after: dict[str, Position]) -> None:
+    async def _read(self, node: str, reading: _Reading) -> None:
         backoff = Backoff()
         frame_bytes = 1
         try:
             while not self._stopping:
-                wanted = await self._wanted(delivery, after)
-                if not wanted:
-                    continue
                 try:
-                    frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(wanted))))
-                    frames = await reader.read(wanted, frames_max=frames_max, block_ms=BLOCK_MS)
+                    frames = await self._frames(node, reading, frame_bytes)
                     backoff.reset()
-                except NetworkError:
+                except GamecastError as error:
                     if self._stopping:
                         return
+                    if reading.interrupt is not None:
+                        continue
+                    if not is_passing(error):
+                        raise
                     self.reconnects += 1
                     await backoff.wait()
+                    continue
+                if frames is None:
                     continue
                 if not frames and self._draining:
                     return
                 self.received_frames += len(frames)
                 for frame in frames:
-                    after[frame.region] = (frame.epoch, frame.last)
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                self._hand_over(delivery.receive(frames))
+                self._hand_over(self._subscriber.receive(frames))
                 # The application first, then the next request; and when much comes, not for every little of it.
                 for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else 1):
                     await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
+            self.fail(error)
         finally:
-            await reader.close()
+            await reading.reader.close()
 
-    async def _wanted(self, delivery: Delivery, after: Mapping[str, Position]) -> dict[str, Position]:
-        """Return what to read next, waiting (not for long) while the application is behind."""
-        if self.inbox_events >= self._limits.inbox_events_max or self.inbox_bytes >= self._limits.inbox_bytes_max:
-            self._taken.clear()
-            await self._taken.wait()
-            return {}
-        wanted = {
-            region: position
-            for region, position in after.items()
-            if delivery.held(region) < self._limits.held_frames_max
+    async def _room(self) -> bool:
+        """Return whether to read on, as what was received and not taken allows; see `WhenBehind`.
+
+        There may be more of it while the application waits for a join, which only reading brings about.
+        """
+        if not self._inbox.is_full(self._limits.overflow_factor if self._joining else 1):
+            return True
+        if self._when_behind == "skip":
+            self._inbox.skip()
+            return True
+        if self._when_behind == "disconnect":
+            raise TooSlow(
+                f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes waited for the application, which asked "
+                "to be disconnected then"
+            )
+        self._taken.clear()
+        await self._taken.wait()
+        return False
+
+    async def _frames(self, node: str, reading: _Reading, frame_bytes: int) -> list[StampedFrame] | None:
+        """Read what is to be read at a node; None when that was nothing."""
+        if not await self._room():
+            return None
+        reader = reading.reader
+        if reading.interrupt is not None:
+            await reading.interrupt
+            reading.interrupt = None
+        reads = {region: read for region, read in self._subscriber.reads().items() if read.node == node}
+        if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
+            for region, epoch in unknown:
+                newest = await reader.newest(region, epoch)
+                self._hand_over(self._subscriber.found_end(region, epoch, newest))
+            return None
+        held, held_max = self._subscriber.held, self._limits.held_frames_max
+        after: dict[str, Position] = {
+            region: (read.epoch, read.after)
+            for region, read in reads.items()
+            if read.after is not None and held(region) < held_max
         }
-        if not wanted:
-            await asyncio.sleep(BLOCK_MS / 1000)
-        return wanted
+        if not after:
+            if self._draining:
+                return []
+            reading.stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_S if reads else None):
+                    await reading.stirred.wait()
+            return None
+        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
+        reading.waits_for = {(region, epoch) for region, (epoch, _) in after.items()}
+        try:
+            return await reader.read(after, frames_max=frames_max, block_ms=BLOCK_MS)
+        finally:
+            reading.waits_for = None
+
+    async def _replay(self, history: History, batch: list[Event | Gap]) -> None:
+        items = await history.next_items()
+        if not items:
+            self._inbox.take()
+        for item in items:
+            if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
+                self._deliver(item, batch)
 
     def _hand_over(self, items: Iterable[Ready | Missing]) -> None:
+        if self._recalls:
+            items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
         for item in items:
-            self._inbox.append(item)
-            if isinstance(item, Ready):
-                self.inbox_events += item.meta.events
-                self.inbox_bytes += len(item.frame.body)
+            self._inbox.put(item)
+        for recall in list(self._recalls):
+            if not recall.since.keys() <= self._subscriber.wanted:
+                self._recalls.remove(recall)  # one of its regions was left before it was joined
+            elif recall.is_joined(self._subscriber):
+                self._recalls.remove(recall)
+                self._inbox.put(History(self._network, recall))
+                self._floors |= recall.since
         if self._inbox:
             self._arrived.set()
+        subscriber = self._subscriber
+        for region, body in subscriber.marks():
+            self._outgoing.mark(region, body)
+        self._outgoing.delivered(subscriber.passed(), subscriber.over(), subscriber.joined)
+        self._changed.set()
+        if self._turns != subscriber.turns and self._plan is not None and not self._stopping:
+            self._turns = subscriber.turns
+            self._turn_to(self._plan)
 
-    def _deliver(self, item: Ready | Missing, batch: list[Event | Gap]) -> None:
-        """Make of a frame what the application gets. Not earlier: bytes burden the garbage collector less."""
+    def _turn_to(self, plan: Plan) -> None:
+        """See to it that all streams that are to be read are, at once."""
+        streams: dict[str, set[tuple[str, int]]] = {}
+        for region, read in self._subscriber.reads().items():
+            streams.setdefault(read.node, set()).add((region, read.epoch))
+        for node, wanted in streams.items():
+            reading = self._readings.get(node)
+            if reading is None:
+                reading = self._readings[node] = _Reading(self._network.reader(node, plan))
+                reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
+                reading.task.add_done_callback(self._wake_application)
+            reading.stirred.set()
+            if reading.waits_for is not None and reading.interrupt is None and not wanted <= set(reading.waits_for):
+                reading.interrupt = asyncio.create_task(reading.reader.interrupt(), name=f"gamecast look at {node}")
+
+    def _deliver(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
+        """Make of a frame what the application gets."""
+        if isinstance(item, Gap):
+            self.gaps += 1
+            batch.append(item)
+            return
         if isinstance(item, Missing):
             self.gaps += 1
             batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
             return
         frame, meta = item
-        self.inbox_events -= meta.events
-        self.inbox_bytes -= len(frame.body)
-        if meta.kind != FrameKind.EVENTS:
-            return
         first = frame.last - meta.events + 1
         try:
             sent_at_ns, payloads = decode_body(frame.body)
@@ -252,15 +379,25 @@ class Incoming:
             self.gaps += 1
             batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
             return
+        if frame.region in self._floors and (known := self._known(frame, meta.events)):
+            first, sent_at_ns, payloads = first + known, sent_at_ns[known:], payloads[known:]
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
         numbers = range(first, frame.last + 1)
         batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(time.time_ns()), strict=False))
-        self.delivered_events += meta.events
+        self.delivered_events += len(payloads)
+
+    def _known(self, frame: StampedFrame, events: int) -> int:
+        """Return how many of a frame's events, the first ones, the application has had before it subscribed."""
+        epoch, sequence = self._floors[frame.region]
+        if (frame.epoch, frame.last) > (epoch, sequence):
+            del self._floors[frame.region]
+        if frame.epoch > epoch:
+            return 0
+        return min(events, max(0, sequence - frame.last + events)) if frame.epoch == epoch else events
 
     def _wake_application(self, _: asyncio.Task[None]) -> None:
         self._arrived.set()
 
-    def _fail(self, error: Exception) -> None:
-        if self._failure is None:
-            self._failure = error
-        self._arrived.set()
+
+def _nobody() -> None:
+    pass

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import count, repeat
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -25,14 +26,16 @@ from sequencing.errors import (
     InvalidPayload,
     NetworkError,
     NotConnected,
+    OtherSideError,
     PayloadTooLarge,
     PublishUncertain,
     Superseded,
     Unreachable,
+    UsageError,
 )
 from sequencing.frames import PublishedFrame
 from sequencing.names import check_region
-from sequencing.node import Answer
+from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher, Resolved
 
@@ -43,7 +46,16 @@ LINGER_S = 0.01
 many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
 
+WAIT_S = 0.002
+"""How long to wait for an ingress that opens soon."""
+
+MARK_AGAIN_S = 0.2
+"""When a marker that could not be published is published again: somebody waits to join."""
+
 ReceiptFuture = asyncio.Future[Receipt]
+Token = ReceiptFuture | bytes
+"""What stands for an event; for a marker its body."""
+
 _new_receipt = partial(tuple.__new__, Receipt)
 
 
@@ -55,13 +67,19 @@ class Outgoing:
         self._network = network
         self._configuration = configuration
         self._limits = configuration.limits
-        self._publisher: Publisher[ReceiptFuture] = Publisher(configuration.name, incarnation)
-        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._causal = configuration.ordering == "causal"
+        self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
+        self._unfit: UsageError | None = None
+        self.joined: AbstractSet[str] = frozenset()
+        """What this connection delivers itself."""
+        self._lanes: dict[str, tuple[asyncio.Task[None], Lane]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
-        self._planning: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
+        self._unplaced: set[str] = set()
+        self._stale: set[tuple[str, int]] = set()
+        self._renewing: asyncio.Task[None] | None = None
+        self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
-        self._epoch = 0
         self._checked_regions: set[str] = set()
         factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
         self._soon_events_max = factor * self._limits.buffer_events_max
@@ -109,12 +127,12 @@ class Outgoing:
         for wake in self._wakes.values():
             wake.set()
         try:
-            if self._planning is not None:
-                await self._planning
-            await asyncio.gather(*self._lanes.values())
+            await asyncio.gather(*(task for task, _ in self._lanes.values()))
+            if self._renewing is not None:
+                await self._renewing
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
-            self._fail(self._publisher.regions(), under_way=closed, waiting=closed)
+            self._fail(self._publisher.regions(), closed)
 
     def _encoded(self, region: str, payload: Any) -> bytes:
         if self._closing:
@@ -137,40 +155,91 @@ class Outgoing:
         return encoded
 
     def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
+        if self._unfit is not None:
+            raise self._unfit
+        if self._causal and region not in self.joined:
+            raise UsageError(
+                f"with ordering='causal' a connection publishes to regions that it subscribes to, and {region!r} is "
+                "not one of them"
+            )
         future: ReceiptFuture = self._loop.create_future()
         node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
         if node is not None:
             self._wakes[node].set()
-        elif self._planning is None or self._planning.done():
-            self._planning = asyncio.create_task(self._plan(), name="gamecast planning")
+        elif region not in self._unplaced:
+            self._unplaced.add(region)
+            self.on_unplaced()
+            self._loop.call_later(self._limits.publish_timeout_s, self._require_place, region)
         return future
 
-    async def _plan(self) -> None:
-        while (regions := self._publisher.unassigned()) and not self._closing:
-            try:
-                plan = await self._network.settle(regions)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                failure = _as_ours(error)
-                self._fail(regions, under_way=failure, waiting=failure)
-                continue
-            if self._epoch not in (0, plan.epoch):
-                gone = self._gone(plan.epoch)
-                self._fail(regions, under_way=gone, waiting=gone)
-                continue
-            self._epoch = plan.epoch
-            self._start_lanes(plan)
-            self._publisher.assign(plan)
+    def _require_place(self, region: str) -> None:
+        """Give events up that have waited for a place for too long."""
+        if region in self._publisher.unassigned():
+            self._unplaced.discard(region)
+            error = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
+            self._fail([region], error)
+
+    def _watch_stale(self) -> None:
+        """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""
+        for refused in self._publisher.stale.items() - self._stale:
+            self._stale.add(refused)
+            self._loop.call_later(self._limits.publish_timeout_s, self._require_plan, *refused)
+
+    def _require_plan(self, region: str, epoch: int) -> None:
+        self._stale.discard((region, epoch))
+        if self._publisher.stale.get(region) == epoch:
+            self._fail(
+                [region],
+                Unreachable(
+                    f"the ingress of region {region!r} does not know it, and no plan puts it elsewhere: `gamecast "
+                    "doctor` may tell why"
+                ),
+            )
+
+    def unplaced(self) -> frozenset[str]:
+        """Return the regions that events wait for a place for, and those that did."""
+        return frozenset(self._unplaced)
+
+    def follow(self, plan: Plan) -> None:
+        """Go on with the next plan."""
+        if self._causal != (plan.ordering == "causal") and self._unfit is None:
+            self._unfit = UsageError(
+                f"the network's order is {plan.ordering}: whoever publishes connects with ordering={plan.ordering!r}"
+            )
+            self.fail(self._unfit)
+        self._publisher.assign(plan)
+        for _, lane in self._lanes.values():
+            lane.follow(plan)
+        for node in {path[0] for path in plan.paths.values()} - self._lanes.keys():
+            self._wakes[node] = asyncio.Event()
+            lane = self._network.lane(node, plan)
+            task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
+            self._lanes[node] = task, lane
+        self._resolve_all(self._publisher.forsaken())
+        self._wake()
+
+    def mark(self, region: str, body: bytes) -> None:
+        """Publish a JOIN marker."""
+        if not self._closing:
+            self._publisher.mark(region, body, body)
             self._wake()
+
+    def delivered(self, passed: Mapping[str, int], over: Mapping[str, int], joined: AbstractSet[str]) -> None:
+        """Note what of its own this connection has delivered, which epochs to their ends, and what it delivers now."""
+        self.joined = joined
+        for region, number in passed.items():
+            self._publisher.passed(region, number)
+        for region, epoch in over.items():
+            self._publisher.ended(region, epoch)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Fail everything that is buffered."""
+        self._fail(self._publisher.regions(), _as_ours(error))
 
     def _wake(self) -> None:
         for node in self._publisher.woken():
             self._wakes[node].set()
-
-    def _start_lanes(self, plan: Plan) -> None:
-        for node in {path[0] for path in plan.paths.values()} - self._lanes.keys():
-            self._wakes[node] = asyncio.Event()
-            lane = self._network.lane(node, plan)
-            self._lanes[node] = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
 
     async def _serve(self, node: str, lane: Lane) -> None:
         wake = self._wakes[node]
@@ -185,17 +254,15 @@ class Outgoing:
                     await wake.wait()
                     continue
                 try:
-                    answers = await self._offer(lane, frames)
+                    answers = await self._offer(node, lane, frames)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                    await self._give_up(node, _as_ours(error))
+                    self._give_up(node, _as_ours(error))
                     continue
-                for resolved in self._publisher.answered(node, answers):
-                    self._resolve(resolved)
+                self._resolve_all(self._publisher.answered(node, answers))
+                self._watch_stale()
                 self._wake()
-                if self._publisher.stale:
-                    gone = self._gone(max(answer.numbers[0] for answer in answers))
-                    self._fail(list(self._publisher.stale), under_way=gone, waiting=gone)
-                self._room.set()
+                if any(answer.verdict is Verdict.WAIT for answer in answers):
+                    await asyncio.sleep(WAIT_S)
                 busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
         finally:
             await lane.close()
@@ -207,15 +274,23 @@ class Outgoing:
             await asyncio.sleep(0)
             before, waiting = waiting, self._publisher.waiting_events(node)
 
-    async def _offer(self, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
+    async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long."""
         backoff = Backoff()
         deadline = time.monotonic() + self._limits.publish_timeout_s
+        lost_answer: NetworkError | None = None
         while True:
             try:
                 return await lane.publish(frames)
+            except OtherSideError as error:
+                if lost_answer is None:
+                    raise
+                raise PublishUncertain(f"{error}; and before that, an answer was lost: {lost_answer}") from error
             except NetworkError as error:
+                lost_answer = error
                 self.reconnects += 1
+                if not self._publisher.is_under_way(node):
+                    return []  # given up meanwhile: the node begins anew
                 wait_s = backoff.next_s()
                 if self._closing or time.monotonic() + wait_s > deadline:
                     raise PublishUncertain(
@@ -224,47 +299,54 @@ class Outgoing:
                     ) from error
                 await asyncio.sleep(wait_s)
 
-    async def _give_up(self, node: str, error: GamecastError) -> None:
-        """Fail what is buffered for a node; if that may have been accepted, number its regions' events anew."""
-        regions = self._publisher.regions_at(node)
+    def _give_up(self, node: str, error: GamecastError) -> None:
+        """Fail what is buffered for a node."""
         waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
-        self._fail(regions, under_way=error, waiting=waiting)
+        self._resolve_all(self._publisher.give_up(node, under_way=error, waiting=waiting))
+
+    async def _renew(self) -> None:
+        """Number the events of regions anew of which something was given up that may have been accepted."""
         backoff = Backoff()
-        while not error.definite and not self._closing:
+        while (doubtful := self._publisher.doubtful()) and not self._closing:
             try:
                 incarnation = await self._network.renew()
             except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                failure = _as_ours(unreachable)
-                self._fail(regions, under_way=failure, waiting=failure)
+                self._fail(doubtful, _as_ours(unreachable))
                 await backoff.wait()
             else:
-                self._publisher.renew(regions, incarnation)
-                return
+                self._publisher.renew(doubtful, incarnation)
+                self._wake()
 
-    def _fail(self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError) -> None:
-        for resolved in self._publisher.failed(regions, under_way=under_way, waiting=waiting):
-            self._resolve(resolved)
+    def _fail(self, regions: Iterable[str], error: GamecastError) -> None:
+        """Fail all events of some regions; of those under way nobody knows whether they are published."""
+        under_way = PublishUncertain(f"these events were under way: {error}") if error.definite else error
+        self._resolve_all(self._publisher.failed(regions, under_way=under_way, waiting=error))
+
+    def _resolve_all(self, resolved: Iterable[Resolved[Token]]) -> None:
+        for each in resolved:
+            self._resolve(each)
         self._room.set()
+        if not self._closing and (self._renewing is None or self._renewing.done()) and self._publisher.doubtful():
+            self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
 
-    def _resolve(self, resolved: Resolved[ReceiptFuture]) -> None:
+    def _resolve(self, resolved: Resolved[Token]) -> None:
+        if isinstance(resolved.tokens[0], bytes):
+            if resolved.error is not None and not self._closing and not isinstance(resolved.error, Superseded):
+                self._loop.call_later(MARK_AGAIN_S, self.mark, resolved.region, resolved.tokens[0])
+            return
+        futures = cast("list[ReceiptFuture]", resolved.tokens)
         if resolved.error is None:
-            self.published_events += len(resolved.tokens)
+            self.published_events += len(futures)
             same = repeat(resolved.region), repeat(resolved.epoch)
             receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
-            for future, receipt in zip(resolved.tokens, receipts, strict=False):
+            for future, receipt in zip(futures, receipts, strict=False):
                 if not future.done():
                     future.set_result(receipt)
             return
-        self.refused_events += len(resolved.tokens)
-        for future in resolved.tokens:
+        self.refused_events += len(futures)
+        for future in futures:
             if not future.done():
                 future.set_exception(resolved.error)
-
-    def _gone(self, epoch: int) -> Superseded:
-        return Superseded(
-            f"{self._configuration.name!r} was not heard of for long enough to be taken for gone, and the network went "
-            f"on to epoch {epoch}: open a new connection"
-        )
 
     def _require_open(self) -> None:
         if self._closing:

@@ -59,8 +59,8 @@ class Missing(NamedTuple):
     last: int
 
 
-Numbers = list[tuple[int, int]]
-"""The relevant part of a stamp: (atom, number)."""
+Numbers = dict[int, int]
+"""The relevant part of a stamp: atom → number."""
 
 
 @dataclass(slots=True)
@@ -73,6 +73,12 @@ class _Stream:
     missed: bool = False
     """Whether it ended before its marker came: it is joined as its next epoch begins."""
     queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
+    is_looked_at: bool = False
+    """Whether the jumps that the head shows were looked at, and nothing has changed since that could settle one."""
+    is_due: bool = False
+    """Whether the head is about to be looked at."""
+    begin: int = 0
+    """Up to here nothing was handed out, because the region was being joined."""
     marker: bytes | None = None
     """The body of the JOIN that is awaited: what comes before it is dropped."""
     joining: set[int] = field(default_factory=set)
@@ -124,11 +130,11 @@ class Delivery:
                 meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
             except InvalidInput:
                 continue  # as good as lost: the region's next frame tells that it is missing
-            numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
+            numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
             if stream.marker is not None:
                 if not self._marked(stream, frame, meta, numbers, out):
                     continue
-                numbers = [pair for pair in numbers if pair[0] in self._next]
+                numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
             stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
@@ -206,6 +212,10 @@ class Delivery:
         """The regions whose frames are taken."""
         return self._streams.keys()
 
+    def begin(self, region: str) -> int:
+        """Return the region sequence after which a region that is joined is handed out."""
+        return self._streams[region].begin
+
     def joined(self, region: str) -> bool:
         """Return whether events of a region are handed out."""
         stream = self._streams.get(region)
@@ -231,23 +241,26 @@ class Delivery:
     def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
         while work:
             stream = work.pop()
+            stream.is_due = False
             while stream.queue:
                 ready, numbers = stream.queue[0]
                 if self._views:
                     self._settle_views(stream, numbers, work)
                     ready, numbers = stream.queue[0]
-                    blocking = [atom for atom, number in numbers if self._blocks(stream, atom, number)]
+                    blocking = [atom for atom, number in numbers.items() if self._blocks(stream, atom, number)]
                 else:
-                    blocking = [atom for atom, number in numbers if self._next[atom] < number]
-                if blocking and any(self._settle_jump(atom, work) for atom in blocking):
+                    blocking = [atom for atom, number in numbers.items() if self._next[atom] < number]
+                if blocking and not stream.is_looked_at and any(self._settle_jump(atom, work) for atom in blocking):
                     continue
                 if blocking:
+                    stream.is_looked_at = True
                     self._waiting.setdefault(blocking[0], []).append(stream)
                     break
                 stream.queue.popleft()
+                stream.is_looked_at = False
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
-                for atom, number in numbers:
+                for atom, number in numbers.items():
                     if atom in self._views:
                         view = self._views[atom]
                         if view.waiting:
@@ -255,7 +268,7 @@ class Delivery:
                     else:
                         self._next[atom] = number + 1
                     if self._waiting:
-                        work += self._waiting.pop(atom, ())
+                        _wake(self._waiting.pop(atom, ()), work)
                 if stream.ended:
                     self._end(stream, work)
 
@@ -280,9 +293,9 @@ class Delivery:
         if meta.kind != FrameKind.JOIN or frame.body != stream.marker:
             self.silent.append(Ready(frame, meta))
             return False
-        stream.marker, stream.next = None, frame.last
+        stream.marker, stream.next, stream.begin = None, frame.last, frame.last
         work: list[_Stream] = []
-        for atom, number in numbers:
+        for atom, number in numbers.items():
             view = self._views.get(atom)
             if view is not None and stream.region in view.waiting:
                 view.begin = max(view.begin, number)
@@ -296,12 +309,12 @@ class Delivery:
             view.waiting.discard(region)
             if not view.waiting:
                 view.unsettled = {other for other in self._regions_of[atom] if not self._streams[other].ended}
-                work += [self._streams[other] for other in self._regions_of[atom]]
-                work += self._waiting.pop(atom, ())
+                _wake((self._streams[other] for other in self._regions_of[atom]), work)
+                self._look_again(atom, work)
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
         """Note what a head shows to the views that have not begun."""
-        for atom, number in numbers:
+        for atom, number in numbers.items():
             view = self._views.get(atom)
             if view is not None and not view.waiting and number > view.begin:
                 self._settle_view(atom, view, stream.region, work)
@@ -313,10 +326,16 @@ class Delivery:
             self._next[atom] = view.begin + 1
             for member in self._regions_of[atom]:
                 self._streams[member].joining.discard(atom)
-            work += self._waiting.pop(atom, ())
+            self._look_again(atom, work)
             if view.only is not None:
                 del self._next[atom], self._regions_of[atom]
                 self._number_anew()
+
+    def _look_again(self, atom: int, work: list[_Stream]) -> None:
+        """Have the heads of an atom's regions looked at anew, and wake what waits for it."""
+        for region in self._regions_of.get(atom, ()):
+            self._streams[region].is_looked_at = False
+        _wake(self._waiting.pop(atom, ()), work)
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
@@ -329,7 +348,7 @@ class Delivery:
                 if stream.ended:
                     continue
                 return False
-            number = next((number for stamped, number in stream.queue[0][1] if stamped == atom), None)
+            number = stream.queue[0][1].get(atom)
             if number is None:
                 return False
             shown.append(number)
@@ -337,7 +356,7 @@ class Delivery:
         if smallest <= self._next[atom]:
             return False
         self._next[atom] = smallest
-        work += self._waiting.pop(atom, ())
+        _wake(self._waiting.pop(atom, ()), work)
         return True
 
     def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
@@ -348,6 +367,7 @@ class Delivery:
             return
         if stream.joining:
             self.silent.append(ready)
+            stream.begin = ready.frame.last
             return
         if first > expected:
             out.append(Missing(stream.region, self.epoch, expected, first - 1 if first < UNKNOWN_END else 0))
@@ -359,17 +379,24 @@ class Delivery:
             view = self._views.get(atom)
             if view is not None and not view.waiting:
                 self._settle_view(atom, view, stream.region, work)
-            work += self._waiting.pop(atom, ())
+            self._look_again(atom, work)
 
     def _number_anew(self) -> None:
         """Read the stamps of what is held again, because other atoms are relevant now."""
         for stream in self._streams.values():
+            stream.is_looked_at = False
             for place, (ready, _) in enumerate(stream.queue):
                 stamp = iter(parse_stamp(ready.frame.stamp))
-                numbers = [pair for pair in zip(stamp, stamp, strict=True) if pair[0] in self._next]
+                numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
                 stream.queue[place] = ready, numbers
 
     def _last_number(self, stream: _Stream, atom: int) -> int:
         """Return the last number of an atom that a region is known to bring, 0 when none is held."""
-        numbers = stream.queue[-1][1] if stream.queue else ()
-        return next((number for stamped, number in numbers if stamped == atom), 0)
+        return stream.queue[-1][1].get(atom, 0) if stream.queue else 0
+
+
+def _wake(streams: Iterable[_Stream], work: list[_Stream]) -> None:
+    for stream in streams:
+        if not stream.is_due:
+            stream.is_due = True
+            work.append(stream)

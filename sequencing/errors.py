@@ -47,10 +47,6 @@ class NotConnected(UsageError):
     """The connection is not open: use `async with gamecast.connect(...)`, or await `open()` first."""
 
 
-class MembershipSettled(UsageError):
-    """Traffic has begun, so the membership is settled: subscribe before the first publish."""
-
-
 class InvalidInput(UsageError):
     """A file or a line of it cannot be read as what it should be."""
 
@@ -59,6 +55,10 @@ class BufferFull(GamecastError):
     """The publish buffer is full: wait for earlier events, or raise its limit."""
 
     retriable = True
+
+
+class TooSlow(GamecastError):
+    """The application took its events too slowly, and had asked to be disconnected then."""
 
 
 class OtherSideError(GamecastError):
@@ -109,3 +109,13 @@ class PlanError(GamecastError):
 
 class EmbeddedServerError(GamecastError):
     """The private redis-server could not be started: install redis-server, or `gamecast[embedded]`."""
+
+
+def superseded_message(name: str) -> str:
+    """Say that a newer connection has the name."""
+    return f"another connection has taken the name {name!r} over: give each game server a name of its own"
+
+
+def is_passing(error: Exception) -> bool:
+    """Return whether what failed may work again by itself, so that waiting for it makes sense."""
+    return isinstance(error, GamecastError) and error.retriable

@@ -57,15 +57,16 @@ def next_record(
     published: Iterable[str],
     planner: Planner,
     *,
+    nodes: Mapping[str, str] | None = None,
     runs: Mapping[str, str] | None = None,
     announced: bool = True,
 ) -> Record | None:
     """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
 
-    ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``runs``: of
-    the nodes that may lose something and can be reached, the run that they are in; ``announced``: whether the record's
-    plan is. What begins anew satisfies C1–C4 by itself; nothing that is to be ordered leads out of it. Raises
-    `PlanError`.
+    ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
+    name → url of those that something new may go to, all of the plan when None; ``runs``: of the nodes that may lose
+    something and can be reached, the run that they are in; ``announced``: whether the record's plan is. What begins
+    anew satisfies C1–C4 by itself; nothing that is to be ordered leads out of it. Raises `PlanError`.
     """
     found = {**record.plan.runs, **(runs or {})}
     lost = {node for node, run in found.items() if record.plan.runs.get(node) != run}
@@ -82,7 +83,7 @@ def next_record(
         behind, abandoned = record.behind, (*abandoned, record.plan)
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
-    plan = replace(record.plan.with_regions(sorted(missing)), runs=found)
+    plan = replace(record.plan.with_regions(sorted(missing), nodes), runs=found)
     membership = Membership.of(grown, plan.paths)
     if not broken and "C4" not in violations(plan, membership):
         return replace(record, plan=plan, members=grown, heard=dict(wishes), behind=behind, abandoned=abandoned)
@@ -277,7 +278,7 @@ class Transition:
 
     def _lost(self, node: str) -> list[str]:
         """The ends that links had at a node in the runs before, in which it may have had what it has no more."""
-        ends = {plan.link_end(node): None for plan in self._record.behind if node in plan.runs}
+        ends = {plan.link_end(node): None for plan in self._record.behind if node in plan.nodes}
         return [end for end in ends if end != self.plan.link_end(node)]
 
     def _follows_here(self, region: str) -> int:
@@ -292,6 +293,8 @@ class Transition:
         tasks: list[Task] = []
         for node in plan.nodes:
             steps = tuple(step for step in plan.steps(node) if step.region in new)
+            if not steps and settled.runs.get(node) == plan.runs.get(node):
+                continue  # a node that is away holds up nothing that does not need it
             closing = tuple(
                 (region, self._follows_here(region) if plan.paths[region][0] == node else 0) for region in self._old
             )

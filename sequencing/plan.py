@@ -97,20 +97,21 @@ class Plan:
                 atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
                 yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
-    def with_regions(self, regions: Iterable[str]) -> Plan:
+    def with_regions(self, regions: Iterable[str], nodes: Mapping[str, str] | None = None) -> Plan:
         """Return the next version, with paths for regions that nobody subscribes to.
 
-        Such a region overlaps with nothing, so it needs no atom and any node serves: the one that the fewest paths
-        visit. In place: nothing that exists changes.
+        Such a region overlaps with nothing, so it needs no atom and any node serves: of ``nodes``, name → url (all that
+        are known when None), the one that the fewest paths visit. In place: nothing that exists changes.
         """
+        choice = self.nodes if nodes is None else nodes
         visits = Counter(chain.from_iterable(self.paths.values()))
         paths = dict(self.paths)
         for region in map(check_region, regions):
             if region not in paths:
-                quietest = min(self.nodes, key=lambda name: (visits[name], name))
+                quietest = min(choice, key=lambda name: (visits[name], name))
                 paths[region] = (quietest,)
                 visits[quietest] += 1
-        return replace(self, version=self.version + 1, paths=paths)
+        return replace(self, version=self.version + 1, nodes={**self.nodes, **choice}, paths=paths)
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""

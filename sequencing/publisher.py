@@ -17,11 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded
+from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded, superseded_message
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
-from sequencing.roster import superseded_message
 
 Token = TypeVar("Token")
 """What the caller recognises an event by when its fate is known (a future, in the live client)."""
@@ -68,6 +67,8 @@ class _Region(Generic[Token]):
     next: int = 1
     frames: deque[_OpenFrame[Token]] = field(default_factory=deque)
     taken: _OpenFrame[Token] | None = None
+    sent: PublishedFrame | None = None
+    """What ``taken`` was sent as last."""
     unanswered: PublishedFrame | None = None
     """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
     repeated_at: set[str] = field(default_factory=set)
@@ -88,13 +89,15 @@ class Publisher(Generic[Token]):
         self.incarnation = incarnation
         self.buffered_events = 0
         self.buffered_bytes = 0
-        self.stale: set[str] = set()
-        """Regions that were refused where the plan puts them: there must be a later plan."""
+        self.stale: dict[str, int] = {}
+        """Region → the epoch in which it was refused where the plan puts it: there must be a later plan."""
         self._regions: dict[str, _Region[Token]] = {}
         self._ready: dict[str, dict[str, _Region[Token]]] = {}
         self._in_flight: dict[str, list[PublishedFrame]] = {}
         self._runs: _Runs | None = _Runs() if causal else None
         self._plan: Plan | None = None
+        self._doubtful: set[str] = set()
+        """Regions of which a frame was given up that may have been accepted: nothing goes out before `renew`."""
         self._woken: set[str] = set()
         self._forsaken: list[Resolved[Token]] = []
 
@@ -155,7 +158,7 @@ class Publisher(Generic[Token]):
             if state.node is not None:
                 self._ready.get(state.node, {}).pop(state.name, None)
             state.node, state.epoch = path[0], plan.epoch_of(state.name)
-            self.stale.discard(state.name)
+            self.stale.pop(state.name, None)
             self._note(state)
 
     def passed(self, region: str, number: int) -> None:
@@ -191,6 +194,10 @@ class Publisher(Generic[Token]):
         ready = self._ready.get(node, {}).values()
         return sum(len((state.taken or state.frames[0]).tokens) for state in ready)
 
+    def is_under_way(self, node: str) -> bool:
+        """Return whether a request to a node waits for its answers still."""
+        return node in self._in_flight
+
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
         if node in self._in_flight:
@@ -221,28 +228,46 @@ class Publisher(Generic[Token]):
         resolved = (self._resolve(frame, answer) for frame, answer in zip(frames, answers, strict=True))
         return [each for each in resolved if each is not None]
 
+    def give_up(self, node: str, *, under_way: GamecastError, waiting: GamecastError) -> list[Resolved[Token]]:
+        """Give up a node: with one error what is under way there, with another what waits for it.
+
+        Of a region that has moved meanwhile, what is under way elsewhere goes its way.
+        """
+        asked = {frame.region for frame in self._in_flight.pop(node, ())}
+        self._ready.pop(node, None)
+        failed: list[Resolved[Token]] = []
+        for state in self._regions.values():
+            again = state.node == node and state.unanswered is not None
+            if state.taken is not None and (state.name in asked or again):
+                failed.append(self._fail_taken(state, under_way))
+                self._doubt(state, under_way)
+            if state.node == node:
+                failed += self._fail_waiting(state, waiting)
+            self._note(state)
+        return failed
+
+    def doubtful(self) -> list[str]:
+        """Return the regions that need a new incarnation (`renew`): what was given up may have been accepted."""
+        return sorted(self._doubtful)
+
     def failed(
         self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError
-    ) -> Iterator[Resolved[Token]]:
-        """Give up all events of some regions: with one error what was under way, with another what still waited.
+    ) -> list[Resolved[Token]]:
+        """Give up all events of some regions: with one error what is under way, with another what still waits.
 
-        ``regions``: all of a node's, for a request is given up as a whole, or some that are not assigned yet.
+        What is answered about them later is ignored.
         """
+        failed: list[Resolved[Token]] = []
         for region in regions:
             state = self._regions[region]
             if state.node is not None:
-                self._in_flight.pop(state.node, None)
                 self._ready.get(state.node, {}).pop(region, None)
-            self.stale.discard(region)
-            state.unanswered = None
-            taken, state.taken = state.taken, None
-            if taken is not None:
-                self._give_up(state, taken, numbered=True)
-                yield Resolved(region, taken.tokens, error=under_way)
-            while state.frames:
-                frame = state.frames.popleft()
-                self._give_up(state, frame, numbered=False)
-                yield Resolved(region, frame.tokens, error=waiting)
+            self.stale.pop(region, None)
+            if state.taken is not None:
+                failed.append(self._fail_taken(state, under_way))
+                self._doubt(state, under_way)
+            failed += self._fail_waiting(state, waiting)
+        return failed
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
         """Number some regions' events anew, after a failure that left open whether a frame was accepted.
@@ -251,31 +276,44 @@ class Publisher(Generic[Token]):
         """
         self.incarnation = max(self.incarnation, incarnation)
         for region in regions:
-            self._regions[region].incarnation = incarnation
-            self._regions[region].next = 1
+            state = self._regions[region]
+            state.incarnation, state.next = incarnation, 1
+            self._doubtful.discard(region)
+            self._note(state)
+
+    def _doubt(self, state: _Region[Token], error: GamecastError) -> None:
+        if not error.definite:
+            self._doubtful.add(state.name)
+
+    def _fail_taken(self, state: _Region[Token], error: GamecastError) -> Resolved[Token]:
+        taken, state.taken, state.sent, state.unanswered = state.taken, None, None, None
+        assert taken is not None
+        state.repeated_at.clear()
+        self.stale.pop(state.name, None)
+        self._give_up(state, taken, numbered=True)
+        return Resolved(state.name, taken.tokens, error=error)
+
+    def _fail_waiting(self, state: _Region[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
+        while state.frames:
+            frame = state.frames.popleft()
+            self._give_up(state, frame, numbered=False)
+            yield Resolved(state.name, frame.tokens, error=error)
 
     def regions(self) -> list[str]:
         """Return all regions that events were ever added for."""
         return list(self._regions)
-
-    def regions_at(self, node: str) -> list[str]:
-        """Return the regions whose events enter at a node."""
-        return [state.name for state in self._regions.values() if state.node == node]
 
     def _forsake(self, node: str) -> None:
         """Give up what a node that begins anew may have accepted, and forgotten."""
         doubtful = {frame.region for frame in self._in_flight.pop(node, ())}
         for state in self._regions.values():
             if state.taken is not None and (state.name in doubtful or node in state.repeated_at):
-                taken, state.taken, state.unanswered = state.taken, None, None
-                state.repeated_at.clear()
-                self._give_up(state, taken, numbered=True)
-                state.next += len(taken.tokens)
                 error = PublishUncertain(
-                    f"node {node} has begun anew, and may have accepted and lost {len(taken.tokens)} event(s) of "
+                    f"node {node} has begun anew, and may have accepted and lost {len(state.taken.tokens)} event(s) of "
                     f"{state.name!r}, before or after somebody delivered them"
                 )
-                self._forsaken.append(Resolved(state.name, taken.tokens, error=error))
+                self._forsaken.append(self._fail_taken(state, error))
+                state.next += len(self._forsaken[-1].tokens)
                 self._note(state)
 
     def _begin(self, region: str) -> _Region[Token]:
@@ -286,7 +324,7 @@ class Publisher(Generic[Token]):
 
     def _note(self, state: _Region[Token]) -> None:
         """Note that a region can be taken from, if it can."""
-        if state.node is None or state.name in self.stale:
+        if state.node is None or state.name in self.stale or state.name in self._doubtful:
             return
         if state.unanswered is None:
             if state.taken is not None or not state.frames:
@@ -299,8 +337,8 @@ class Publisher(Generic[Token]):
 
     def _close_frame(self, state: _Region[Token]) -> PublishedFrame:
         if state.unanswered is not None:
-            again, state.unanswered = replace(state.unanswered, epoch=state.epoch), None
-            return again
+            state.sent, state.unanswered = replace(state.unanswered, epoch=state.epoch), None
+            return state.sent
         frame = state.taken = state.frames.popleft()
         if frame.kind is FrameKind.EVENTS:
             encode = encode_binary_body if frame.binary else encode_json_body
@@ -310,21 +348,23 @@ class Publisher(Generic[Token]):
         count = len(frame.tokens)
         if self._runs is not None and frame.kind is FrameKind.EVENTS:
             self._runs.numbered(state.name, frame.run, state.next + count - 1, count)
-        return PublishedFrame(
+        state.sent = PublishedFrame(
             state.name, state.epoch, self.name, state.incarnation, state.next, count, body, frame.kind
         )
+        return state.sent
 
     def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         state = self._regions[frame.region]
         taken = state.taken
-        assert taken is not None
+        if taken is None or state.sent is not frame:
+            return None  # given up meanwhile
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
             state.unanswered = frame
             if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
-                self.stale.add(state.name)
+                self.stale[state.name] = frame.epoch
             self._note(state)
             return None
-        state.taken = None
+        state.taken, state.sent = None, None
         state.repeated_at.clear()
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
             self.buffered_events -= len(taken.tokens)

@@ -14,6 +14,10 @@ from sequencing.plan import Plan
 Members = Mapping[str, frozenset[str]]
 
 
+ENDED_EPOCHS_KEPT = 256
+"""For so many epochs, a stream that has ended is ended once more when its node begins anew: for who is still there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a subscriber wants: of two wishes of a name, that of the later ``(incarnation, said)`` counts.
@@ -76,7 +80,7 @@ class Record:
         """Yield the epochs that the transition ends, each region's in order."""
         begun = {(region, self.plan.epoch_of(region)) for region in self.plan.paths}
         for plan in self.behind:
-            lost = frozenset(node for node, run in plan.runs.items() if self.plan.runs.get(node) != run)
+            lost = frozenset(node for node in plan.nodes if plan.runs.get(node) != self.plan.runs.get(node))
             for region, path in plan.paths.items():
                 key = region, plan.epoch_of(region)
                 if key not in begun:
@@ -90,6 +94,8 @@ class Record:
             egress = old.path[-1]
             if egress in self.plan.runs:
                 ended[egress] = (*ended.get(egress, ()), (old.region, old.epoch))
+        recent = self.plan.epoch - ENDED_EPOCHS_KEPT
+        ended = {node: tuple(each for each in streams if each[1] > recent) for node, streams in ended.items()}
         return replace(self, behind=(), abandoned=(), ended=ended)
 
     def to_json(self) -> bytes:

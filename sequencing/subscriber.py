@@ -29,6 +29,7 @@ from itertools import combinations, count
 from typing import NamedTuple
 
 from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.errors import Superseded
 from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
 from sequencing.plan import Atom, Plan
 from sequencing.record import Record, Wish
@@ -84,6 +85,8 @@ class Subscriber:
         self._regions: dict[str, _Region] = {}
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
+        self.turns = 0
+        """Grows whenever there are other streams to read than before."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self._passed: dict[str, int] = {}
@@ -112,7 +115,8 @@ class Subscriber:
     def update(self, record: Record) -> list[Ready | Missing]:
         """Follow the next plan; return what may be delivered now.
 
-        Records must come in order, and each of them: an epoch that is left out could not be read.
+        Records must come in order, and each of them: an epoch that is left out could not be read. Raises `Superseded`
+        when this subscriber was taken for gone: what it would deliver from here on is not ordered any more.
         """
         self._adjusted = False
         plan, heard = record.plan, record.heard.get(self.name)
@@ -121,6 +125,11 @@ class Subscriber:
             if since <= said and region in plan.paths:
                 self._mine.setdefault(region, plan.epoch_of(region))
         before, self._plan, self._granted = self._plan, plan, record.members.get(self.name, frozenset())
+        if not self._mine.keys() <= self._granted:
+            raise Superseded(
+                f"the network goes on without {self.name!r} (epoch {plan.epoch}): it was taken for gone, or a newer "
+                "connection has its name; open a new connection"
+            )
         moving: dict[int, set[str]] = {}
         for region, state in self._regions.items():
             epoch = plan.epoch_of(region)
@@ -132,7 +141,7 @@ class Subscriber:
             shadows = self._shadows(plan, staying)
             self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)
             for region in shadows - self._regions.keys():
-                self._regions[region] = _Region(plan.paths[region][-1], epoch, 0)
+                self._read(region, _Region(plan.paths[region][-1], epoch, 0))
         return self._handed_out(self._go_on())
 
     def wish(self) -> Wish:
@@ -199,6 +208,17 @@ class Subscriber:
         over, self._over = self._over, {}
         return over
 
+    def begin(self, region: str) -> tuple[int, int]:
+        """Return (epoch, region sequence) after which a region, joined just now, is handed out."""
+        epoch = self._regions[region].epoch
+        return epoch, self._epochs[epoch].delivery.begin(region)
+
+    def held(self, region: str) -> int:
+        """Return how many frames of a region that is being read are received and wait for others."""
+        epoch = self._epochs[self._regions[region].epoch]
+        waiting = sum(frame.region == region for frame in epoch.held)
+        return waiting + (epoch.delivery.held(region) if region in epoch.delivery.regions else 0)
+
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
@@ -229,8 +249,7 @@ class Subscriber:
         self._adjusted = True
         mine = self._mine.keys()
         followed = mine | self._shadows(self._plan, mine)
-        for region in sorted(followed - self._regions.keys()):
-            self._begin_join(region, self._plan)
+        self._begin_joins(sorted(followed - self._regions.keys()), self._plan)
         out: list[Ready | Missing] = []
         for region in sorted(self._regions.keys() - followed):
             if not self._regions[region].later:  # else its old epoch still needs it
@@ -254,13 +273,16 @@ class Subscriber:
                 ordered.update(pairs)
         return followed - mine
 
-    def _begin_join(self, region: str, plan: Plan) -> None:
-        number = plan.epoch_of(region)
-        if number not in self._epochs:
-            self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms))
-        marker = self._body()
-        self._epochs[number].delivery.join({region: marker})
-        self._regions[region] = _Region(plan.paths[region][-1], number, None, marker)
+    def _begin_joins(self, regions: Iterable[str], plan: Plan) -> None:
+        markers: dict[int, dict[str, bytes]] = {}
+        for region in regions:
+            markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
+        for number, joining in markers.items():
+            if number not in self._epochs:
+                self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms))
+            self._epochs[number].delivery.join(joining)
+            for region, marker in joining.items():
+                self._read(region, _Region(plan.paths[region][-1], number, None, marker))
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
@@ -276,7 +298,7 @@ class Subscriber:
                 number, *later = state.later
                 self._epochs[number].barrier.discard(region)
                 node = self._epochs[number].plan.paths[region][-1]
-                self._regions[region] = _Region(node, number, 0, None, later)
+                self._read(region, _Region(node, number, 0, None, later))
             else:
                 self._stop(region)  # it is marked in its newest epoch, when that grants it
         for _, epoch in sorted(self._epochs.items()):
@@ -295,6 +317,10 @@ class Subscriber:
             and self._epochs[state.epoch].delivery.joined(region)
         }
         return out
+
+    def _read(self, region: str, state: _Region) -> None:
+        self._regions[region] = state
+        self.turns += 1
 
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""

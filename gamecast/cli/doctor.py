@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from adapters.redis_access import AccessState, LeftoverState, access, leftovers
+from adapters.redis_control import SOLE_NODE, ControlKeys
 from adapters.redis_probe import ServerState
 from adapters.redis_survey import NetworkState, NodeState, RegionState, survey
-from gamecast.cli.reporting import counted, installed_plan, printable, require_reachable
+from gamecast.cli.reporting import counted, installed_plan, named, printable, require_reachable
 from gamecast.errors import GamecastError, UnsupportedServer
 from sequencing.node import TRIM_EVERY_EVENTS
+from sequencing.plan import Plan
 
 PROBLEM = 1
 
@@ -29,7 +31,10 @@ MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
 WEIGHED_EVENTS_MIN = 100
 """Of fewer events one cannot say what an event takes."""
 
-NAMED_MAX = 3
+BEGIN_ANEW = (
+    "stop everything that uses the network, empty its Redis servers, and start it again; and turn persistence on, so "
+    "that it does not come to this"
+)
 
 Level = Literal["ok", "warning", "problem"]
 _MARKS: Mapping[Level, tuple[str, str]] = {
@@ -69,9 +74,10 @@ class Examination:
 def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
     """Examine the network of a control Redis, and say what to do about each finding. Nothing stays changed.
 
-    Servers: version, eviction, memory, persistence, clock, what the user may do. Nodes: reachable, with the published
-    plan installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one
-    second later, tells what is stuck from what is under way.
+    Servers: version, eviction, memory, persistence, clock, what the user may do. Control: somebody leads, who wants
+    something is granted it, and the way to a new plan comes to its end. Nodes: reachable, with the published plan
+    installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one second
+    later, tells what is stuck from what is under way.
 
     Exit status: 0 if there is no problem (there may be warnings), 1 if there is one, 2 for wrong use, 3 if the control
     Redis is not there.
@@ -100,15 +106,17 @@ async def _findings(url: str) -> list[Finding]:
     except UnsupportedServer as error:
         return [Finding("problem", "control", str(error), "run Redis 6.2 or later there")]
     second = first
-    if _unsettled(first):
+    if _under_way(first):
         await asyncio.sleep(LOOK_AGAIN_S)
         second = await survey(url, regions=True)
     there = [node for node in second.nodes if node.server is not None]
-    accesses = {"control": await access(url)}
+    accesses = {SOLE_NODE: await access(url)}
     left = {}
     for node in there:
         try:
-            accesses[node.name] = await access(node.url, node.name)
+            may = await access(node.url, node.name)
+            if node.name not in accesses or may.refused is not None:
+                accesses[node.name] = may
             if second.plan is not None:
                 left[node.name] = await leftovers(node.url, node.name, second.plan)
         except GamecastError as error:
@@ -116,45 +124,112 @@ async def _findings(url: str) -> list[Finding]:
     return list(judge(Examination(first, second, accesses, left)))
 
 
-def _unsettled(network: NetworkState) -> bool:
-    """Return whether something is seen that may only be under way."""
+def _under_way(network: NetworkState) -> bool:
+    """Return whether something is seen that may be over in a moment."""
     plan = network.plan
     return (
-        any(link.frames for node in network.nodes for link in node.links)
+        network.transition is not None
+        or bool(network.unplaced)
+        or any(each.alive and (each.waiting or not network.leader) for each in network.connections)
+        or any(link.frames for node in network.nodes for link in node.links)
         or any(region.drawn != region.last for region in network.regions)
-        or (
-            plan is not None
-            and any(node.installed != (plan.epoch, plan.version) for node in network.nodes if node.planned)
-        )
+        or any(node.lacking or _ahead(node, plan) or _restarted(node, plan) for node in network.nodes)
     )
+
+
+def _ahead(node: NodeState, plan: Plan | None) -> bool:
+    """Return whether a node knows a plan that is not published."""
+    return node.installed is not None and node.installed > ((plan.epoch, plan.version) if plan is not None else (0, 0))
+
+
+def _restarted(node: NodeState, plan: Plan | None) -> bool:
+    """Return whether a node's server is in another run than the plan means."""
+    runs = plan.runs if plan is not None else {}
+    return node.server is not None and runs.get(node.name, node.server.run) != node.server.run
 
 
 def judge(examined: Examination) -> Iterator[Finding]:
     """Yield what there is to say, servers first, then nodes, then traffic."""
     network = examined.second
-    servers: dict[str, tuple[list[str], ServerState]] = {network.control.run: (["control"], network.control)}
+    servers: dict[str, tuple[list[str], ServerState]] = {network.control.run: ([SOLE_NODE], network.control)}
     for node in network.nodes:
         if node.server is not None:
-            servers.setdefault(node.server.run, ([], node.server))[0].append(node.name)
+            names, _ = servers.setdefault(node.server.run, ([], node.server))
+            names += [node.name] if node.name not in names else []
     for names, server in servers.values():
         yield from _server(", ".join(names), server)
     for name, may in examined.accesses.items():
         yield _access(name, may)
-    if network.lease_ms == -1:
-        yield Finding(
-            "problem",
-            "lease",
-            "is held without an end, so nobody can plan",
-            "delete it in the control Redis: DEL gamecast:{control}:lease",
-        )
-    if network.plan is None and not network.unread:
-        yield Finding("ok", "plan", "none yet: the first publish makes it")
+    yield from _leading(examined)
+    yield from _changing(examined)
     yield from _unread("control", network.unread)
+    before = {node.name: node for node in examined.first.nodes}
     for node in network.nodes:
-        yield from _node(node, network)
+        yield from _node(node, before.get(node.name, node), network)
     yield from _links(examined)
     yield from _regions(examined)
     yield from _growth(examined)
+
+
+def _leading(examined: Examination) -> Iterator[Finding]:
+    network = examined.second
+    if network.lease_ms == -1:
+        yield Finding(
+            "problem",
+            "leader",
+            "the lease is held without an end, so nobody else can lead",
+            f"delete it in the control Redis: DEL {ControlKeys.lease}",
+        )
+    elif network.leader:
+        yield Finding("ok", "leader", f"{network.leader} leads")
+    there = sum(each.alive for each in network.connections)
+    if there and examined.first.leader == network.leader == "":
+        seen = f"nobody leads, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} there"
+        if waiting := sum(each.alive and bool(each.waiting) for each in network.connections):
+            seen += f", {waiting:,} of which {'waits' if waiting == 1 else 'wait'} for regions"
+        advice = (
+            "start `gamecast manager --control URL`; connections stand for leading too, and what keeps them from it is "
+            "in their logs (gamecast.manager)"
+        )
+        yield Finding("problem", "leader", seen, advice)
+
+
+def _changing(examined: Examination) -> Iterator[Finding]:
+    """Yield what there is to say of plans that are to come."""
+    first, network = examined.first, examined.second
+    if network.plan is None and network.transition is None and not network.unread:
+        yield Finding("ok", "plan", "none yet: the first subscription or publish makes it")
+    transition = network.transition
+    if transition is not None:
+        epochs = counted(transition.old_epochs, "old epoch")
+        on_the_way = f"on the way to plan {transition.epoch}.{transition.version}, {epochs} of regions to end"
+        if first.transition != transition:
+            yield Finding("ok", "plan", on_the_way)
+            return
+        if transition.published:
+            advice = (
+                "what is under way there does not come out: see that `gamecast node` runs for each node, and that all "
+                "nodes answer"
+            )
+        else:
+            advice = "not all nodes know it: see that every node of the plan answers, and that somebody leads"
+        yield Finding("problem", "plan", f"{on_the_way}, for more than {LOOK_AGAIN_S:g} s", advice)
+        return
+    if not network.leader:
+        return
+    advice = "whoever leads cannot make a plan of it: its log (gamecast.manager) says why, `gamecast manager` shows it"
+    before = {(each.name, each.incarnation): each.waiting for each in first.connections}
+    waiting = [
+        f"{each.name} ({named(sorted(regions))})"
+        for each in network.connections
+        if each.alive and (regions := each.waiting & before.get((each.name, each.incarnation), frozenset()))
+    ]
+    if waiting:
+        seen = f"regions are wanted for more than {LOOK_AGAIN_S:g} s and not granted: {named(waiting)}"
+        yield Finding("problem", "connections", seen, advice)
+    if unplaced := sorted(first.unplaced & network.unplaced):
+        seen = f"events wait for more than {LOOK_AGAIN_S:g} s for regions that have no path: {named(unplaced)}"
+        yield Finding("problem", "connections", seen, advice)
 
 
 def _server(subject: str, server: ServerState) -> Iterator[Finding]:
@@ -239,46 +314,54 @@ def _unread(name: str, unread: Sequence[str]) -> Iterator[Finding]:
         yield Finding("warning", name, seen, "examine it as a user who may look there")
 
 
-def _node(node: NodeState, network: NetworkState) -> Iterator[Finding]:
-    plan = network.plan
-    if node.trouble is not None:
+def _node(node: NodeState, before: NodeState, network: NetworkState) -> Iterator[Finding]:
+    plan, server = network.plan, node.server
+    if server is None:
         advice = "start the server, or correct what the message names"
         if not node.planned:
-            advice += f", or take the node off the registry: HDEL gamecast:{{control}}:nodes {node.name}"
-        yield Finding("problem", node.name, node.trouble, advice)
+            advice += f", or take the node off the registry: HDEL {ControlKeys.nodes} {node.name}"
+        yield Finding("problem", node.name, node.trouble or "cannot be asked", advice)
         return
     yield from _unread(node.name, node.unread)
-    if plan is None:
-        return
-    published = f"{plan.epoch}.{plan.version}"
-    installed = installed_plan(node.installed)
-    if not node.planned:
-        yield Finding("ok", node.name, "is registered and not in the plan: it is used from the next epoch on")
-    elif node.installed is None:
-        pass  # said above
-    elif node.installed == (plan.epoch, plan.version):
-        yield Finding("ok", node.name, f"has the published plan {published} installed")
-    elif node.installed < (plan.epoch, plan.version):
-        yield Finding(
-            "problem",
-            node.name,
-            f"has plan {installed} installed, published is {published}: its server may have lost its data",
-            "close all connections of the network: the next subscription begins a new epoch, installed everywhere",
-        )
-    else:
+    if plan is not None and not node.planned:
+        yield Finding("ok", node.name, "is registered and not in the plan: the next plan may use it")
+    yield from _installed(node, before, network)
+    # Where the control Redis goes, the whole network goes.
+    elsewhere = server.run != network.control.run
+    if elsewhere and node.registered and not (node.may_lose or server.keeps_all):
         yield Finding(
             "warning",
             node.name,
-            f"has plan {installed} installed, published is {published}: who planned did not come to its end",
-            "publish something to a new region: a plan is installed and published again",
+            "is registered as a node that loses nothing, and its server may: it would give numbers twice then",
+            "let its server lose nothing, or start `gamecast node` for it again, which asks the server",
         )
     if node.planned and not node.registered and any(other.registered for other in network.nodes):
         yield Finding(
             "warning",
             node.name,
-            "is in the plan and no longer registered: the next epoch does without it",
-            "if it should stay, start `gamecast node` for it again",
+            "is in the plan and no longer registered: its regions stay until their next epoch begins",
+            "keep its server running; if the node should stay, start `gamecast node` for it again",
         )
+
+
+def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Iterator[Finding]:
+    plan, transition = network.plan, network.transition
+    published = installed_plan((plan.epoch, plan.version) if plan is not None else (0, 0))
+    if _restarted(node, plan):
+        if _restarted(before, plan):
+            advice = "whoever leads takes it back in a moment: see that somebody does"
+            yield Finding("problem", node.name, "its server was restarted, and is not taken back yet", advice)
+    elif lacking := sorted(node.lacking & before.lacking):
+        seen = f"knows nothing of {named(lacking)}, as it should by plan {published}: its server has lost its data"
+        yield Finding("problem", node.name, seen, BEGIN_ANEW)
+    elif _ahead(node, plan):
+        seen = f"has plan {installed_plan(node.installed)} installed, published is {published}"
+        if transition is not None and node.installed == (transition.epoch, transition.version):
+            yield Finding("ok", node.name, f"{seen}, and it is on the way")
+        elif node.installed == before.installed:
+            yield Finding("problem", node.name, f"{seen}: the control Redis has lost its data", BEGIN_ANEW)
+    elif node.planned and node.installed is not None:
+        yield Finding("ok", node.name, f"has its part of the published plan {published} installed")
 
 
 def _links(examined: Examination) -> Iterator[Finding]:
@@ -293,7 +376,7 @@ def _links(examined: Examination) -> Iterator[Finding]:
                 continue
             subject = f"link {node.name} → {link.target}"
             seen = f"{counted(link.frames, 'frame')} waiting; the first, {link.head}, for more than {LOOK_AGAIN_S:g} s"
-            if link.target in planned:
+            if link.target in planned or examined.second.transition is not None:
                 advice = (
                     f"see that `gamecast node --name {node.name}` runs (it carries the link) and the target answers"
                 )
@@ -324,16 +407,16 @@ def _regions(examined: Examination) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "regions",
-            f"{_named(behind)}: the ingress gives numbers that were given before, so it has lost its data",
-            "close all connections of the network, so that it begins a new epoch; and turn persistence on",
+            f"{named(behind)}: the ingress gives numbers that were given before, so it has lost its data",
+            BEGIN_ANEW,
         )
     if stuck:
-        seen = f"{_named(stuck)}: events are accepted, and nothing has come out for {LOOK_AGAIN_S:g} s"
+        seen = f"{named(stuck)}: events are accepted, and nothing has come out for {LOOK_AGAIN_S:g} s"
         yield Finding(
             "problem", "regions", seen, "see to the nodes and links on their paths: gamecast status --regions"
         )
     if slow:
-        seen = f"{_named(slow)}: events take more than {LOOK_AGAIN_S:g} s to come out"
+        seen = f"{named(slow)}: events take more than {LOOK_AGAIN_S:g} s to come out"
         yield Finding("warning", "regions", seen, "the nodes or relays cannot keep up: publish less, or use more nodes")
     if second and not (behind or stuck or slow):
         yield Finding("ok", "regions", f"what was accepted in {counted(len(second), 'region')} has come out")
@@ -345,9 +428,9 @@ def _growth(examined: Examination) -> Iterator[Finding]:
         if node.server is not None and regions:
             yield from _streams(node, node.server, regions)
         left = examined.leftovers.get(node.name)
-        if left is not None and left.streams:
+        if left is not None and left.streams and examined.second.transition is None:
             number = f"{'' if left.complete else 'at least '}{counted(left.streams, 'egress stream')}"
-            seen = f"{number} of earlier epochs, which nothing trims, e.g. {left.example}"
+            seen = f"{number} of earlier epochs, which nothing removes, e.g. {left.example}"
             pattern = f"'gamecast:{{{node.name}}}:egress:E:*'"
             advice = f"UNLINK those that nobody reads any more: redis-cli --scan --pattern {pattern} lists epoch E"
             yield Finding("warning", node.name, seen, advice)
@@ -360,7 +443,7 @@ def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -
         yield Finding(
             "warning",
             node.name,
-            f"egress streams keep more frames than the {kept:,} events that they should: {_named(endless)}",
+            f"egress streams keep more frames than the {kept:,} events that they should: {named(endless)}",
             "somebody else writes into them, or the script is not ours: see XINFO STREAM",
         )
     weighed = [each for each in regions if each.stream_bytes and each.last and each.first]
@@ -379,10 +462,6 @@ def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -
         yield Finding("warning", node.name, f"{seen}; there are {_size(limit)}", advice)
     else:
         yield Finding("ok", node.name, seen)
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else "")
 
 
 def _size(size: float) -> str:

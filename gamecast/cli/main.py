@@ -45,10 +45,28 @@ def _simulate() -> click.Command:
     return simulate
 
 
+def _chaos() -> click.Command:
+    from gamecast.cli.chaos import chaos
+
+    return chaos
+
+
 def _node() -> click.Command:
     from gamecast.cli.node import node
 
     return node
+
+
+def _manager() -> click.Command:
+    from gamecast.cli.manager import manager
+
+    return manager
+
+
+def _up() -> click.Command:
+    from gamecast.cli.up import up
+
+    return up
 
 
 def _publish() -> click.Command:
@@ -81,7 +99,10 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "audit": _audit,
     "bench": _bench,
     "simulate": _simulate,
+    "chaos": _chaos,
+    "up": _up,
     "node": _node,
+    "manager": _manager,
     "publish": _publish,
     "tail": _tail,
     "status": _status,

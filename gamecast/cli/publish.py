@@ -46,8 +46,8 @@ def publish(
     """Publish events to a region and print their receipts: region, and epoch-sequence.
 
     A PAYLOAD is JSON if it can be read as such, else a string; put -- before those that begin with a dash. Without
-    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. The first event
-    settles the network's membership: start `gamecast tail` before.
+    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Who subscribes
+    later does not get them: start `gamecast tail` before.
 
     \b
     Examples:

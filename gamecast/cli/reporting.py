@@ -9,7 +9,7 @@ import select
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from urllib.parse import urlsplit
 
 from adapters.redis_connection import redacted
@@ -18,6 +18,7 @@ from sequencing.errors import InvalidInput, UsageError
 LINE_BYTES_MAX = 1 << 20
 """Longer than any payload may be; a line without an end should not fill the memory."""
 READ_BYTES = 1 << 16
+NAMED_MAX = 3
 
 
 class Output:
@@ -106,6 +107,11 @@ def printable(text: str) -> str:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun: ``1 event``, ``2,000 events``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are: ``a, b, c and 4 more``."""
+    return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else "")
 
 
 def installed_plan(number: tuple[int, int] | None) -> str:

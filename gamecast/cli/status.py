@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.redis_survey import NetworkState, NodeState, survey
-from gamecast.cli.reporting import counted, installed_plan, printable, require_reachable
+from gamecast.cli.reporting import counted, installed_plan, named, printable, require_reachable
 
 UNREACHABLE = 1
 
@@ -38,7 +38,7 @@ def status(context: click.Context, url: str, *, regions: bool, as_json: bool) ->
 
 
 def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
-    plan = network.plan
+    plan, transition = network.plan, network.transition
     found: dict[str, Any] = {
         "url": network.where,
         "control": {
@@ -46,7 +46,6 @@ def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
             "memory_bytes": network.control.memory_bytes,
             "memory_bytes_max": network.control.memory_bytes_max or None,
         },
-        "membership": {"epoch": network.epoch, "settled": network.settled},
         "plan": None
         if plan is None
         else {
@@ -56,18 +55,29 @@ def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
             "regions": len(plan.paths),
             "atoms": len(plan.atoms),
         },
+        "transition": None
+        if transition is None
+        else {
+            "epoch": transition.epoch,
+            "version": transition.version,
+            "published": transition.published,
+            "plans_behind": transition.plans_behind,
+            "old_epochs": transition.old_epochs,
+        },
+        "leader": {"token": network.leader or None, "lease_ends_in_ms": network.lease_ms},
+        "unplaced": sorted(network.unplaced),
         "nodes": [_node(node) for node in network.nodes],
         "connections": [
             {
                 "name": each.name,
-                "regions": each.regions,
+                "incarnation": each.incarnation,
+                "regions": sorted(each.wanted),
+                "waiting": sorted(each.waiting),
                 "alive": each.alive,
-                "takes_part": each.takes_part,
                 "heard_ms_ago": each.heard_ms_ago,
             }
             for each in network.connections
         ],
-        "lease": {"held": network.lease_held, "ends_in_ms": network.lease_ms},
         "unread": list(network.unread),
     }
     if with_regions:
@@ -94,12 +104,14 @@ def _node(node: NodeState) -> dict[str, Any]:
         "trouble": node.trouble,
         "registered": node.registered,
         "planned": node.planned,
+        "may_lose": node.may_lose,
         "version": server.version if server is not None else None,
         "epoch": node.installed[0] if node.installed is not None else None,
         "plan_version": node.installed[1] if node.installed is not None else None,
         "memory_bytes": server.memory_bytes if server is not None else None,
         "memory_bytes_max": (server.memory_bytes_max or None) if server is not None else None,
         "steps": node.steps,
+        "lacking": sorted(node.lacking),
         "links": {link.target: link.frames for link in node.links},
         "unread": list(node.unread),
     }
@@ -131,21 +143,25 @@ def _summary(network: NetworkState) -> Iterator[str]:
     yield f"Control {network.where}: Redis {network.control.version or '?'}, {_memory(network.control.memory_bytes)}"
     plan = network.plan
     if plan is None:
-        yield "No plan can be read." if network.unread else "No plan yet: the first publish makes it."
+        yield "No plan can be read." if network.unread else "No plan yet: the first subscription or publish makes it."
     else:
         regions, atoms = counted(len(plan.paths), "region"), counted(len(plan.atoms), "atom")
         yield f"Plan {plan.epoch}.{plan.version}, {plan.ordering} order: {regions}, {atoms}"
-    if network.epoch is None:
-        yield "Membership: cannot be read"
+    if (transition := network.transition) is not None:
+        ending = f"{counted(transition.old_epochs, 'old epoch')} of regions to end"
+        how = "published" if transition.published else "not published yet"
+        yield f"On the way to plan {transition.epoch}.{transition.version}, {how}: {ending}"
+    if network.unplaced:
+        regions = counted(len(network.unplaced), "region")
+        yield f"No path yet for {regions} that events wait for: {printable(named(sorted(network.unplaced)))}"
+    if network.leader is None:
+        yield "Leader: cannot be read"
+    elif not network.leader:
+        yield "Leader: none"
+    elif network.lease_ms is None or network.lease_ms < 0:
+        yield f"Leader: {printable(network.leader)}, whose lease has no end"
     else:
-        how = "settled, traffic has begun" if network.settled else "open, subscriptions are welcome"
-        yield f"Membership of epoch {network.epoch}: {how}"
-    if network.lease_ms is None:
-        yield "Lease: free" if network.lease_held is False else "Lease: cannot be read"
-    elif network.lease_ms < 0:
-        yield "Lease: held, without an end"
-    else:
-        yield f"Lease: held, somebody is planning (ends in {network.lease_ms / 1000:.1f} s)"
+        yield f"Leader: {printable(network.leader)} (the lease ends in {network.lease_ms / 1000:.1f} s)"
 
 
 def _nodes(network: NetworkState) -> Table:
@@ -158,13 +174,11 @@ def _nodes(network: NetworkState) -> Table:
                 printable(node.name), printable(node.where), Text("not reachable", style="bold red"), "", "", ""
             )
             continue
-        installed = installed_plan(node.installed)
-        current = network.plan is None or node.installed == (network.plan.epoch, network.plan.version)
         waiting = ", ".join(f"{link.frames:,} → {printable(link.target)}" for link in node.links if link.frames)
         table.add_row(
             printable(node.name),
             printable(node.where),
-            Text(installed, style="" if current or not node.planned else "yellow"),
+            Text(installed_plan(node.installed), style="yellow" if node.lacking else ""),
             _memory(node.server.memory_bytes),
             f"{node.steps:,}",
             waiting or "none",
@@ -173,13 +187,14 @@ def _nodes(network: NetworkState) -> Table:
 
 
 def _connections(network: NetworkState) -> Table:
-    table = Table("connection", "regions", "last heard of")
+    table = Table("connection", "regions", "not granted yet", "last heard of")
     for column in table.columns[1:]:
         column.justify = "right"
     for each in network.connections:
-        heard = "left" if each.heard_ms_ago is None else f"{each.heard_ms_ago / 1000:.1f} s ago"
+        heard = "never" if each.heard_ms_ago is None else f"{each.heard_ms_ago / 1000:.1f} s ago"
         shown = Text(heard, style="green") if each.alive else Text(f"{heard}, gone", style="yellow")
-        table.add_row(printable(each.name), f"{each.regions:,}", shown if each.heard_ms_ago is not None else heard)
+        waiting = Text(f"{len(each.waiting):,}", style="yellow" if each.waiting else "")
+        table.add_row(printable(each.name), f"{len(each.wanted):,}", waiting, shown)
     return table
 
 

@@ -13,13 +13,10 @@ from functools import partial
 import click
 import orjson
 
-from gamecast.cli.reporting import Output, default_name, printable, require_reachable
+from gamecast.cli.reporting import Output, default_name, named, printable, require_reachable
 from gamecast.client import Cast, connect
-from gamecast.errors import MembershipSettled
 from gamecast.event import Event, Gap
 from sequencing.names import check_region
-
-SETTLED = 1
 
 
 @click.command()
@@ -29,9 +26,7 @@ SETTLED = 1
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
 @click.option("--name", help="Of the subscriber, unique in the network.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object for each event or gap.")
-@click.pass_context
 def tail(
-    context: click.Context,
     url: str,
     regions: Sequence[str],
     *,
@@ -42,7 +37,7 @@ def tail(
 ) -> None:
     """Subscribe to regions and print their events as they are delivered, in order, one line each.
 
-    Subscribe before the first publish: then the membership is settled, until all who took part have left.
+    What is published after it has subscribed comes, and nothing from before. It says so on standard error when it has.
 
     With --json a line has kind ("event" or "gap"), region, epoch, and for an event sender, sequence, position, payload,
     base64 (whether the payload is bytes, written so), sent_at_ns and delivered_at_ns; for a gap first_sequence,
@@ -52,19 +47,14 @@ def tail(
     Example:
       gamecast tail redis://127.0.0.1 forest river --json
 
-    Exit status: 0 when it has what was asked for or is interrupted, 1 if the membership is settled already, 2 for wrong
-    use, 3 if the network is not there.
+    Exit status: 0 when it has what was asked for or is interrupted, 2 for wrong use, 3 if the network is not there.
     """
     require_reachable(url)
     for region in regions:
         check_region(region)
     cast = connect(url, name=name or default_name())
-    try:
-        with suppress(BrokenPipeError):  # `| head` has what it wants
-            asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
-    except MembershipSettled as error:
-        click.echo(f"gamecast: {error}", err=True)
-        context.exit(SETTLED)
+    with suppress(BrokenPipeError):  # `| head` has what it wants
+        asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
 
 
 async def _until_stopped(
@@ -98,6 +88,7 @@ async def _follow(cast: Cast, regions: Sequence[str], output: Output, count: int
     wanted = float("inf") if count is None else count
     async with cast:
         await cast.subscribe(*regions)
+        click.echo(f"subscribed to {named(regions)}", err=True)
         async for batch in cast.batches():
             lines = []
             for item in batch:

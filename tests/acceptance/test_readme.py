@@ -15,7 +15,7 @@ def test_the_lines_that_embed_it_run_as_they_stand() -> None:
     [program] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "1-1 forest server-eu-1 {'type': 'spell', 'by': 'ana'}\n"
+    assert done.stdout == "1-2 forest server-eu-1 {'type': 'spell', 'by': 'ana'}\n"
 
 
 def test_every_file_that_it_links_to_is_there() -> None:

@@ -21,6 +21,7 @@ from sequencing.relay import Relay
 from sequencing.subscriber import Subscriber
 
 IDLE_S = 0.002
+BEAT_S = 1.0
 
 
 class Live:
@@ -120,6 +121,7 @@ class LivePlayer(Live):
         self.subscriber = Subscriber(name, 1)
         self._unplaced: set[str] = set()
         self._told: object = None
+        self._beat_at: float | None = None
         self.start(self._tell, *map(self._lane, nodes), *map(self._reader, nodes))
 
     def act(self, random: Random, regions: str) -> None:
@@ -154,6 +156,11 @@ class LivePlayer(Live):
         self._deliver(self.subscriber.update(record))
 
     async def _tell(self) -> None:
+        if self._beat_at is None:
+            assert await self.control.introduce(self.name) == 1, "each player has a name of its own"
+        if self._beat_at is None or time.monotonic() - self._beat_at > BEAT_S:
+            await self.control.beat(self.name, 1)
+            self._beat_at = time.monotonic()
         telling = self.subscriber.wish(), frozenset(self._unplaced)
         if telling == self._told:
             await asyncio.sleep(IDLE_S)

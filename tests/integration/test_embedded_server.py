@@ -267,7 +267,7 @@ sys.stdin.readline()
             process.stdin.flush()
             process.wait(timeout=10)
             wait_until(lambda: not Path(directory).exists())
-            assert not is_running(int(server_pid))
+            wait_until(lambda: not is_running(int(server_pid)))
         finally:
             process.kill()
             with suppress(ProcessLookupError):

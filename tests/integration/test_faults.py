@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ import gamecast
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from adapters.ports import free_port
 from adapters.redis_connection import RedisConnection
-from adapters.redis_network import ControlKeys
+from adapters.redis_control import SOLE_NODE, TTL_MS, ControlKeys, RedisControl
 from adapters.redis_node import RedisNode
 from adapters.redis_relays import RedisRelays
 from gamecast import Cast, Event, Gap
@@ -138,7 +139,7 @@ async def test_scripts_that_the_server_has_forgotten_are_loaded_again(redis_serv
 async def test_a_full_redis_refuses_for_certain_and_goes_on_when_there_is_room(redis_server: EmbeddedServer) -> None:
     async with casts_on(redis_server.url) as casts:
         cast = casts["s0"]
-        await cast.publish("a", "before")
+        before = await cast.publish("a", "before")
         with redis.Redis.from_url(redis_server.url) as client:
             client.config_set("maxmemory", "1mb")
             with pytest.raises(gamecast.OutOfMemory, match="OOM") as raised:
@@ -146,7 +147,7 @@ async def test_a_full_redis_refuses_for_certain_and_goes_on_when_there_is_room(r
             assert raised.value.definite
             assert raised.value.retriable
             client.config_set("maxmemory", "0")
-        assert (await cast.publish("a", "after")).sequence == 2
+        assert (await cast.publish("a", "after")).sequence == before.sequence + 1
         assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
 
 
@@ -168,7 +169,7 @@ async def test_a_stalled_server_is_given_up_and_its_late_answers_are_never_taken
 async def test_events_published_to_a_stalled_server_fail_in_time_or_arrive_once(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s", publish_timeout_s=0.2) as cast:
         await cast.subscribe("a")
-        await cast.publish("a", "before")
+        before = await cast.publish("a", "before")
         os.kill(redis_server.pid, signal.SIGSTOP)
         try:
             stalled = [cast.publish_soon("a", "x" * 900_000) for _ in range(20)]
@@ -182,8 +183,8 @@ async def test_events_published_to_a_stalled_server_fail_in_time_or_arrive_once(
             while receipt is None:
                 with suppress(gamecast.NetworkError):
                     receipt = await cast.publish("a", "after")
-        seen = [event.sequence for event in await take(cast, receipt.sequence)]
-        assert seen == list(range(1, receipt.sequence + 1))
+        seen = [event.sequence for event in await take(cast, receipt.sequence - before.sequence + 1)]
+        assert seen == list(range(before.sequence, receipt.sequence + 1))
 
 
 async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redis_servers: EmbeddedServers) -> None:
@@ -208,24 +209,46 @@ async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redi
         await node.close()
 
 
-async def test_who_was_taken_for_gone_before_traffic_is_told(redis_server: EmbeddedServer) -> None:
+async def test_who_was_taken_for_gone_is_told_and_can_come_back(redis_server: EmbeddedServer) -> None:
     async with (
-        gamecast.connect(redis_server.url, name="loading") as loading,
+        gamecast.connect(redis_server.url, name="frozen") as frozen,
         gamecast.connect(redis_server.url, name="other") as other,
     ):
-        for cast in (loading, other):
+        for cast in (frozen, other):
             await cast.subscribe("a", "b")
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"loading": 0})
+            client.zadd(ControlKeys.alive, {"frozen": 0})
+        with pytest.raises(gamecast.Superseded, match="taken for gone"):
+            await take(frozen, 1)
+        with pytest.raises(gamecast.Superseded):
+            await frozen.subscribe("c")
+        async with gamecast.connect(redis_server.url, name="frozen") as again:
+            await again.subscribe("a", "b")
+            await other.publish("a", 1)
+            assert [len(await take(cast, 1)) for cast in (again, other)] == [1, 1]
+
+
+async def test_nobody_is_taken_for_gone_because_the_control_redis_was_away() -> None:
+    async with (
+        EmbeddedServer(appendfsync="always") as server,
+        gamecast.connect(server.url, name="one") as one,
+        gamecast.connect(server.url, name="other") as other,
+    ):
+        await one.subscribe("a")
+        with redis.Redis.from_url(server.url) as client:
+            long_ago = time.time() * 1000 - 60_000
+            client.set(ControlKeys.looked, f"{long_ago:.0f}")
+            client.zadd(ControlKeys.alive, dict.fromkeys(("one", "other"), long_ago + TTL_MS / 2))
+        server.kill()
+        server.restart()
+        await other.subscribe("a")
         await other.publish("a", 1)
-        with pytest.raises(gamecast.PlanError, match="taken for gone"):
-            await take(loading, 1)
-        assert len(await take(other, 1)) == 1
+        assert [len(await take(cast, 1)) for cast in (one, other)] == [1, 1]
 
 
 async def test_an_ingress_that_stays_away_fails_publishes_as_uncertain(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s", publish_timeout_s=0.3) as cast:
-        assert (await cast.publish("a", 1)).sequence == 1
+        await cast.publish("a", 1)
         redis_server.kill()
         with pytest.raises(gamecast.PublishUncertain) as raised:
             await cast.publish("a", 2)
@@ -239,7 +262,7 @@ async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
         gamecast.connect(server.url, name="s", publish_timeout_s=0.2) as cast,
     ):
         await cast.subscribe("a")
-        assert (await cast.publish("a", 1)).sequence == 1
+        before = await cast.publish("a", 1)
         server.kill()
         with pytest.raises(gamecast.NetworkError):
             await cast.publish("a", "in the dark")
@@ -252,7 +275,7 @@ async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
                     receipt = await cast.publish("a", 2)
                 except gamecast.NetworkError as error:
                     failures.append(error)
-        assert receipt.sequence == 2
+        assert receipt.sequence == before.sequence + 1
         assert all(failure.definite for failure in failures)
         assert [event.payload for event in await take(cast, 2)] == [1, 2]
 
@@ -267,7 +290,7 @@ async def test_nothing_answers_at_the_url() -> None:
 async def test_a_wrong_password_is_told_apart_and_not_repeated() -> None:
     async with EmbeddedServer(password="open sesame") as server:
         async with gamecast.connect(server.url) as cast:
-            assert (await cast.publish("a", 1)).sequence == 1
+            await cast.publish("a", 1)
         for url in (server.url.replace("open%20sesame", "s3cret"), server.url.replace(":open%20sesame@", "")):
             with pytest.raises(gamecast.AuthenticationFailed) as raised:
                 await gamecast.connect(url).open()
@@ -281,22 +304,69 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
             await gamecast.connect(url).open()
 
 
-async def test_a_plan_with_an_unreachable_node_is_not_half_made(redis_server: EmbeddedServer) -> None:
-    nobody = f"redis://127.0.0.1:{free_port()}"
-    with redis.Redis.from_url(redis_server.url) as client:
-        client.hset("gamecast:{control}:nodes", mapping={"n1": "", "n2": nobody})
-    async with casts_on(redis_server.url) as casts:
-        with pytest.raises(gamecast.PlanError, match=r"'n2' at redis://127.0.0.1:\d+, which cannot be reached"):
-            await casts["s0"].publish("a", 1)
-        assert await casts["s0"].plan() is None
-        await casts["s0"].subscribe("c")
-        with redis.Redis.from_url(redis_server.url) as client:
-            client.hset("gamecast:{control}:nodes", "n2", "")
-        assert (await casts["s0"].publish("c", 1)).sequence == 1
+async def test_a_node_that_is_away_gets_nothing_new_and_holds_up_nobody(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="first") as first:
+        control = RedisControl(redis_server.url)
+        await control.register_node("n1", "")
+        await control.register_node("n2", f"redis://127.0.0.1:{free_port()}")
+        await control.close()
+        async with casts_on(redis_server.url) as casts:
+            await publish_and_check(casts, 5, lambda _: None)
+        plan = await first.plan()
+        assert plan is not None
+        assert {node for path in plan.paths.values() for node in path} == {"n1"}
+
+
+async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may_lose() -> None:
+    async with EmbeddedServer() as server, EmbeddedServer() as node:
+        control = RedisControl(server.url)
+        await control.register_node("n1", node.url)
+        async with (
+            gamecast.connect(server.url, name="one") as one,
+            gamecast.connect(server.url, name="other", publish_timeout_s=0.5) as other,
+        ):
+            for cast in (one, other):
+                await cast.subscribe("a", "b")
+            await other.publish("a", "before")
+            assert [event.payload for cast in (one, other) for event in await take(cast, 1)] == ["before"] * 2
+            node.kill()
+            node.restart()  # with nothing of what it had, which nobody expects
+            with pytest.raises(gamecast.GamecastError):
+                await other.publish("a", "into the void")
+            await control.register_node("n1", node.url, may_lose=True)
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(gamecast.GamecastError):
+                        await other.publish("a", "after")
+                        break
+                for cast in (one, other):
+                    async for item in cast:
+                        if isinstance(item, Event) and item.payload == "after":
+                            break
+        await control.close()
+
+
+async def test_when_no_node_can_be_reached_publishes_fail_for_certain_and_joins_wait() -> None:
+    async with EmbeddedServer() as server, EmbeddedServer() as away:
+        control = RedisControl(server.url)
+        await control.register_node("n1", away.url)
+        await control.close()
+        away.kill()
+        async with gamecast.connect(server.url, publish_timeout_s=0.3) as cast:
+            with pytest.raises(gamecast.Unreachable, match="no plan has a place") as raised:
+                await cast.publish("a", 1)
+            assert raised.value.definite
+            joining = asyncio.create_task(cast.subscribe("a"))
+            await asyncio.sleep(0.2)
+            assert not joining.done()
+            away.restart()
+            await joining
+            await cast.publish("a", 2)
+            assert [event.payload for event in await take(cast, 1)] == [2]
 
 
 @pytest.mark.parametrize(
-    "url", ["http://x", "redis+cluster://127.0.0.1:1", "nonsense", "", "embedded://name", "memory://"]
+    "url", ["http://x", "redis+replicas://127.0.0.1:1", "nonsense", "", "embedded://name", "memory://"]
 )
 async def test_a_url_of_an_unknown_kind_is_wrong_use(url: str) -> None:
     with pytest.raises(gamecast.UsageError) as raised:
@@ -307,28 +377,28 @@ async def test_a_url_of_an_unknown_kind_is_wrong_use(url: str) -> None:
 async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s") as cast:
         await cast.subscribe("a")
-        await cast.publish("a", 1)
+        last = (await cast.publish("a", 1)).sequence
         assert len(await take(cast, 1)) == 1
         with redis.Redis.from_url(redis_server.url) as client:
             entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
-            client.xadd(NodeKeys("n1").egress(1, "a"), entry, id="1-3")
+            client.xadd(NodeKeys(SOLE_NODE).egress(1, "a"), entry, id=f"1-{last + 2}")
         async with asyncio.timeout(5):
             gap = await anext(cast)
         assert isinstance(gap, Gap)
-        assert (gap.region, gap.first_sequence, gap.last_sequence) == ("a", 2, 3)
+        assert (gap.region, gap.first_sequence, gap.last_sequence) == ("a", last + 1, last + 2)
         assert "cannot be read" in gap.reason
 
 
 async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="slow", inbox_events_max=1) as cast:
         await cast.subscribe("a", "b")
-        await cast.publish("a", 0)
+        first = (await cast.publish("a", 0)).sequence
         assert len(await take(cast, 1)) == 1
         for number in range(1, 401):
             await cast.publish("a", number)
         with redis.Redis.from_url(redis_server.url) as client:
-            client.xtrim(NodeKeys("n1").egress(1, "a"), maxlen=50, approximate=False)
-        missing, last = 0, 1
+            client.xtrim(NodeKeys(SOLE_NODE).egress(1, "a"), maxlen=50, approximate=False)
+        missing, last = 0, first
         async with asyncio.timeout(10):
             async for item in cast:
                 if isinstance(item, Event):
@@ -338,7 +408,7 @@ async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: Emb
                     assert item.first_sequence == last + 1
                     missing += item.last_sequence - item.first_sequence + 1
                     last = item.last_sequence
-                if last == 401:
+                if last == first + 400:
                     break
         assert missing > 0
 

@@ -10,7 +10,9 @@ from random import Random
 import redis
 
 from adapters.embedded import EmbeddedServers
-from adapters.redis_manager import RedisManager
+from adapters.manager import Manager
+from adapters.redis_control import RedisControl
+from adapters.redis_hands import RedisHands
 from gamecast.simulation.judging import Drawn, Run, violations
 from gamecast.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
@@ -23,12 +25,9 @@ REST_S_MAX = 20.0
 class Leaders:
     """Candidates for leading, of which one may be killed."""
 
-    def __init__(self, url: str, nodes: Mapping[str, str], count: int, may_lose: Sequence[str] = ()) -> None:
-        async def registered() -> Mapping[str, str]:
-            return nodes
-
+    def __init__(self, url: str, count: int) -> None:
         self.managers = [
-            RedisManager(url, registered, ordering="acyclic", retention_events=10_000, may_lose=may_lose)
+            Manager(RedisControl(url), RedisHands(url, retention_events=10_000), ordering="acyclic")
             for _ in range(count)
         ]
         self._tasks = {manager: asyncio.create_task(manager.run()) for manager in self.managers}
@@ -45,6 +44,13 @@ class Leaders:
     async def stop(self) -> None:
         await asyncio.gather(*(manager.stop() for manager in self.managers))
         await asyncio.gather(*self._tasks.values())
+
+
+async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool = False) -> None:
+    control = RedisControl(control_url)
+    for name, url in urls.items():
+        await control.register_node(name, url, may_lose=may_lose)
+    await control.close()
 
 
 async def roam(
@@ -102,7 +108,8 @@ def judged(
 
 async def test_servers_roam_while_leaders_die(three_redis_servers: EmbeddedServers) -> None:
     urls = dict(zip(("n1", "n2", "n3"), three_redis_servers.urls, strict=True))
-    leaders, relays = Leaders(urls["n1"], urls, 3), LiveRelays(urls["n1"], urls)
+    await register(urls["n1"], urls)
+    leaders, relays = Leaders(urls["n1"], 3), LiveRelays(urls["n1"], urls)
     relays.start_all()
     players = [LivePlayer(urls["n1"], urls, f"s{number}") for number in range(4)]
     try:
@@ -125,7 +132,8 @@ async def test_a_node_that_comes_back_with_nothing_is_taken_back_and_what_is_los
     servers = three_redis_servers.servers
     control, *urls_of = three_redis_servers.urls
     urls = dict(zip(("n2", "n3"), urls_of, strict=True))  # most of the traffic goes through the first
-    leaders, relays = Leaders(control, urls, 1, may_lose=("n2", "n3")), LiveRelays(control, urls)
+    await register(control, urls, may_lose=True)
+    leaders, relays = Leaders(control, 1), LiveRelays(control, urls)
     relays.start_all()
     players = [LivePlayer(control, urls, f"s{number}") for number in range(4)]
     lost: list[str] = []

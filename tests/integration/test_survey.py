@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,13 +21,15 @@ import gamecast.cli.doctor
 from adapters import redis_probe
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from adapters.ports import free_port
-from adapters.redis_network import ControlKeys
+from adapters.redis_control import SOLE_NODE, ControlKeys, RedisControl
+from adapters.redis_network import RedisNetwork
 from adapters.redis_relays import RedisRelays
-from adapters.redis_survey import survey
+from adapters.redis_survey import NetworkState, survey
 from gamecast.cli.doctor import Examination, judge
 from gamecast.cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.node import NodeKeys
+from sequencing.record import Wish
 from tests.integration.test_faults import CHAIN, server_that_claims
 
 Finding = dict[str, str]
@@ -72,27 +74,50 @@ def found(findings: list[Finding], words: str) -> Finding:
 
 
 @asynccontextmanager
-async def world(servers: EmbeddedServers, *, relays: bool) -> AsyncIterator[None]:
-    """Have some memberships and their first events on nodes n1, n2, …, with or without relays between them."""
+async def world(servers: EmbeddedServers) -> AsyncIterator[RedisRelays]:
+    """Have some memberships on nodes n1, n2, …, and relays between them, which may be stopped."""
     url = servers.urls[0]
     with redis.Redis.from_url(url) as client:
         client.hset(ControlKeys.nodes, mapping={f"n{n}": at for n, at in enumerate(servers.urls, start=1)})
     async with AsyncExitStack() as stack:
-        if relays:
-            running = RedisRelays(url)
-            running.start()
-            stack.push_async_callback(running.stop)
-        casts = {name: await stack.enter_async_context(gamecast.connect(url, name=name)) for name in CHAIN}
-        for name, cast in casts.items():
-            await cast.subscribe(*CHAIN[name])
-        for name, cast in casts.items():
-            await asyncio.gather(*(cast.publish_soon(region, name) for region in CHAIN[name]))
-        yield
+        relays = RedisRelays(url)
+        relays.start()
+        stack.push_async_callback(relays.stop)
+        for name, regions in CHAIN.items():
+            cast = await stack.enter_async_context(gamecast.connect(url, name=name))
+            await cast.subscribe(*regions)
+        await seen_when(url, lambda state: state.transition is None)
+        yield relays
+
+
+async def publish_everywhere(url: str) -> None:
+    """Publish an event to each region for each of its subscribers."""
+    async with gamecast.connect(url, name="publisher") as cast:
+        await asyncio.gather(*(cast.publish_soon(region, name) for name in CHAIN for region in CHAIN[name]))
+
+
+async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkState:
+    """Return the first look at a network of which something holds."""
+    async with asyncio.timeout(10):
+        while not holds(state := await survey(url, regions=True)):
+            pass
+        return state
+
+
+def at_rest(state: NetworkState) -> bool:
+    """Return whether nothing is under way."""
+    return (
+        state.transition is None
+        and not any(link.frames for node in state.nodes for link in node.links)
+        and all(region.last == region.drawn for region in state.regions)
+    )
 
 
 def keyspace(url: str) -> dict[bytes, bytes | None]:
+    """Return all that is on a server, but for what changes each time somebody looks around or is heard of."""
     with redis.Redis.from_url(url) as client:
-        return {key: client.dump(key) for key in client.scan_iter()}
+        moving = {ControlKeys.alive.encode(), ControlKeys.looked.encode()}
+        return {key: client.dump(key) for key in client.scan_iter() if key not in moving}
 
 
 @pytest.fixture
@@ -106,8 +131,8 @@ def test_a_redis_without_a_network_is_shown_and_has_nothing_wrong() -> None:
         seen = status(server.url)
         assert seen["plan"] is None
         assert seen["connections"] == []
-        assert seen["lease"] == {"held": False, "ends_in_ms": None}
-        assert [(node["name"], node["reachable"], node["steps"]) for node in seen["nodes"]] == [("n1", True, 0)]
+        assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
+        assert [(node["name"], node["reachable"], node["steps"]) for node in seen["nodes"]] == [(SOLE_NODE, True, 0)]
         assert seen["control"]["version"].count(".") == 2
         assert "No plan yet" in call("status", server.url).stdout
         assert doctor(server.url, expected=0) == []
@@ -119,61 +144,93 @@ def test_a_redis_without_a_network_is_shown_and_has_nothing_wrong() -> None:
 
 async def test_a_network_at_work_is_shown_and_left_as_it_is(two_redis_servers: EmbeddedServers) -> None:
     url = two_redis_servers.urls[0]
-    async with world(two_redis_servers, relays=True):
-        state = await survey(url, regions=True)
+    async with world(two_redis_servers):
+        await publish_everywhere(url)
+        state = await seen_when(url, at_rest)
         plan = state.plan
         assert plan is not None
         assert plan.links
-        async with asyncio.timeout(10):
-            while any(link.frames for node in state.nodes for link in node.links) or not all(
-                region.last == region.drawn for region in state.regions
-            ):
-                state = await survey(url, regions=True)
-        # The heartbeats of the connections go on: those keys are not compared.
         before = [keyspace(at) for at in two_redis_servers.urls]
         seen = await asyncio.to_thread(status, url, "--regions")
         shown = await asyncio.to_thread(call, "status", url, "--regions")
         wrong = await asyncio.to_thread(doctor, url, expected=0)
-        after = [keyspace(at) for at in two_redis_servers.urls]
-        for each in (*before, *after):
-            each.pop(ControlKeys.alive.encode(), None)
-        assert after == before
-    assert wrong == []
-    assert seen["plan"] == {"epoch": 1, "version": 1, "ordering": "acyclic", "regions": 4, "atoms": len(plan.atoms)}
-    assert seen["membership"] == {"epoch": 1, "settled": True}
+        assert [keyspace(at) for at in two_redis_servers.urls] == before
+    # Those who came one by one began epochs, and nothing removes what was published in earlier ones.
+    assert {each["seen"].partition(" of earlier")[2][:7] for each in wrong} <= {" epochs"}
+    number = {"epoch": plan.epoch, "version": plan.version}
+    assert seen["plan"] == {**number, "ordering": "acyclic", "regions": 4, "atoms": len(plan.atoms)}
+    assert (seen["transition"], seen["unplaced"]) == (None, [])
+    assert len(seen["leader"]["token"]) > 8
+    assert 0 < seen["leader"]["lease_ends_in_ms"] <= 2_000
     for node, at in zip(seen["nodes"], two_redis_servers.urls, strict=True):
-        assert (node["url"], node["epoch"], node["plan_version"], node["reachable"]) == (at, 1, 1, True)
+        assert (node["url"], node["reachable"], node["lacking"]) == (at, True, [])
+        assert (0, 0) < (node["epoch"], node["plan_version"]) <= (plan.epoch, plan.version)
         assert node["steps"] == sum(node["name"] in path for path in plan.paths.values())
         assert not any(node["links"].values())
-    assert [(each["name"], each["regions"]) for each in seen["connections"]] == [(name, 2) for name in CHAIN]
-    assert all(each["alive"] and 0 <= each["heard_ms_ago"] < 10_000 for each in seen["connections"])
-    expected = {region: sum(region in regions for regions in CHAIN.values()) for region in "abcd"}
-    assert {region["name"]: region["last"] for region in seen["regions"]} == expected
+    connections = {each["name"]: each for each in seen["connections"]}
+    assert {name: (each["regions"], each["waiting"]) for name, each in connections.items()} == {
+        name: (list(regions), []) for name, regions in CHAIN.items()
+    }
+    assert all(each["alive"] and 0 <= each["heard_ms_ago"] < 10_000 for each in connections.values())
+    for region in seen["regions"]:
+        assert region["last"] >= sum(region["name"] in regions for regions in CHAIN.values())
+        assert region["epoch"] == plan.epoch_of(region["name"])
     assert {region["name"]: tuple(region["path"]) for region in seen["regions"]} == plan.paths
-    assert "Plan 1.1, acyclic order: 4 regions" in shown.stdout
+    assert f"Plan {plan.epoch}.{plan.version}, acyclic order: 4 regions" in shown.stdout
+    assert f"Leader: {seen['leader']['token']} (the lease ends in " in shown.stdout
 
 
-async def test_a_link_that_nobody_carries_is_found(two_redis_servers: EmbeddedServers) -> None:
+async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_for_it(
+    two_redis_servers: EmbeddedServers,
+) -> None:
     url = two_redis_servers.urls[0]
-    async with world(two_redis_servers, relays=False):
+    async with AsyncExitStack() as stack:
+        relays = await stack.enter_async_context(world(two_redis_servers))
+        await relays.stop()
+        await publish_everywhere(url)
         seen = await asyncio.to_thread(status, url)
-        (waiting,) = [node for node in seen["nodes"] if node["links"]]
+        (waiting,) = [node for node in seen["nodes"] if any(node["links"].values())]
         ((target, frames),) = waiting["links"].items()
         assert frames > 0
         wrong = await asyncio.to_thread(doctor, url, expected=1)
-    link = found(wrong, "waiting; the first, 1-0, for more than 0.2 s")
-    assert link["subject"] == f"link {waiting['name']} → {target}"
-    assert f"gamecast node --name {waiting['name']}" in link["advice"]
-    assert found(wrong, "nothing has come out for 0.2 s")["level"] == "problem"
+        link = found(wrong, " waiting; the first, ")
+        assert link["subject"] == f"link {waiting['name']} → {target}"
+        assert f"gamecast node --name {waiting['name']}" in link["advice"]
+        assert found(wrong, "nothing has come out for 0.2 s")["level"] == "problem"
+
+        late = await stack.enter_async_context(gamecast.connect(url, name="late"))
+        subscribing = asyncio.create_task(late.subscribe(*"abcd"))
+        moving = await seen_when(url, lambda state: state.transition is not None and state.transition.published)
+        assert moving.plan is not None
+        assert moving.transition is not None
+        number = f"{moving.plan.epoch}.{moving.plan.version}"
+        assert (moving.transition.epoch, moving.transition.version) == (moving.plan.epoch, moving.plan.version)
+        assert moving.transition.old_epochs > 0
+        shown = await asyncio.to_thread(call, "status", url)
+        assert f"On the way to plan {number}, published: " in shown.stdout
+        wrong = await asyncio.to_thread(doctor, url, expected=1)
+        stuck = found(wrong, f"on the way to plan {number}, ")
+        assert (stuck["level"], stuck["subject"]) == ("problem", "plan")
+        assert "`gamecast node` runs for each node" in stuck["advice"]
+
+        again = RedisRelays(url)
+        again.start()
+        stack.push_async_callback(again.stop)
+        async with asyncio.timeout(10):
+            await subscribing
+        await seen_when(url, at_rest)
+        assert await asyncio.to_thread(doctor, url, expected=0) == []
 
 
 async def test_nodes_that_are_down_or_have_lost_their_data_are_found(two_redis_servers: EmbeddedServers) -> None:
     control, other = two_redis_servers.servers
-    async with world(two_redis_servers, relays=False):
+    async with world(two_redis_servers):
         with redis.Redis.from_url(other.url) as client:
             client.flushall()
-        lost = found(await asyncio.to_thread(doctor, control.url, expected=1), "has plan none installed")
+        lost = found(await asyncio.to_thread(doctor, control.url, expected=1), "its server has lost its data")
         assert (lost["level"], lost["subject"]) == ("problem", "n2")
+        assert lost["seen"].startswith("knows nothing of ")
+        assert set((await asyncio.to_thread(status, control.url))["nodes"][1]["lacking"]) <= set("abcd")
     other.kill()
     seen = await asyncio.to_thread(status, control.url, "--regions", expected=1)
     assert [node["reachable"] for node in seen["nodes"]] == [True, False]
@@ -184,31 +241,105 @@ async def test_nodes_that_are_down_or_have_lost_their_data_are_found(two_redis_s
     assert (down["level"], down["subject"]) == ("problem", "n2")
 
 
+async def test_a_control_redis_that_has_lost_its_data_is_found(two_redis_servers: EmbeddedServers) -> None:
+    url, other = two_redis_servers.urls
+    with redis.Redis.from_url(url) as client:
+        client.hset(ControlKeys.nodes, "n2", other)
+        async with gamecast.connect(url) as cast:
+            await cast.publish("a", 1)
+        assert await asyncio.to_thread(doctor, url, expected=0) == []
+        client.flushall()
+        client.hset(ControlKeys.nodes, "n2", other)
+    lost = found(await asyncio.to_thread(doctor, url, expected=1), "the control Redis has lost its data")
+    assert (lost["subject"], lost["seen"].startswith("has plan 1.1 installed, published is none")) == ("n2", True)
+
+
+async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_redis_servers: EmbeddedServers) -> None:
+    url, other = two_redis_servers.servers[0].url, two_redis_servers.servers[1]
+    network = RedisNetwork(url, ordering="acyclic", retention_events=100)
+    await network.register_node("n2", other.url, may_lose=True)
+    async with gamecast.connect(url) as cast:
+        await cast.publish("a", 1)
+    assert await asyncio.to_thread(doctor, url, expected=0) == []
+    other.restart()
+    away = found(await asyncio.to_thread(doctor, url, expected=1), "was restarted, and is not taken back yet")
+    assert (away["subject"], away["level"]) == ("n2", "problem")
+    network.stand(RedisControl(url))
+    await seen_when(url, lambda state: state.plan is not None and state.plan.epoch == 2 and at_rest(state))
+    assert {each["level"] for each in await asyncio.to_thread(doctor, url, expected=0)} <= {"warning"}
+    await network.close()
+
+
+async def test_a_node_that_may_lose_more_than_it_is_registered_for_is_found(redis_server: EmbeddedServer) -> None:
+    with EmbeddedServer(appendfsync="always") as control:
+        network = RedisNetwork(control.url, ordering="acyclic", retention_events=100)
+        for may_lose, expected in ((False, ["n2"]), (True, [])):
+            await network.register_node("n2", redis_server.url, may_lose=may_lose)
+            wrong = await asyncio.to_thread(doctor, control.url, expected=0)
+            assert [each["subject"] for each in wrong if "as a node that loses nothing" in each["seen"]] == expected
+            assert (await asyncio.to_thread(status, control.url))["nodes"][0]["may_lose"] is may_lose
+        await network.close()
+
+
+async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_not_granted(
+    redis_server: EmbeddedServer,
+) -> None:
+    url = redis_server.url
+    control = RedisControl(url)
+    await control.want("s1", Wish(await control.introduce("s1"), 1, {"forest": 1, "river": 1}), {"cave"})
+    connection = (await asyncio.to_thread(status, url))["connections"][0]
+    assert (connection["regions"], connection["waiting"]) == (["forest", "river"], ["forest", "river"])
+    shown = (await asyncio.to_thread(call, "status", url)).stdout
+    assert "No path yet for 1 region that events wait for: cave" in shown
+    assert "Leader: none" in shown
+    alone = found(await asyncio.to_thread(doctor, url, expected=1), "nobody leads")
+    assert alone["seen"] == "nobody leads, although 1 connection is there, 1 of which waits for regions"
+    assert "gamecast manager --control URL" in alone["advice"]
+
+    with redis.Redis.from_url(url) as client:
+        client.set(ControlKeys.lease, "one that does nothing", px=60_000)
+        wrong = await asyncio.to_thread(doctor, url, expected=1)
+        assert found(wrong, "are wanted for more than 0.2 s")["seen"].endswith("not granted: s1 (forest, river)")
+        assert found(wrong, "regions that have no path")["seen"].endswith("no path: cave")
+        client.delete(ControlKeys.lease)
+
+    network = RedisNetwork(url, ordering="acyclic", retention_events=100)
+    network.stand(RedisControl(url))
+    state = await seen_when(url, lambda state: not state.unplaced and not any(c.waiting for c in state.connections))
+    assert state.plan is not None
+    assert state.plan.paths.keys() == {"forest", "river", "cave"}
+    assert {each["level"] for each in await asyncio.to_thread(doctor, url, expected=0)} == {"warning"}
+    await network.close()
+    await control.close()
+
+
 async def test_an_ingress_that_begins_to_count_anew_is_found(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s") as cast:
         await asyncio.gather(*(cast.publish_soon("a", number) for number in range(10)))
         with redis.Redis.from_url(redis_server.url) as client:
-            client.hset(NodeKeys("n1").counters, "r 1 a", "3")
+            client.hset(NodeKeys(SOLE_NODE).counters, "r 1 a", "3")
         wrong = await asyncio.to_thread(doctor, redis_server.url, expected=1)
     assert found(wrong, "the ingress gives numbers that were given before")["seen"].startswith("a:")
 
 
-def test_streams_of_earlier_epochs_are_found(redis_server: EmbeddedServer) -> None:
-    for _ in range(2):
-        with gamecast.blocking.connect(redis_server.url) as cast:
-            cast.subscribe("a")
-            cast.publish("a", 1)
+def test_streams_of_earlier_epochs_that_nothing_removes_are_found(redis_server: EmbeddedServer) -> None:
+    with gamecast.blocking.connect(redis_server.url) as cast:
+        cast.subscribe("a")
+        cast.publish("a", 1)
+    lasting, expiring = (f"gamecast:{{{SOLE_NODE}}}:egress:0:{region}" for region in "bc")
+    with redis.Redis.from_url(redis_server.url) as client:
+        for key in (lasting, expiring):
+            client.xadd(key, {"m": "", "s": "", "b": ""}, id="1-1")
+        client.expire(expiring, 3600)
     left = found(doctor(redis_server.url, expected=0), "of earlier epochs")
     assert left["level"] == "warning"
-    assert left["seen"].endswith(
-        "1 egress stream of earlier epochs, which nothing trims, e.g. gamecast:{n1}:egress:1:a"
-    )
+    assert left["seen"] == f"1 egress stream of earlier epochs, which nothing removes, e.g. {lasting}"
 
 
 def test_streams_that_outgrow_their_bounds_are_found(redis_server: EmbeddedServer) -> None:
     with gamecast.blocking.connect(redis_server.url, retention_events=10) as cast:
         cast.publish("a", 1)
-        keys = NodeKeys("n1")
+        keys = NodeKeys(SOLE_NODE)
         with redis.Redis.from_url(redis_server.url) as client, client.pipeline() as pipeline:
             for number in range(2, 2500):
                 pipeline.xadd(keys.egress(1, "a"), {"m": "", "s": "", "b": ""}, id=f"1-{number}")
@@ -237,7 +368,7 @@ def test_settings_that_lose_something_are_found(redis_server: EmbeddedServer) ->
         assert found(doctor(url, expected=0), "volatile-lru")["level"] == "warning"
         client.config_set("maxmemory-policy", "allkeys-lru")
         evicting = found(doctor(url, expected=1), "allkeys-lru")
-        assert (evicting["level"], evicting["subject"]) == ("problem", "control, n1")
+        assert (evicting["level"], evicting["subject"]) == ("problem", SOLE_NODE)
         assert "CONFIG SET maxmemory-policy noeviction" in evicting["advice"]
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", "100kb")
@@ -266,7 +397,7 @@ def test_what_a_user_may_not_do_is_found(redis_server: EmbeddedServer) -> None:
             client.execute_command("ACL", "SETUSER", user, "on", ">x", "~gamecast:*", "+@all", *refused.split())
             url = redis_server.url.replace("127", f"{user}:x@127")
             wrong = [each for each in doctor(url, expected=1 if words else 0) if "is refused" in each["seen"]]
-            assert [each["subject"] for each in wrong] == (["control", "n1"] if words else [])
+            assert [each["subject"] for each in wrong] == ([SOLE_NODE] if words else [])
             for each in wrong:
                 assert f"user {user} is refused: " in each["seen"]
                 assert words in each["seen"]
@@ -283,19 +414,19 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
         client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">x", "~other:*", "+@all")
     url = redis_server.url.replace("127", "elsewhere:x@127")
     seen = status(url)
-    assert (seen["plan"], seen["membership"]) == (None, {"epoch": None, "settled": None})
-    assert seen["lease"] == {"held": None, "ends_in_ms": None}
+    assert (seen["plan"], seen["transition"], seen["connections"]) == (None, None, [])
+    assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
     shown = call("status", url).stdout
-    assert "Membership: cannot be read\nLease: cannot be read\n" in shown
+    assert "No plan can be read.\nLeader: cannot be read\n" in shown
     hidden = [each for each in doctor(url, expected=1) if "hides some things" in each["seen"]]
-    assert [(each["subject"], each["level"]) for each in hidden] == [("control", "warning"), ("n1", "warning")]
+    assert [(each["subject"], each["level"]) for each in hidden] == [(SOLE_NODE, "warning"), (SOLE_NODE, "warning")]
 
 
 def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_server: EmbeddedServer) -> None:
-    keys = NodeKeys("n1")
+    keys = NodeKeys(SOLE_NODE)
     with redis.Redis.from_url(redis_server.url) as client:
         client.mset({"cache:1": "x", "gamecast": "x", "gamecast:{other}:node": "x", f"{keys.egress(1, 'a')}": "x"})
-        client.xadd("gamecast:{n1}:mine", {"a": "b"})
+        client.xadd(f"gamecast:{{{SOLE_NODE}}}:mine", {"a": "b"})
         assert status(redis_server.url)["unread"] == []
         assert {each["level"] for each in doctor(redis_server.url, expected=0)} == {"warning"}
         with gamecast.blocking.connect(redis_server.url) as cast:
@@ -303,23 +434,27 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert {each["level"] for each in doctor(redis_server.url, expected=0)} == {"warning"}
         client.flushall()
         client.set(ControlKeys.nodes, "x")
-        client.xadd(ControlKeys.plans, {"plan": "nonsense"})
-        client.hset(ControlKeys.state, "epoch", "nonsense")
-        client.hset(ControlKeys.members, mapping={"one": "[1", "two": "7"})
+        client.xadd(ControlKeys.news, {"record": "nonsense"})
+        client.set(ControlKeys.record, "[1")
+        client.hset(ControlKeys.wishes, mapping={"one": "[1", "two": "7"})
+        client.hset(ControlKeys.connections, "three", "x")
+        client.lpush(ControlKeys.published, "x")
         client.zadd(ControlKeys.alive, {b"\xff\x1b[2J": 1})
         client.lpush(keys.node, "x")
         client.hset(keys.counters, "o n2", "x")
         client.set(keys.link("n2"), "x")
         client.set(ControlKeys.lease, "x")
         seen = status(redis_server.url, "--regions")
-        assert (seen["plan"], seen["membership"]["epoch"], len(seen["connections"])) == (None, 0, 3)
-        assert len(seen["unread"]) == 2
+        assert (seen["plan"], seen["transition"], len(seen["connections"])) == (None, None, 2)
+        assert len(seen["unread"]) == 6
         assert "\x1b[2J" not in call("status", redis_server.url).stdout
         wrong = doctor(redis_server.url, expected=1)
-        assert found(wrong, "this is not a gamecast plan")["level"] == "problem"
+        assert found(wrong, "the newest plan, ")["level"] == "problem"
+        assert found(wrong, f"{ControlKeys.record}: this is not the record")["level"] == "problem"
+        assert found(wrong, "the wish of two: ")["level"] == "problem"
         assert found(wrong, f"HGETALL {ControlKeys.nodes}: WRONGTYPE")["level"] == "problem"
-        assert found(wrong, f"HGETALL {keys.node}: WRONGTYPE")["subject"] == "n1"
-        assert found(wrong, "held without an end")["subject"] == "lease"
+        assert found(wrong, f"HGETALL {keys.node}: WRONGTYPE")["subject"] == SOLE_NODE
+        assert found(wrong, "held without an end")["subject"] == "leader"
 
 
 def test_a_registered_node_that_is_nowhere_is_found(redis_server: EmbeddedServer) -> None:

@@ -33,15 +33,15 @@ MUTATIONS = (
     Mutation(
         "only the first atom of a stamp is checked",
         DELIVERY,
-        "blocking = [atom for atom, number in numbers if self._next[atom] < number]",
-        "blocking = [atom for atom, number in numbers[:1] if self._next[atom] < number]",
+        "blocking = [atom for atom, number in numbers.items() if self._next[atom] < number]",
+        "blocking = [atom for atom, number in list(numbers.items())[:1] if self._next[atom] < number]",
     ),
     Mutation("a delivered frame does not advance its atoms", DELIVERY, "self._next[atom] = number + 1\n", "pass\n"),
     Mutation(
         "waiting streams are not woken",
         DELIVERY,
-        "if self._waiting:\n                        work +=",
-        "if False:\n                        work +=",
+        "if self._waiting:\n                        _wake",
+        "if False:\n                        _wake",
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
@@ -71,8 +71,14 @@ MUTATIONS = (
     Mutation(
         "an ended region still holds views up",
         DELIVERY,
-        "self._settle_view(atom, view, stream.region, work)\n            work",
-        "pass\n            work",
+        "self._settle_view(atom, view, stream.region, work)\n            self._look",
+        "pass\n            self._look",
+    ),
+    Mutation(
+        "a jump that an ended region may settle is not looked at again",
+        DELIVERY,
+        "self._streams[region].is_looked_at = False",
+        "pass",
     ),
     Mutation(
         "an epoch begins before the ones before have ended",
@@ -186,8 +192,8 @@ MUTATIONS = (
     Mutation(
         "a frame is numbered anew when it is sent again",
         PUBLISHER,
-        "again, state.unanswered = replace(state.unanswered, epoch=state.epoch), None",
-        "again = replace(state.unanswered, epoch=state.epoch, first=state.unanswered.first + 1)",
+        "replace(state.unanswered, epoch=state.epoch), None",
+        "replace(state.unanswered, epoch=state.epoch, first=state.unanswered.first + 1), None",
     ),
     Mutation(
         "a connection's numbers are compared with those of the one before it",

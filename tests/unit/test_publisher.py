@@ -165,7 +165,7 @@ def test_giving_up_tells_what_was_under_way_from_what_only_waited() -> None:
     add(publisher, "a2 a3")
     publisher.add("a", b"\x00", binary=True, sent_at_ns=0, token="a4")
     publisher.add("c", b"1", binary=False, sent_at_ns=0, token="c1")
-    failed = list(publisher.failed(publisher.regions(), under_way=UNDER_WAY, waiting=WAITING))
+    failed = publisher.failed(publisher.regions(), under_way=UNDER_WAY, waiting=WAITING)
     assert [(one.tokens, one.error) for one in failed] == [
         (["a1"], UNDER_WAY),
         (["a2", "a3"], WAITING),
@@ -173,7 +173,9 @@ def test_giving_up_tells_what_was_under_way_from_what_only_waited() -> None:
         (["b1"], UNDER_WAY),
         (["c1"], WAITING),
     ]
-    assert (publisher.buffered_events, publisher.buffered_bytes, publisher.take("n1")) == (0, 0, [])
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (0, 0)
+    assert publisher.answered("n1", [ok(1, 1), ok(1, 1)]) == []
+    assert publisher.take("n1") == []
 
 
 def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_lost_one() -> None:
@@ -186,15 +188,45 @@ def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_los
     add(publisher, "a2")
     lost = publisher.take("n1")
     node.publish(lost)  # and the answer never comes
-    assert len(list(publisher.failed(["a"], under_way=UNDER_WAY, waiting=WAITING))) == 1
-    publisher.renew(["a"], 2)
+    failed = publisher.give_up("n1", under_way=UNDER_WAY, waiting=WAITING)
+    assert ([each.tokens for each in failed], publisher.doubtful()) == ([["a2"]], ["a"])
     add(publisher, "a3")
+    assert publisher.take("n1") == []
+    publisher.renew(["a"], 2)
     [again] = publisher.take("n1")
     assert (again.first, again.incarnation) == (1, 2)
     [resolved] = publisher.answered("n1", node.publish([again]))
     assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a3"], 3, None)
     assert node.publish(lost) == [Answer(Verdict.FENCED, (2,))]
     assert publisher.incarnation == 2
+
+
+def test_giving_up_a_node_gives_up_what_was_sent_there_and_nothing_that_is_under_way_elsewhere() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    add(publisher, "a1 b1")
+    [sent] = publisher.take("n1")
+    publisher.take("n2")
+    publisher.assign(Plan(2, 1, "acyclic", dict.fromkeys(("n1", "n2"), ""), {"a": ("n2",), "b": ("n2",)}, (), {"b": 1}))
+    failed = publisher.give_up("n2", under_way=UNDER_WAY, waiting=WAITING)
+    assert ([each.tokens for each in failed], publisher.doubtful()) == ([["b1"]], ["b"])
+    [answered] = publisher.answered("n1", [ok(1, 1)])
+    assert (answered.tokens, answered.error) == (["a1"], None)
+    assert sent.region == "a"
+    assert publisher.buffered_events == 0
+
+
+def test_what_moves_away_from_a_node_that_is_given_up_is_given_up_there() -> None:
+    publisher = assigned("ab")
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.assign(Plan(2, 1, "acyclic", dict.fromkeys(("n1", "n2"), ""), {"a": ("n2",), "b": ("n1",)}, (), {"b": 1}))
+    failed = publisher.give_up("n1", under_way=UNDER_WAY, waiting=WAITING)
+    assert ([each.tokens for each in failed], publisher.doubtful()) == ([["a1"], ["b1"]], ["a", "b"])
+    add(publisher, "a2")
+    assert publisher.take("n2") == []
+    publisher.renew(publisher.doubtful(), 2)
+    assert numbered(publisher.take("n2")) == [("a", 1, 1)]
 
 
 def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +255,7 @@ def test_what_an_ingress_no_longer_takes_goes_with_its_numbers_to_where_the_next
     [before] = publisher.take("n1")
     add(publisher, "a3")
     assert publisher.answered("n1", [Answer(Verdict.STALE, (1,))]) == []
-    assert (publisher.stale, publisher.take("n1"), publisher.buffered_events) == ({"a"}, [], 3)
+    assert (publisher.stale, publisher.take("n1"), publisher.buffered_events) == ({"a": 1}, [], 3)
     publisher.woken()
     publisher.assign(plan({"a": "n2"}, 2))
     assert publisher.woken() == {"n2"}
@@ -252,7 +284,7 @@ def test_a_plan_that_comes_while_a_frame_is_under_way_does_not_offer_it_twice() 
     assert publisher.take("n2") == []
     assert publisher.take("n1") == frames
     publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
-    assert publisher.stale == set()
+    assert publisher.stale == {}
     assert [frame.epoch for frame in publisher.take("n2")] == [2]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from sequencing.delivery import Missing, Ready
+from sequencing.errors import Superseded
 from sequencing.frames import StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
@@ -178,3 +181,17 @@ def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it
         f"b{last['b'] + 1}",
         f"c{last['c'] + 1}",
     ]
+
+
+def test_who_is_left_out_of_a_plan_is_told_and_delivers_nothing_of_it() -> None:
+    me = joined("ab")
+    gone = Record(record("ab", 1, epoch=2).plan, {"other": frozenset("ab")}, {"other": Wish(1, 1)})
+    with pytest.raises(Superseded, match="goes on without 'me'"):
+        me.update(gone)
+
+
+def test_what_is_wanted_no_more_need_not_be_granted() -> None:
+    me = joined("ab")
+    me.unsubscribe("b")
+    assert me.update(record("a", 2, version=2)) == []
+    assert me.joined == {"a"}

@@ -1,0 +1,95 @@
+"""How a manager reaches nodes in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from adapters.redis_connection import RedisConnection
+from adapters.redis_node import RedisNode
+from adapters.redis_places import tag_in
+from sequencing.errors import GamecastError
+from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
+from sequencing.plan import Plan
+
+RUN_TIMEOUT_S = 0.5
+"""A server that does not answer within this counts as away, for as long as it does not."""
+
+
+class RedisHands:
+    """Implements `adapters.manager.Hands`."""
+
+    def __init__(self, url: str, *, retention_events: int) -> None:
+        """``url``: of the control Redis, which hosts nodes whose own url is empty."""
+        self._url = url
+        self._retention_events = retention_events
+        self._lookouts: dict[tuple[str, str], RedisConnection] = {}
+        self._nodes: dict[tuple[str, str], RedisNode] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def perform(self, task: Task, plan: Plan) -> Any:
+        """See `Hands.perform`."""
+        node = self._node(task.node, plan.nodes[task.node])
+        async with self._turns.setdefault(task.node, asyncio.Lock()):
+            node.follow(plan)
+            return await perform(task, node, self._retention_events)
+
+    async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Hands.runs`."""
+        places = {name: (at := url or self._url, tag_in(at, name)) for name, url in nodes.items()}
+        servers = list(set(places.values()))
+        found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
+        return {name: run for name, server in places.items() if (run := found[server]) is not None}
+
+    async def _run_of(self, server: tuple[str, str]) -> str | None:
+        # A connection of its own: not behind a task that takes long.
+        if server not in self._lookouts:
+            self._lookouts[server] = RedisConnection(*server)
+        with suppress(GamecastError):
+            return await self._lookouts[server].run_id(RUN_TIMEOUT_S)
+        return None
+
+    async def close(self) -> None:
+        """See `Hands.close`."""
+        for node in self._nodes.values():
+            await node.close()
+        for lookout in self._lookouts.values():
+            await lookout.close()
+
+    def _node(self, name: str, url: str) -> RedisNode:
+        place = name, url or self._url
+        if place not in self._nodes:
+            self._nodes[place] = RedisNode(*place)
+        return self._nodes[place]
+
+
+async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
+    """Do at a node in Redis what `task.perform` does at one in memory."""
+    match task:
+        case Prepare(name, plan, steps, closing):
+            if name in plan.runs:
+                await node.admit(plan.runs[name])
+            return await node.prepare(plan, retention_events, steps, dict(closing))
+        case Close(_, regions):
+            return await _close(node, regions)
+        case Open(_, opening):
+            await node.open_ingresses((region, epoch, dict(accepted)) for region, epoch, accepted in opening)
+        case Drain(_, streams):
+            return await node.ended(streams)
+        case Seal(_, sealed):
+            await node.seal(sealed)
+        case Forget(_, old, link_ends):
+            await node.forget(old, link_ends)
+    return True
+
+
+async def _close(node: RedisNode, regions: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], Closed]:
+    closing = list(regions)
+    answers = await node.close_ingresses(closing)
+    accepted = await node.accepted({region for region, *_ in closing})
+    return {
+        (region, epoch): Closed.by(answer, accepted[region])
+        for (region, epoch, _), answer in zip(closing, answers, strict=True)
+    }

@@ -1,0 +1,38 @@
+"""What the commands that run until they are stopped share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+END_S_MAX = 1.5
+"""How long an end in good order may take: a server that hangs must not keep us."""
+
+BROKEN_OFF = 1
+
+
+def stopping() -> asyncio.Event:
+    """Return what SIGINT and SIGTERM set; `END_S_MAX` after that the process ends, whatever it is at.
+
+    That does no harm to those who go on even after a ``kill -9``: a lease runs out, links are carried again from where
+    they were, and private servers have their watchdogs.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if not stop.is_set():
+            stop.set()
+            loop.call_later(END_S_MAX, _end_at_once)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def _end_at_once() -> None:
+    print(f"gamecast: what was under way did not end within {END_S_MAX:g} s, and is broken off", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(BROKEN_OFF)

@@ -1,0 +1,135 @@
+"""What was published before a region was joined, for who subscribes with ``since``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from adapters.backoff import Backoff
+from adapters.network import Network, Position, Reader
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import InvalidInput, is_passing
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+from sequencing.replay import Replay
+from sequencing.subscriber import Subscriber
+
+FRAMES_MAX = 64
+"""Frames a region and read: the application takes history in its own time."""
+
+FOUND_AT_ONCE_MS = 1
+"""How long a read waits: what there is to read is there already."""
+
+
+class Recall:
+    """One call of ``subscribe`` with ``since``, until all its regions are joined.
+
+    Until then what is handed out of them goes to their history. So all that the history has comes before all that comes
+    after it of these regions, in everybody's order: the machine's own order is cut at one place.
+    """
+
+    def __init__(self, since: Mapping[str, Position]) -> None:
+        """``since``: region → where its history begins, exclusive."""
+        self.since = since
+        self.begins: dict[str, Position] = {}
+        """Region → where its history ends."""
+
+    def takes(self, item: Ready | Missing) -> bool:
+        """Return whether an item belongs to the history."""
+        if isinstance(item, Missing):
+            return item.region in self.since
+        frame = item.frame
+        if frame.region not in self.since:
+            return False
+        self.begins[frame.region] = frame.epoch, frame.last
+        return True
+
+    def is_joined(self, subscriber: Subscriber) -> bool:
+        """Return whether all regions are joined; the history ends here then."""
+        if not self.since.keys() <= subscriber.joined:
+            return False
+        for region in self.since.keys() - self.begins.keys():
+            self.begins[region] = subscriber.begin(region)
+        return True
+
+
+class History:
+    """History of some regions: epoch by epoch, and within each in the order of its stamps.
+
+    A place in the inbox, at which the application reads it.
+    """
+
+    def __init__(self, network: Network, recall: Recall) -> None:
+        """``recall``: of what, once all is joined."""
+        self._network = network
+        self._begins, self._since = recall.begins, recall.since
+        self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
+        self._left: list[Ready | Missing] = []
+
+    async def next_items(self) -> list[Ready | Missing]:
+        """Return what comes next, empty at the end. Cancelling it loses nothing."""
+        if self._epochs is None:
+            self._left, self._epochs = await self._begin()
+        while not self._left and self._epochs:
+            replay, plans = self._epochs[0]
+            if replay.finished:
+                self._epochs.popleft()
+                continue
+            wanted = replay.wanted()
+            frames = await self._read(wanted, plans)
+            self._left = replay.receive(wanted, frames)
+        left, self._left = self._left, []
+        return left
+
+    async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
+        plans = await self._network.plans()
+        unknown: list[Ready | Missing] = []
+        epochs: dict[int, dict[str, tuple[int, int | None]]] = {}
+        places: dict[int, dict[str, Plan]] = {}
+        for region, (last_epoch, last) in self._begins.items():
+            since_epoch, since = self._since[region]
+            known = {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
+            if since_epoch < min(known, default=last_epoch) and (since_epoch, since) != (0, 0):
+                unknown.append(Missing(region, since_epoch, since + 1, 0))
+            for epoch, plan in known.items():
+                if since_epoch <= epoch <= last_epoch:
+                    after = since if epoch == since_epoch else 0
+                    epochs.setdefault(epoch, {})[region] = after, last if epoch == last_epoch else None
+                    places.setdefault(epoch, {})[region] = plan
+        return unknown, deque((Replay(epoch, epochs[epoch]), places[epoch]) for epoch in sorted(epochs))
+
+    async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
+        by_node: dict[str, dict[str, Position]] = {}
+        for region, position in wanted.items():
+            by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
+        frames: list[StampedFrame] = []
+        async with AsyncExitStack() as stack:
+            for node, after in by_node.items():
+                reader = self._network.reader(node, plans[next(iter(after))])
+                stack.push_async_callback(reader.close)
+                frames += await _read_patiently(reader, after)
+        return frames
+
+
+async def _read_patiently(reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
+    backoff = Backoff()
+    while True:
+        try:
+            return await reader.read(after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            await backoff.wait()
+
+
+def parse_since(since: int | str, regions: int) -> Position:
+    """Return (epoch, region sequence) to begin after; raises `InvalidInput`."""
+    if isinstance(since, int) and not isinstance(since, bool) and since >= 0:
+        return since, 0
+    epoch, dash, sequence = since.partition("-") if isinstance(since, str) else ("", "", "")
+    if not (dash and epoch.isdecimal() and sequence.isdecimal()):
+        raise InvalidInput(f"since is an epoch, as a number, or a position like '3-120', not {since!r}")
+    if regions != 1:
+        raise InvalidInput(f"a position is one of one region, and here are {regions}: subscribe to each by itself")
+    return int(epoch), int(sequence)

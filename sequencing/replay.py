@@ -1,0 +1,107 @@
+"""Replay: the order of what the streams of an epoch hold, found again from the stamps.
+
+Who joins late may want what there was before. The streams of its regions are finite up to where it joined, so nothing
+has to be waited for: of the heads, one goes next that has the smallest number of each atom among the heads that show
+that atom. Streams are in order, and so are the numbers of an atom in each of them; so what is behind a head has larger
+numbers still. The result is the order in which everybody delivered it, for the pairs that the plan of the epoch had
+atoms for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import InvalidInput
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, parse_meta, parse_stamp
+
+
+@dataclass(slots=True)
+class _Stream:
+    next: int
+    last: int | None
+    received: int
+    finished: bool = False
+    queue: deque[tuple[Ready, dict[int, int]]] = field(default_factory=deque)
+
+
+class Replay:
+    """What one epoch has of some regions, in order."""
+
+    def __init__(self, epoch: int, regions: Mapping[str, tuple[int, int | None]]) -> None:
+        """``regions``: region → (after, last): the region sequences to begin after and to end with (None: its TICK)."""
+        self.epoch = epoch
+        self._streams = {region: _Stream(after + 1, last, after) for region, (after, last) in regions.items()}
+        for stream in self._streams.values():
+            stream.finished = stream.last is not None and stream.last < stream.next
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything was returned."""
+        return all(stream.finished and not stream.queue for stream in self._streams.values())
+
+    def wanted(self) -> dict[str, tuple[int, int]]:
+        """Return what to read next: region → (epoch, region sequence) to read after."""
+        return {
+            region: (self.epoch, stream.received)
+            for region, stream in self._streams.items()
+            if not stream.finished and not stream.queue
+        }
+
+    def receive(self, asked: Iterable[str], frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        """Take what was found of the regions that were asked for; return what comes next, in order.
+
+        A region of which nothing was found has no more. What it should have had is `Missing`.
+        """
+        found: set[str] = set()
+        for frame in frames:
+            found.add(frame.region)
+            self._take(self._streams[frame.region], frame)
+        out: list[Ready | Missing] = []
+        for silent in asked:
+            stream = self._streams[silent]
+            if silent not in found and not stream.finished:
+                stream.finished = True
+                out.append(Missing(silent, self.epoch, stream.next, stream.last or 0))
+        while (region := self._first()) is not None:
+            stream = self._streams[region]
+            ready, _ = stream.queue.popleft()
+            first = ready.frame.last - ready.meta.events + 1
+            if first > stream.next:
+                out.append(Missing(region, self.epoch, stream.next, first - 1 if first < UNKNOWN_END else 0))
+            stream.next = ready.frame.last + 1
+            out.append(ready)
+        return out
+
+    def _take(self, stream: _Stream, frame: StampedFrame) -> None:
+        if stream.finished or frame.last <= stream.received:
+            return
+        stream.received = frame.last
+        stream.finished = stream.last is not None and frame.last >= stream.last
+        if stream.last is not None and frame.last > stream.last:
+            return
+        try:
+            meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
+        except InvalidInput:
+            return  # as good as lost: the next frame tells that it is missing
+        stream.queue.append((Ready(frame, meta), dict(zip(stamp, stamp, strict=True))))
+        stream.finished = stream.finished or meta.kind == FrameKind.TICK
+
+    def _first(self) -> str | None:
+        """Return the region whose head comes next; None when a head that may come before it is not known."""
+        heads: dict[str, dict[int, int]] = {}
+        for region, stream in self._streams.items():
+            if stream.queue:
+                heads[region] = stream.queue[0][1]
+            elif not stream.finished:
+                return None
+        smallest: dict[int, int] = {}
+        for numbers in heads.values():
+            for atom, number in numbers.items():
+                smallest[atom] = min(number, smallest.get(atom, number))
+        for region, numbers in heads.items():
+            if all(number == smallest[atom] for atom, number in numbers.items()):
+                return region
+        return next(iter(heads), None)  # no order that a sound plan gives; better some order than none

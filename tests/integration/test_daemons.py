@@ -1,0 +1,385 @@
+"""`gamecast manager`, `node` and `up`: processes that run until they are stopped, and may die without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import gamecast
+from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.manager import LEASE_MS
+from adapters.ports import free_port
+from adapters.redis_control import ControlKeys, RedisControl
+from adapters.redis_survey import NetworkState, survey
+from gamecast import Cast, Event, Receipt
+from gamecast.cli.main import main
+from sequencing.record import Record, Wish
+
+COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+
+END_S_MAX = 2.0
+"""How long a daemon may take to end."""
+
+
+class Daemon:
+    """A process that runs beside the test; what it says is kept in files, so that it never waits for a reader."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._directory = directory / f"{len(list(directory.iterdir()))}"
+        self._directory.mkdir()
+        with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
+            self._process = subprocess.Popen([*COMMAND, *arguments], stdout=out, stderr=err)
+
+    @property
+    def said(self) -> str:
+        """All of its standard output so far."""
+        return (self._directory / "out").read_text()
+
+    @property
+    def complained(self) -> str:
+        """All of its standard error so far."""
+        return (self._directory / "err").read_text()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.wait()
+
+    async def is_there(self, words: str) -> None:
+        """Wait until it says some words."""
+        await until(lambda: words in self.said + self.complained or self._process.poll() is not None)
+        assert words in self.said + self.complained, self.complained
+
+    async def ended(self, number: signal.Signals | None = None) -> int:
+        """Wait until it ends, for `END_S_MAX` after a signal is sent, and return its exit status."""
+        begun = time.monotonic()
+        if number is not None:
+            self._process.send_signal(number)
+        status = await asyncio.to_thread(self._process.wait, 10)
+        assert number is None or time.monotonic() - begun < END_S_MAX
+        return status
+
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Return what starts a command; those that still run at the end are killed."""
+    daemons: list[Daemon] = []
+
+    def start(*arguments: str) -> Daemon:
+        daemons.append(Daemon(tmp_path, *arguments))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        daemon.kill()
+
+
+async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - other processes set no event
+            await asyncio.sleep(0.01)
+
+
+async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkState:
+    """Return the first look at a network of which something holds."""
+    async with asyncio.timeout(10):
+        while not holds(state := await survey(url)):
+            pass
+        return state
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@asynccontextmanager
+async def control_of(url: str) -> AsyncIterator[RedisControl]:
+    control = RedisControl(url)
+    try:
+        yield control
+    finally:
+        await control.close()
+
+
+async def granted(control: RedisControl, name: str, *regions: str) -> Record:
+    """Return the plan that grants regions to a new subscriber, who does not stand for leading itself."""
+    incarnation = await control.introduce(name)
+    await control.want(name, Wish(incarnation, 1, dict.fromkeys(regions, 1)))
+    async with asyncio.timeout(10):
+        while True:
+            newest = await control.newest()
+            if newest is not None and newest.members.get(name, frozenset()).issuperset(regions):
+                return newest
+            await asyncio.sleep(0.01)
+
+
+async def test_when_the_manager_that_leads_is_killed_another_one_takes_over(
+    redis_server: EmbeddedServer, start: Start
+) -> None:
+    url = redis_server.url
+    managers = [start("manager", "--control", url) for _ in range(3)]
+    for manager in managers:
+        await manager.is_there("stands for leading")
+    await until(lambda: any(" leads\n" in manager.complained for manager in managers))
+    async with control_of(url) as control:
+        assert (await granted(control, "s1", "forest")).plan.paths.keys() == {"forest"}
+        for number in (2, 3):
+            [leader] = [manager for manager in managers if " leads\n" in manager.complained]
+            managers.remove(leader)
+            leader.kill()
+            begun = time.monotonic()
+            await granted(control, f"s{number}", f"cave {number}")
+            assert time.monotonic() - begun < 2 * LEASE_MS / 1000
+    [last] = managers
+    assert " leads\n" in last.complained
+    assert await last.ended(signal.SIGTERM) == 0
+    assert last.complained.endswith(" leads no more\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_manager_that_is_stopped_gives_the_lease_to_the_next(
+    redis_server: EmbeddedServer, start: Start, number: signal.Signals
+) -> None:
+    url = redis_server.url
+    first = start("manager", "--control", url)
+    await first.is_there(" leads\n")
+    second = start("manager", "--control", url)
+    await second.is_there("stands for leading")
+    assert await first.ended(number) == 0
+    begun = time.monotonic()
+    await second.is_there(" leads\n")
+    assert time.monotonic() - begun < LEASE_MS / 2000, "it waited for the lease to run out"
+    assert await second.ended(number) == 0
+    with redis.Redis.from_url(url) as client:
+        assert not client.exists(ControlKeys.lease)
+
+
+async def test_a_manager_waits_out_a_control_redis_that_is_away_and_leads_again(start: Start) -> None:
+    with EmbeddedServer(appendfsync="always") as server:
+        manager = start("manager", "--control", server.url)
+        await manager.is_there(" leads\n")
+        server.kill()
+        await manager.is_there("nothing answers at")
+        server.restart()
+        async with control_of(server.url) as control:
+            await granted(control, "s1", "forest")
+        assert await manager.ended(signal.SIGTERM) == 0
+
+
+async def test_a_server_that_hangs_does_not_keep_a_manager_from_ending(
+    redis_server: EmbeddedServer, start: Start
+) -> None:
+    manager = start("manager", "--control", redis_server.url)
+    await manager.is_there(" leads\n")
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        assert await manager.ended(signal.SIGTERM) == 1
+        assert "is broken off" in manager.complained
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+
+
+async def test_a_manager_decides_what_plans_of_a_new_network_order_and_keep(
+    redis_server: EmbeddedServer, start: Start
+) -> None:
+    start("manager", "--control", redis_server.url, "--ordering", "overlap", "--retention-events", "77")
+    async with control_of(redis_server.url) as control:
+        assert (await granted(control, "s1", "forest")).plan.ordering == "overlap"
+    assert (await survey(redis_server.url)).nodes[0].retention_events == 77
+
+
+async def take(cast: Cast, receipts: list[Receipt]) -> list[tuple[str, int, int]]:
+    """Return the positions of the next events, as many as there are receipts."""
+    found: list[tuple[str, int, int]] = []
+    async with asyncio.timeout(20):
+        async for event in cast:
+            assert isinstance(event, Event), event
+            found.append((event.region, event.epoch, event.sequence))
+            if len(found) == len(receipts):
+                return found
+    raise AssertionError(f"iteration ended after {len(found)} of {len(receipts)} events")
+
+
+async def test_a_node_that_is_added_under_traffic_is_used_by_the_next_epoch_that_begins(
+    three_redis_servers: EmbeddedServers, start: Start
+) -> None:
+    url = three_redis_servers.urls[0]
+
+    async def add(number: int) -> None:
+        place = three_redis_servers.urls[number - 1]
+        await start("node", "--name", f"n{number}", "--redis", place, "--control", url).is_there("is registered")
+
+    receipts: list[Receipt] = []
+    stop = asyncio.Event()
+
+    async def traffic(casts: list[Cast]) -> None:
+        while not stop.is_set():
+            receipts.extend(
+                await asyncio.gather(*(cast.publish(region, cast.name) for cast in casts for region in "ab"))
+            )
+
+    await add(1)
+    async with AsyncExitStack() as stack:
+
+        async def join(name: str, *regions: str) -> Cast:
+            cast = await stack.enter_async_context(gamecast.connect(url, name=name))
+            await cast.subscribe(*regions)
+            return cast
+
+        first = [await join(name, "a", "b") for name in ("s0", "s1")]
+        publishing = asyncio.create_task(traffic(first))
+        for number, pair in ((2, "bc"), (3, "cd")):
+            await add(number)
+            seen = await seen_when(url, lambda state: len([n for n in state.nodes if n.registered]) == number)  # noqa: B023
+            assert seen.plan is not None
+            assert f"n{number}" not in seen.plan.nodes, "nothing changes by itself"
+            for name in (f"s{number}", f"t{number}"):
+                await join(name, *pair)
+        stop.set()
+        await publishing
+        plan = await first[0].plan()
+        assert plan is not None
+        assert {"n1", "n2", "n3"} == plan.nodes.keys()
+        assert {node for path in plan.paths.values() for node in path} > {"n1"}
+        assert len({receipt.epoch for receipt in receipts}) > 1
+        orders = [await take(cast, receipts) for cast in first]
+    assert orders[0] == orders[1]
+    assert sorted(orders[0]) == sorted((receipt.region, receipt.epoch, receipt.sequence) for receipt in receipts)
+
+
+async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_it_is(start: Start) -> None:
+    with EmbeddedServer(appendfsync="always") as control, EmbeddedServer() as other:
+        url = control.url
+        for name, place, *options in (
+            ("safe", url),
+            ("lossy", other.url),
+            ("said", other.url, "--keeps-all"),
+            ("feared", url, "--may-lose"),
+        ):
+            node = start("node", "--name", name, "--redis", place, "--control", url, *options)
+            await node.is_there(f"node {name} at {place} is registered and relays")
+            assert await node.ended(signal.SIGTERM) == 0
+        nodes = {node.name: node.may_lose for node in (await survey(url)).nodes}
+        assert nodes == {"safe": False, "lossy": True, "said": False, "feared": True}
+        moved = start("node", "--name", "safe", "--redis", other.url, "--control", url)
+        await moved.is_there("is registered already, at ")
+        assert await moved.ended() == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: signal.Signals) -> None:
+    up = start("up", "--json")
+    await until(lambda: up.said.endswith("\n"))
+    ready: dict[str, Any] = json.loads(up.said)
+    url, pids = ready["url"], ready["pids"]
+    assert ready.keys() == {"url", "gateway", "dashboard", "nodes", "pids"}
+    assert (ready["gateway"], ready["dashboard"]) == (None, None)
+    assert ready["nodes"].keys() == {"n1", "n2", "n3"}
+    assert ready["nodes"]["n1"] == url
+    assert pids.keys() == {"up", "n1", "n2", "n3"}
+    assert pids["up"] == up.pid
+    directories = []
+    for name, place in ready["nodes"].items():
+        with redis.Redis.from_url(place) as client:
+            assert client.info("server")["process_id"] == pids[name]
+            directories.append(Path(client.config_get("dir")["dir"]))
+
+    # It leads without any connection, so that one which may not lead is served.
+    async with control_of(url) as control:
+        await granted(control, "s1", "forest")
+    async with AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(gamecast.connect(url)) for _ in range(2)]
+        for cast in (one, other):
+            await cast.subscribe("a", "b")
+        receipts = await asyncio.gather(*(cast.publish(region, 1) for cast in (one, other) for region in "ab"))
+        orders = [await take(cast, receipts) for cast in (one, other)]
+        assert orders[0] == orders[1]
+
+    if number is signal.SIGKILL:
+        up.kill()
+        await until(lambda: not any(map(is_running, pids.values())), END_S_MAX)
+        await until(lambda: not any(directory.exists() for directory in directories), END_S_MAX)
+    else:
+        assert await up.ended(number) == 0
+        assert not any(map(is_running, pids.values()))
+        assert not any(directory.exists() for directory in directories)
+    assert up.complained == ""
+
+
+async def test_up_tells_people_how_to_use_it(start: Start) -> None:
+    up = start("up", "--nodes", "1", "--ordering", "overlap")
+    await up.is_there("gamecast.connect")
+    url = up.said.partition("is ready at ")[2].partition(",")[0]
+    assert up.said.startswith(f"A network of 1 node is ready at {url}, ")
+    assert f"\n  gamecast tail {url} forest\n" in up.said
+    assert "gateway" not in up.said
+    async with gamecast.connect(url) as cast:
+        await cast.subscribe("forest")
+        plan = await cast.plan()
+    assert plan is not None
+    assert plan.ordering == "overlap"
+    assert list(plan.nodes) == ["n1"]
+    assert await up.ended(signal.SIGINT) == 0
+
+
+async def test_a_server_that_hangs_does_not_keep_up_from_ending_nor_its_servers_alive(start: Start) -> None:
+    up = start("up", "--json")
+    await until(lambda: up.said.endswith("\n"))
+    pids = json.loads(up.said)["pids"]
+    os.kill(pids["n1"], signal.SIGSTOP)
+    assert await up.ended(signal.SIGTERM) in (0, 1)
+    await until(lambda: not any(map(is_running, pids.values())), END_S_MAX)
+
+
+@pytest.mark.parametrize("command", ["manager", "node"])
+def test_wrong_use_and_absent_servers_have_their_statuses(
+    command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], redis_server: EmbeddedServer
+) -> None:
+    absent = f"redis://127.0.0.1:{free_port()}"
+    rest = ("--name", "n1", "--redis", redis_server.url) if command == "node" else ()
+    for arguments, expected, why in (
+        (("--control", "http://x", *rest), 2, "is not a Redis URL"),
+        (("--control", "memory://world", *rest), 2, "memory://world"),
+        (("--control", absent, *rest), 3, f"nothing answers at {absent} "),
+        (("--control", redis_server.url, "--name", "n1", "--redis", absent), 3 if rest else 2, ""),
+        ((), 2, ""),
+    ):
+        monkeypatch.setattr(sys, "argv", ["gamecast", command, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said, complained = capfd.readouterr()
+        assert (ended.value.code, said) == (expected, ""), complained
+        assert why in complained
+        assert (complained.startswith("gamecast: "), complained.count("\n")) == (True, 1) or not why
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.dbsize() == 0
+
+
+def test_up_of_no_nodes_is_wrong_use(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["gamecast", "up", "--nodes", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--nodes" in capfd.readouterr().err

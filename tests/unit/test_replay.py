@@ -1,0 +1,67 @@
+"""History is put in order from the stamps alone, and says what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sequencing.delivery import Missing, Ready
+from sequencing.frames import UNKNOWN_END, StampedFrame
+from sequencing.replay import Replay
+
+
+def frame(place: str, stamp: str = "", *, count: int = 1, kind: int = 0) -> StampedFrame:
+    """``a3`` is the frame whose last event is number 3 of region a."""
+    return StampedFrame(place[0], 1, int(place[1:]), b"%d %d 1 1 p" % (kind, count), stamp.encode(), b"")
+
+
+def told(items: Iterable[Ready | Missing]) -> list[str]:
+    return [
+        f"{item.region}{item.first}-{item.last} missing"
+        if isinstance(item, Missing)
+        else f"{item.frame.region}{item.frame.last}"
+        for item in items
+    ]
+
+
+def test_heads_go_by_the_numbers_of_the_atoms_that_they_share() -> None:
+    replay = Replay(1, {"a": (0, 2), "b": (0, 2), "c": (0, 1)})
+    assert replay.wanted() == {"a": (1, 0), "b": (1, 0), "c": (1, 0)}
+    frames = [
+        frame("a1", "7,2"),
+        frame("a2", "7,4"),
+        frame("b1", "7,1,8,2"),
+        frame("b2", "7,3,8,3"),
+        frame("c1", "8,1"),
+    ]
+    assert told(replay.receive("abc", frames)) == ["c1", "b1", "a1", "b2", "a2"]
+    assert replay.finished
+
+
+def test_a_head_waits_for_a_region_of_which_more_is_to_be_read() -> None:
+    replay = Replay(1, {"a": (0, 2), "b": (0, 1)})
+    assert told(replay.receive("a", [frame("a1", "7,2")])) == []
+    assert replay.wanted() == {"b": (1, 0)}
+    assert told(replay.receive("b", [frame("b1", "7,1")])) == ["b1", "a1"]
+    assert replay.wanted() == {"a": (1, 1)}
+    assert told(replay.receive("a", [frame("a2", "7,3"), frame("a3", "7,4")])) == ["a2"]
+    assert replay.finished
+
+
+def test_an_epoch_that_has_ended_is_read_up_to_its_tick() -> None:
+    replay = Replay(1, {"a": (4, None)})
+    assert told(replay.receive("a", [frame("a6", count=2), frame("a7", kind=2)])) == ["a6", "a7"]
+    assert replay.finished
+
+
+def test_what_is_not_kept_is_missing_in_its_place() -> None:
+    replay = Replay(1, {"a": (0, 9), "b": (0, None), "c": (3, 3)})
+    assert told(replay.receive("ab", [frame("a5"), frame("b4", kind=2)])) == ["a1-4 missing", "a5"]
+    assert told(replay.receive("a", [])) == ["a6-9 missing", "b1-3 missing", "b4"]
+    assert replay.finished
+
+
+def test_of_an_end_that_nobody_knows_it_is_not_known_what_is_missing() -> None:
+    sealed, gone = Replay(1, {"a": (2, None)}), Replay(1, {"a": (2, None)})
+    assert told(sealed.receive("a", [frame(f"a{UNKNOWN_END}", kind=2)])) == ["a3-0 missing", f"a{UNKNOWN_END}"]
+    assert told(gone.receive("a", [])) == ["a3-0 missing"]
+    assert gone.finished
