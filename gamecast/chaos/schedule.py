@@ -1,0 +1,133 @@
+"""What befalls a network, and when: a list of faults that is drawn from a seed and nothing else.
+
+Faults come in rounds, alone or several that overlap, and a quiet time follows each round: then everything is to
+recover. Kinds are dealt like cards, so that each comes up before one comes up again as often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What can befall a network."""
+
+    REDIS_KILLED = "redis_killed"
+    RELAY_KILLED = "relay_killed"
+    MANAGER_KILLED = "manager_killed"
+    SERVER_KILLED = "server_killed"
+    REDIS_STOPPED = "redis_stopped"
+    RELAY_STOPPED = "relay_stopped"
+    MANAGER_STOPPED = "manager_stopped"
+    SERVER_STOPPED = "server_stopped"
+    LEADER_STOPPED = "leader_stopped"
+    SERVER_AWAY = "server_away"
+    CONNECTIONS_CUT = "connections_cut"
+    CONNECTIONS_STALLED = "connections_stalled"
+    MEMORY_FULL = "memory_full"
+    DISK_FULL = "disk_full"
+
+
+class Dealt(NamedTuple):
+    """How a kind is dealt: ``cards`` in the pack, whom it befalls, and for how many seconds."""
+
+    cards: int
+    befalls: str
+    shortest_s: float
+    longest_s: float
+
+
+LEADER = "leader"
+"""Befalls whoever leads when its time has come."""
+
+DEALT = {
+    Kind.REDIS_KILLED: Dealt(2, "node", 0.1, 1.5),
+    Kind.RELAY_KILLED: Dealt(1, "relay", 0.0, 1.5),
+    Kind.MANAGER_KILLED: Dealt(1, "manager", 0.0, 1.5),
+    Kind.SERVER_KILLED: Dealt(2, "server", 0.0, 1.5),
+    Kind.REDIS_STOPPED: Dealt(2, "node", 0.3, 3.0),
+    Kind.RELAY_STOPPED: Dealt(1, "relay", 0.3, 4.0),
+    Kind.MANAGER_STOPPED: Dealt(1, "manager", 0.3, 4.0),
+    Kind.SERVER_STOPPED: Dealt(2, "server", 0.3, 4.0),
+    Kind.LEADER_STOPPED: Dealt(2, LEADER, 2.6, 4.0),
+    Kind.SERVER_AWAY: Dealt(1, "server", 11.0, 12.5),
+    Kind.CONNECTIONS_CUT: Dealt(3, "node", 0.1, 0.3),
+    Kind.CONNECTIONS_STALLED: Dealt(2, "node", 0.3, 3.0),
+    Kind.MEMORY_FULL: Dealt(2, "node", 0.5, 2.5),
+    Kind.DISK_FULL: Dealt(1, "node", 0.3, 1.5),
+}
+"""A leader's lease is 2 s long, and a connection counts as gone after 10 s: what is to outlast them lasts longer."""
+
+ROUNDS = (1, 1, 3, 5)
+"""How many faults a round may have: half of the rounds are single faults, of which the cost can be told."""
+
+APART_S = 0.1, 0.8
+"""Between the beginnings of two faults of one round."""
+
+QUIET_S = 1.0, 2.2
+"""Between the end of a round and the next one."""
+
+FIRST_S = 2.0
+"""Until then, servers find each other."""
+
+BACK_S = 1.5
+"""Who was befallen is left alone for so long: a process takes its time to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``target``: the name of a node (``n1``) or of a process (``server-3``), or `LEADER`. Times are in seconds."""
+
+    at_s: float
+    kind: Kind
+    target: str
+    duration_s: float
+
+    @property
+    def end_s(self) -> float:
+        """When it is over."""
+        return self.at_s + self.duration_s
+
+
+def make_schedule(
+    seed: int,
+    seconds: float,
+    *,
+    nodes: Sequence[str],
+    relays: Sequence[str],
+    managers: Sequence[str],
+    servers: Sequence[str],
+    without: Sequence[Kind] = (),
+) -> list[Fault]:
+    """Return the faults of a run in the order of their beginnings; all are over within ``seconds``.
+
+    ``without``: kinds that this machine cannot do.
+    """
+    random = Random(f"faults {seed}")
+    targets = {"node": nodes, "relay": relays, "manager": managers, "server": servers, LEADER: (LEADER,)}
+    pack = [kind for kind, dealt in DEALT.items() for _ in range(dealt.cards) if kind not in without]
+    cards: list[Kind] = []
+    free_at: dict[str, float] = {}
+    faults: list[Fault] = []
+    begin = FIRST_S
+    while begin < seconds:
+        at = end = begin
+        for _ in range(random.choice(ROUNDS)):
+            cards = cards or random.sample(pack, len(pack))
+            kind = cards.pop()
+            dealt = DEALT[kind]
+            duration = random.uniform(dealt.shortest_s, dealt.longest_s)
+            candidates = [target for target in targets[dealt.befalls] if free_at.get(target, 0.0) <= at]
+            if candidates and at + duration <= seconds:
+                fault = Fault(at, kind, random.choice(candidates), duration)
+                faults.append(fault)
+                free_at[fault.target] = fault.end_s + BACK_S
+                if kind is not Kind.SERVER_AWAY:  # nobody waits for who stays away
+                    end = max(end, fault.end_s)
+            at += random.uniform(*APART_S)
+        begin = end + random.uniform(*QUIET_S)
+    return faults
