@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gamecast.deliverylog import Progress, find_delivery_logs, find_published, read_delivery_logs, read_published
+from gamecast.stays import judge_stays
 from sequencing.checkers import History, PairOrder, Verdict, compare_pairs, judge
 
 FILES_NAMED_MAX = 3
@@ -39,8 +40,12 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     FILE is JSON Lines, gzip-compressed or not, one delivery a line: {"subscriber": "s1", "index": 0, "event": "any
     unique id", "region": "forest", "sender": "s2"}. A directory stands for all *.jsonl and *.jsonl.gz in it.
 
-    Who subscribes to a region is taken from the logs: those who delivered anything of it. Each publisher's own order is
-    checked where every delivery of it carries sent_at_ns.
+    Who subscribes to a region is taken from the logs: those who delivered anything of it. A server that joins and
+    leaves says so in lines like {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the
+    first index in the region and the first behind it. Then it owes what was published after it had joined, up to the
+    last event that it delivered before it left, and all between the first and the last that it delivered; to tell that,
+    FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each publisher's own
+    order is checked where every delivery of it carries sent_at_ns.
 
     Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed.
     """
@@ -50,7 +55,10 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
         logs = read_delivery_logs(found, on_progress=on_progress)
         expected = read_published(published, on_progress=on_progress) if published is not None else None
     history = History.of(logs.sequences)
-    verdict = judge(history, published=expected)
+    if logs.stays and expected is not None:
+        verdict = judge_stays(logs.sequences, logs.stays, expected)
+    else:
+        verdict = judge(history, published=expected)
     compared = compare_pairs(history) if pairs else None
     if as_json:
         report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}

@@ -14,9 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.demo.hosting import Workload, build_workload
+from gamecast.demo.journey import JOINS_PENDING_MAX
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
+from gamecast.demo.plain_roaming import replay_plain_roaming
 from gamecast.demo.replay import Replay, replay
+from gamecast.demo.replay_roaming import replay_roaming
+from gamecast.demo.roaming import LINGER_S
 from gamecast.demo.skirmish import generate_skirmish
 from gamecast.demo.trace import read_match
 from gamecast.errors import PlanError, UsageError
@@ -42,6 +46,13 @@ from gamecast.errors import PlanError, UsageError
     help="1: as it happened, 10: ten times as fast, 0: as fast as possible.",
 )
 @click.option("--moves", is_flag=True, help="Publish every recorded move of a player as an event too.")
+@click.option(
+    "--roam",
+    is_flag=True,
+    help="Servers join and leave regions while the match runs: each is in the cells that its players' views touch, and "
+    f"leaves one {LINGER_S:g} s of the trace after the last of them. The match goes on meanwhile; at --speed 0 it "
+    f"waits while {JOINS_PENDING_MAX} joins are under way.  [default: in all of the window's cells, throughout]",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
 @click.option(
     "--record",
@@ -63,6 +74,7 @@ def demo(
     duration_s: float | None,
     speed: float,
     moves: bool,
+    roam: bool,
     seed: int,
     record: Path | None,
     as_json: bool,
@@ -73,6 +85,10 @@ def demo(
     skirmish is generated. The map is cut into square regions; each game server hosts some players, subscribes to the
     regions that they see and publishes what they do. The same events then go over plain Redis Pub/Sub on the same
     servers, and the same checkers judge both; they know nothing of sequence numbers.
+
+    With --roam, servers go where their players are: they join and leave regions as these move, connect and disconnect,
+    while everybody goes on publishing. Then a server must deliver what is published after it has joined a region, up to
+    its leaving, and nothing in between may be missing.
 
     Exit status: 0 if gamecast kept every promise, 1 if not, 2 for wrong input.
     """
@@ -85,6 +101,7 @@ def demo(
         start_s=start_s,
         duration_s=duration_s,
         moves=moves,
+        roam=roam,
     )
     if record is not None:
         _require_writable(record, workload.servers)
@@ -106,12 +123,14 @@ async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
     expected = sum(workload.expected_deliveries().values())
     with _progress(expected) as begin:
         async with AsyncExitStack() as open_casts:
-            ours, cast = await replay(open_casts, workload, nodes=nodes, speed=speed, progress=begin("gamecast"))
+            run = replay_roaming if workload.roams else replay
+            ours, cast = await run(open_casts, workload, nodes=nodes, speed=speed, progress=begin("gamecast"))
             plan = await cast.plan()
             if plan is None:
                 raise PlanError("the network has no plan after a replay")
             urls = [url or cast.url for url in plan.nodes.values()]
-            plain = await replay_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
+            run_plain = replay_plain_roaming if workload.roams else replay_plain
+            plain = await run_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
     return Outcome(workload, plan, ours, plain)
 
 
@@ -145,7 +164,8 @@ def _require_writable(directory: Path, servers: Sequence[str]) -> None:
 
 def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
     """Write a log for each server into the directory, and beside it what was published, so that losses show."""
-    write_published(published_beside(directory), workload.published())
+    travels = replayed.travels
+    write_published(published_beside(directory), travels.placed if travels is not None else workload.published())
     for server, seen in replayed.deliveries.items():
         with DeliveryLogWriter(directory / log_file_name(server), server) as log:
             for delivered in seen:
@@ -156,3 +176,6 @@ def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
                     sent_at_ns=delivered.sent_at_ns,
                     delivered_at_ns=delivered.delivered_at_ns,
                 )
+            for stay in travels.stays if travels is not None else ():
+                if stay.subscriber == server:
+                    log.write_stay(stay)

@@ -12,7 +12,9 @@ neither is, by the server that the CRC-32 of the region's name picks. It goes to
 place are not published.
 
 *Who subscribes.* A server has the cells that its players' views touch in the window (`gamecast.demo.cells`), and those
-that it publishes to. A position holds until the player's next one, or until the player leaves.
+that it publishes to. A position holds until the player's next one, or until the player leaves. A server that roams has,
+at each time, the cells that its players' views touch then (`gamecast.demo.roaming`); what it publishes to others goes
+to who is there.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gamecast.demo.cells import cells_in_view, region_name, region_of
+from gamecast.demo.cells import cells_in_view, cells_of_views, region_name, region_of
+from gamecast.demo.roaming import Change, View, agenda, changes_of, regions_ever, settled
 from gamecast.demo.trace import Match, MatchEvent
 from sequencing.checkers import Published
 from sequencing.errors import UsageError
@@ -48,7 +51,11 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A replay: servers, their regions, and publications in recorded order. Every server has a region."""
+    """A replay: servers, their regions, and publications in recorded order.
+
+    ``changes``: server → when it joins and leaves what, where servers roam; then ``membership`` holds all regions that
+    they are ever in. Where they do not, it is empty, and every server has a region.
+    """
 
     match: str
     servers: tuple[str, ...]
@@ -57,6 +64,12 @@ class Workload:
     players: int
     skipped_without_position: int
     """Events of the window that are nowhere, so that no region could hear of them."""
+    changes: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+
+    @property
+    def roams(self) -> bool:
+        """Whether servers join and leave regions while the replay runs."""
+        return bool(self.changes)
 
     @property
     def regions(self) -> frozenset[str]:
@@ -64,9 +77,45 @@ class Workload:
         return frozenset[str]().union(*self.membership.values())
 
     def expected_deliveries(self) -> dict[str, int]:
-        """Return how many deliveries each server must make: every publication of its regions, once."""
+        """Return how many deliveries each server must make: every publication of its regions, once.
+
+        Of servers that roam: how many they would make if they were in a region as soon as they want to be.
+        """
+        if self.roams:
+            return self._deliveries_on_the_way()
         published = Counter(publication.region for publication in self.publications)
         return {server: sum(published[region] for region in self.membership[server]) for server in self.servers}
+
+    def _deliveries_on_the_way(self) -> dict[str, int]:
+        present: dict[str, set[str]] = {}
+        for server, regions in settled(self.changes).items():
+            for region in regions:
+                present.setdefault(region, set()).add(server)
+        deliveries = dict.fromkeys(self.servers, 0)
+        for step in self.steps():
+            if isinstance(step, Publication):
+                for server in present.get(step.region, ()):
+                    deliveries[server] += 1
+                continue
+            server, change = step
+            for region in change.leaves:
+                present[region].discard(server)
+            for region in change.joins:
+                present.setdefault(region, set()).add(server)
+        return deliveries
+
+    def steps(self) -> Iterator[Publication | tuple[str, Change]]:
+        """Yield what happens after the servers have settled, by time: who comes and goes, then what is published."""
+        changes = agenda(self.changes)
+        following = next(changes, None)
+        for publication in self.publications:
+            while following is not None and following[1].t_s <= publication.t_s:
+                yield following
+                following = next(changes, None)
+            yield publication
+        if following is not None:
+            yield following
+        yield from changes
 
     def published_by(self, server: str) -> list[Publication]:
         """Return what the server publishes, in order."""
@@ -93,11 +142,13 @@ def build_workload(
     start_s: float = 0.0,
     duration_s: float | None = None,
     moves: bool = False,
+    roam: bool = False,
 ) -> Workload:
     """Turn the part of a match from ``start_s``, of ``duration_s`` (None: to the end), into a workload.
 
     With ``moves``, each row of the positions is an event as well, of the kind ``moved``, before the other events of the
-    same instant. Times are the trace's. Takes a few seconds for 140,000 moves.
+    same instant. With ``roam``, servers are in the regions that their players see at the time. Times are the trace's.
+    Takes a few seconds for 140,000 moves.
 
     Raises `UsageError`, naming the option, for options out of range, for a window in which nothing can be published,
     and for more servers than players.
@@ -115,19 +166,26 @@ def build_workload(
     server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
     server_of = _host(_groups(match, rows, joined, publishers), server_names)
     publications = tuple(_publications(happenings, server_names, server_of, cell_m=cell_m))
-    membership = {server: set[str]() for server in server_names}
-    for server, hosted in _by_server(match, rows, server_of).items():
-        x_m, z_m = match.positions.x_m[hosted], match.positions.z_m[hosted]
-        membership[server].update(map(region_name, cells_in_view(x_m, z_m, cell_m=cell_m, radius_m=radius_m)))
-    for publication in publications:
-        membership[publication.server].add(publication.region)
+    changes: dict[str, tuple[Change, ...]] = {}
+    if roam:
+        views = _views(match, window, rows, cell_m=cell_m, radius_m=radius_m)
+        seen: dict[str, list[list[View]]] = {server: [] for server in server_names}
+        for player, own in views.items():
+            seen[server_of[player]].append(own)
+        # Behind the last event nothing would tell who comes and goes.
+        end_s = math.nextafter(publications[-1].t_s, math.inf)
+        changes = {server: changes_of(seen[server], end_s=end_s) for server in server_names}
+        membership = {server: regions_ever(changes[server]) for server in server_names}
+    else:
+        membership = _membership(match, rows, server_names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
     return Workload(
         match=match.name,
         servers=server_names,
-        membership={server: frozenset(regions) for server, regions in membership.items()},
+        membership=membership,
         publications=publications,
         players=len(server_of),
         skipped_without_position=len(in_window) - len(placed),
+        changes=changes,
     )
 
 
@@ -225,6 +283,44 @@ def _host(groups: list[list[str]], servers: Sequence[str]) -> dict[str, str]:
         hosted[chosen] += len(group)
         server_of.update(dict.fromkeys(group, chosen))
     return server_of
+
+
+def _membership(
+    match: Match,
+    rows: Iterable[int],
+    servers: Sequence[str],
+    server_of: Mapping[str, str],
+    publications: Iterable[Publication],
+    *,
+    cell_m: float,
+    radius_m: float,
+) -> dict[str, frozenset[str]]:
+    """Return the regions that each server has from the beginning to the end."""
+    membership = {server: set[str]() for server in servers}
+    for server, hosted in _by_server(match, rows, server_of).items():
+        x_m, z_m = match.positions.x_m[hosted], match.positions.z_m[hosted]
+        membership[server].update(map(region_name, cells_in_view(x_m, z_m, cell_m=cell_m, radius_m=radius_m)))
+    for publication in publications:
+        membership[publication.server].add(publication.region)
+    return {server: frozenset(regions) for server, regions in membership.items()}
+
+
+def _views(
+    match: Match, window: _Window, rows: Sequence[int], *, cell_m: float, radius_m: float
+) -> dict[str, list[View]]:
+    """Return what each player sees in the window: from its start on, or the player's first position in it."""
+    positions = match.positions
+    cells = cells_of_views(positions.x_m[rows], positions.z_m[rows], cell_m=cell_m, radius_m=radius_m)
+    times = np.maximum(positions.t_s[rows], window.start_s).tolist()
+    views: dict[str, list[View]] = {}
+    for row, t_s, touched in zip(rows, times, cells, strict=True):
+        views.setdefault(positions.player[row], []).append((t_s, touched))
+    for event in match.events:
+        if event.kind == "leave" and event.actor in views and window.start_s <= event.t_s < window.end_s:
+            views[event.actor].append((event.t_s, frozenset()))
+    for own in views.values():
+        own.sort(key=lambda view: view[0])  # who leaves sees nothing any more, so that comes last of its time
+    return views
 
 
 def _by_server(match: Match, rows: Iterable[int], server_of: Mapping[str, str]) -> dict[str, list[int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gamecast.demo.hosting import Workload
-from gamecast.demo.replay import Replay
+from gamecast.demo.replay import Replay, Travels
+from gamecast.demo.roaming import LINGER_S, most_overlaps
+from gamecast.stays import judge_stays
 from sequencing.checkers import DeliverySequence, History, PairOrder, Verdict, compare_pairs, judge
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
@@ -48,7 +51,9 @@ class Outcome:
 
     @cached_property
     def overlaps(self) -> int:
-        """Pairs of regions with two or more servers in common."""
+        """Pairs of regions with two or more servers in common; of servers that roam, the most at one time."""
+        if self.workload.roams:
+            return most_overlaps(self.workload.changes)
         return count_double_overlaps(Membership(self.workload.membership))
 
     @property
@@ -86,11 +91,14 @@ class Outcome:
             f"{source}: {len(self.workload.servers)} game servers replayed {self.ours.published:,} events in "
             f"{len(self.plan.paths):,} regions through {_servers(nodes, 'sequencing node')}."
         )
+        at_most, at_last = ("Up to ", "at the end, ") if self.workload.roams else ("", "")
         yield Text(
-            f"{self.overlaps:,} pairs of regions are watched by two or more servers, which could disagree about them; "
-            f"{len(self.plan.atoms):,} atoms put them in order, on paths of "
+            f"{at_most}{self.overlaps:,} pairs of regions are watched by two or more servers, which could disagree "
+            f"about them; {at_last}{len(self.plan.atoms):,} atoms put them in order, on paths of "
             f"{sum(path_nodes) / len(path_nodes):.1f} nodes on average, {max(path_nodes)} at most."
         )
+        if self.ours.travels is not None:
+            yield Text(_told(self.ours.travels))
         yield self._comparison()
         if any(count for _, count in self._paired()):
             yield self._servers_table()
@@ -153,6 +161,13 @@ class Outcome:
         return [(pair, inversions_of.get(pair.subscribers, 0)) for pair in ours]
 
     def _judged(self, replay: Replay) -> Verdict:
+        if replay.travels is not None:
+            return judge_stays(
+                _sequences(replay),
+                replay.travels.stays,
+                replay.travels.placed,
+                publication_order=self.workload.publication_order(),
+            )
         return judge(
             _history(replay),
             published=self.workload.published(),
@@ -162,7 +177,11 @@ class Outcome:
 
 
 def _history(replay: Replay) -> History:
-    return History.of(
+    return History.of(_sequences(replay))
+
+
+def _sequences(replay: Replay) -> list[DeliverySequence]:
+    return [
         DeliverySequence(
             server,
             [delivered.event for delivered in seen],
@@ -170,7 +189,7 @@ def _history(replay: Replay) -> History:
             [delivered.sender for delivered in seen],
         )
         for server, seen in replay.deliveries.items()
-    )
+    ]
 
 
 def _figures(replay: Replay, verdict: Verdict) -> Mapping[str, Any]:
@@ -187,7 +206,26 @@ def _figures(replay: Replay, verdict: Verdict) -> Mapping[str, Any]:
         "seconds": replay.seconds,
         "events_per_s": replay.published / replay.seconds,
         "deliveries_per_s": _per_second(replay),
+        **(_roaming(replay.travels) if replay.travels is not None else {}),
     }
+
+
+def _roaming(travels: Travels) -> Mapping[str, Any]:
+    join_ms = travels.join_ms
+    found: dict[str, Any] = {
+        "joins": len(join_ms),
+        "leaves": travels.leaves,
+        "joins_cut_short": travels.cut_short,
+        "join_ms": {"p50": _quantile(join_ms, 0.5), "p99": _quantile(join_ms, 0.99), "max": _quantile(join_ms, 1.0)},
+    }
+    if travels.epochs is not None:
+        found |= {"epochs": travels.epochs, "joins_in_place": travels.in_place}
+    return found
+
+
+def _quantile(ascending: Sequence[float], part: float) -> float | None:
+    """Return the smallest of the numbers that so great a part of them does not exceed; None without any."""
+    return ascending[max(0, math.ceil(part * len(ascending)) - 1)] if ascending else None
 
 
 def _per_second(replay: Replay) -> float:
@@ -196,3 +234,19 @@ def _per_second(replay: Replay) -> float:
 
 def _servers(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _told(travels: Travels) -> str:
+    """Return what is told of servers that roamed."""
+    joins, in_place, epochs = len(travels.join_ms), travels.in_place or 0, travels.epochs or 0
+    told = (
+        f"The servers followed their players: a server is in the regions that its players see, and leaves one "
+        f"{LINGER_S:g} s after the last of them. While the match ran they joined {joins:,} times and left "
+        f"{travels.leaves:,} times; {in_place:,} of the joins went in place, {epochs:,} new epochs brought the others."
+    )
+    if travels.cut_short:
+        told += f" {travels.cut_short:,} more were given up, because the players had gone on before the server was in."
+    if joins:
+        p50, p99, worst = (_quantile(travels.join_ms, part) for part in (0.5, 0.99, 1.0))
+        told += f" A join took {p50:.0f} ms in the median, {p99:.0f} ms at the 99th percentile, {worst:.0f} ms at most."
+    return told

@@ -75,7 +75,7 @@ async def _subscribe(
 ) -> list[redis.asyncio.client.PubSub]:
     subscriptions = []
     for place, client in enumerate(clients):
-        channels = [region for region in regions if _place(region, len(clients)) == place]
+        channels = [region for region in regions if place_of(region, len(clients)) == place]
         if channels:
             subscription = await stack.enter_async_context(client.pubsub())
             await subscription.subscribe(*channels)
@@ -94,20 +94,20 @@ async def _publish(
     for publication in publications:
         ahead_s = pace.ahead_s(publication.t_s)
         if ahead_s or len(due) == BURST_EVENTS:
-            await _send(sender, clients, due)
+            await send(sender, clients, due)
             due = []
             await asyncio.sleep(ahead_s)
         due.append(publication)
-    await _send(sender, clients, due)
+    await send(sender, clients, due)
 
 
-async def _send(sender: str, clients: Sequence[redis.asyncio.Redis], due: Sequence[Publication]) -> None:
+async def send(sender: str, clients: Sequence[redis.asyncio.Redis], due: Sequence[Publication]) -> None:
     pipelines = [client.pipeline(transaction=False) for client in clients]
     for publication in due:
         message = orjson.dumps([time.time_ns(), sender, publication.payload])
-        pipelines[_place(publication.region, len(clients))].publish(publication.region, message)
+        pipelines[place_of(publication.region, len(clients))].publish(publication.region, message)
     await asyncio.gather(*(pipeline.execute() for pipeline in pipelines))
 
 
-def _place(region: str, servers: int) -> int:
+def place_of(region: str, servers: int) -> int:
     return crc32(region.encode()) % servers

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gamecast.client import Cast, connect
 from gamecast.demo.hosting import Publication, Workload
 from gamecast.event import Event
+from gamecast.stays import Placed, Stay
 
 IDLE_S_MAX = 10.0
 """How long a server waits for its next delivery, once all is published, before the rest counts as lost."""
@@ -41,11 +42,48 @@ class Replay:
     deliveries: dict[str, list[Delivered]]
     seconds: float
     """From the first publish to the last delivery."""
+    travels: Travels | None = None
+    """Where the servers roamed."""
 
     @property
     def delivery_count(self) -> int:
         """Deliveries of all servers together."""
         return sum(map(len, self.deliveries.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Travels:
+    """How servers roamed.
+
+    ``stays``: in the order in which they began, the first ``settled`` of them before the replay did; ``placed``: what
+    was published, with its places; ``epochs``: how many new ones the network began meanwhile, and ``in_place``: how
+    many joins needed none of them, both None where there is no such thing.
+    """
+
+    stays: tuple[Stay, ...]
+    settled: int
+    placed: tuple[Placed, ...]
+    epochs: int | None = None
+    in_place: int | None = None
+
+    @property
+    def join_ms(self) -> list[float]:
+        """How long each join took during the replay, from the call of subscribe to its return, ascending."""
+        return sorted(
+            (stay.joined_at_ns - stay.asked_at_ns) / 1e6
+            for stay in self.stays[self.settled :]
+            if stay.joined_at_ns is not None and stay.asked_at_ns is not None
+        )
+
+    @property
+    def leaves(self) -> int:
+        """How many stays ended, of those that were joined."""
+        return sum(stay.end is not None and stay.joined_at_ns is not None for stay in self.stays)
+
+    @property
+    def cut_short(self) -> int:
+        """How many joins were given up, because the server was to leave before it was in."""
+        return sum(stay.end is not None and stay.joined_at_ns is None for stay in self.stays)
 
 
 class Pace:
@@ -86,11 +124,7 @@ async def replay(
     open_casts: AsyncExitStack, workload: Workload, *, nodes: int, speed: float, progress: Progress
 ) -> tuple[Replay, Cast]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
-    servers: dict[str, Cast] = {}
-    url = f"embedded://?nodes={nodes}"
-    for name in workload.servers:
-        servers[name] = await open_casts.enter_async_context(connect(url, name=name))
-        url = servers[name].url
+    servers = await open_servers(open_casts, workload, nodes=nodes)
     await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
     deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
     expected = workload.expected_deliveries()
@@ -118,6 +152,16 @@ async def replay(
     return Replay(len(workload.publications), deliveries, seconds), servers[workload.servers[0]]
 
 
+async def open_servers(open_casts: AsyncExitStack, workload: Workload, *, nodes: int) -> dict[str, Cast]:
+    """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
+    servers: dict[str, Cast] = {}
+    url = f"embedded://?nodes={nodes}"
+    for name in workload.servers:
+        servers[name] = await open_casts.enter_async_context(connect(url, name=name))
+        url = servers[name].url
+    return servers
+
+
 async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:
     receipts = []
     for place, publication in enumerate(publications, start=1):
@@ -138,16 +182,21 @@ async def finish(
     """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended."""
     everyone = [*publishing, *receiving, *background]
     try:
-        await asyncio.gather(*publishing)
-        unfinished = set(everyone)
+        await _until_done(publishing, everyone)
         async with silence.patience():
-            while not unfinished.isdisjoint(receiving):
-                done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+            await _until_done(receiving, everyone)
     except TimeoutError:
         return  # what has not come by now counts as lost
     finally:
         for task in everyone:
             task.cancel()
         await asyncio.gather(*everyone, return_exceptions=True)
+
+
+async def _until_done(tasks: Sequence[asyncio.Task[None]], everyone: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for some tasks, or for the first error of anyone's."""
+    unfinished = set(everyone)
+    while not unfinished.isdisjoint(tasks):
+        done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()

@@ -1,0 +1,133 @@
+"""`gamecast demo --roam`: servers follow their players, and nothing that a stay owes them is lost or out of order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import gamecast.demo.replay
+import sequencing.subscriber
+from gamecast.cli.main import cli
+from gamecast.demo.hosting import build_workload
+from gamecast.demo.skirmish import generate_skirmish
+from gamecast.event import Event, Gap
+from gamecast.incoming import Incoming
+from sequencing.delivery import Delivery
+from tests.shared_data import BLACK_GOLD, needs_shared_data
+
+BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_order_violations"
+
+
+def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=115)
+
+
+def call(*arguments: str | Path) -> Result:
+    """Run the command in this process, where a test can break it."""
+    return CliRunner().invoke(cli, [*map(str, arguments)], auto_envvar_prefix="GAMECAST")
+
+
+def check_figures(report: dict[str, Any]) -> None:
+    assert not any(report[key] for key in BROKEN), report
+    assert not any(report["plain"][key] for key in ("lost", "duplicated", "unexpected")), report["plain"]
+    assert report["epochs"] > 0
+    assert 0 <= report["joins_in_place"] <= report["joins"]
+    assert 0 < report["join_ms"]["p50"] <= report["join_ms"]["p99"] <= report["join_ms"]["max"]
+    for replayed in (report, report["plain"]):
+        assert replayed["joins"] > 20
+        assert replayed["leaves"] > 20
+        assert replayed["deliveries"] > replayed["published"]
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_servers_of_a_skirmish_follow_their_players(nodes: int) -> None:
+    done = gamecast_command("demo", "--roam", "--nodes", str(nodes), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    check_figures(report)
+    workload = build_workload(generate_skirmish(1), roam=True)
+    assert report["nodes"] == nodes
+    assert report["published"] == len(workload.publications)
+    joins = sum(len(change.joins) for changes in workload.changes.values() for change in changes)
+    assert report["joins"] + report["joins_cut_short"] < joins, "those before the replay began do not count"
+    assert report["deliveries"] <= sum(build_workload(generate_skirmish(1)).expected_deliveries().values())
+
+
+@needs_shared_data
+def test_servers_of_a_recorded_match_follow_their_players() -> None:
+    done = gamecast_command("demo", BLACK_GOLD, "--roam", "--start-s", "600", "--duration-s", "600", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    check_figures(report)
+    assert report["joins"] > 200
+
+
+def test_the_story_tells_how_servers_roamed_and_the_logs_are_judged_by_stays(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    done = gamecast_command("demo", "--roam", "--moves", "--duration-s", "200", "--record", logs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = " ".join(done.stdout.split())
+    for words in ("followed their players", "new epochs", "A join took", "all servers saw one order"):
+        assert words in told
+    audited = gamecast_command("audit", logs, "--json")
+    assert audited.returncode == 0, audited.stdout
+    report = json.loads(audited.stdout)
+    assert not any(report[key] for key in BROKEN)
+    assert '"stay"' in (logs / "server-1.jsonl").read_text()
+    # Without the stays, what servers did not hear of while they were elsewhere would count as lost.
+    for log in logs.iterdir():
+        log.write_text("".join(line + "\n" for line in log.read_text().splitlines() if '"stay"' not in line))
+    assert json.loads(gamecast_command("audit", logs, "--json").stdout)["lost"] > 0
+
+
+def test_at_a_speed_servers_join_when_their_players_come() -> None:
+    done = call("demo", "--roam", "--duration-s", "60", "--speed", "30", "--servers", "4", "--nodes", "2", "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.output)
+    assert not any(report[key] for key in BROKEN), report
+    assert 1.5 < report["seconds"] < 20
+
+
+def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sequencing.subscriber, "Delivery", lambda epoch, regions, _atoms: Delivery(epoch, regions, ()))
+    done = call("demo", "--roam", "--record", tmp_path / "logs", "--json")
+    assert done.exit_code == 1, done.output
+    report = json.loads(done.output)
+    assert report["inversions"] > 0
+    audited = call("audit", tmp_path / "logs", "--json")
+    assert audited.exit_code == 1
+    assert json.loads(audited.output)["inversions"] == report["inversions"]
+
+
+def test_a_delivery_that_is_dropped_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.5)
+    next_batch = Incoming.next_batch
+    handed_out = 0
+
+    async def next_batch_but_one(self: Incoming) -> list[Event | Gap] | None:
+        nonlocal handed_out
+        batch = await next_batch(self)
+        handed_out += len(batch or ())
+        if batch and handed_out > 5000:
+            handed_out = 0
+            del batch[0]
+        return batch
+
+    monkeypatch.setattr(Incoming, "next_batch", next_batch_but_one)
+    done = call("demo", "--roam", "--record", tmp_path / "logs", "--json")
+    assert done.exit_code == 1, done.output
+    report = json.loads(done.output)
+    assert report["lost"] > 0
+    assert report["first"]["kind"] == "lost"
+    audited = call("audit", tmp_path / "logs", "--json")
+    assert audited.exit_code == 1
+    assert json.loads(audited.output)["lost"] == report["lost"]
