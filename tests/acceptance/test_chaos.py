@@ -82,7 +82,7 @@ def in_the_middle(notes: Notes) -> tuple[Life, int]:
         for other in notes.lives:
             theirs = {item.event for item in other.session.deliveries} if other is not life else set()
             places = [place for place in range(len(seen) - 1) if theirs.issuperset(seen[place : place + 2])]
-            if len(places) > 10:
+            if places:
                 return life, places[len(places) // 2]
     raise AssertionError("no two sessions had much in common")
 
@@ -188,7 +188,7 @@ def test_a_broken_promise_is_told_with_its_logs_and_an_exit_status(monkeypatch: 
         return notes
 
     monkeypatch.setattr(gamecast.chaos.run, "read_notes", forgetful)
-    done = CliRunner().invoke(cli, ["chaos", "--seconds", "5", "--servers", "3"])
+    done = CliRunner().invoke(cli, ["chaos", "--seconds", "6", "--servers", "6"])
     assert done.exit_code == 1, done.output
     assert "gamecast broke a promise" in done.stdout
     words = done.stdout.replace("│", " ").split()

@@ -58,4 +58,4 @@ def test_a_connection_that_cannot_open_leaves_no_thread_behind() -> None:
         blocking.connect("memory://").open()
     with pytest.raises(gamecast.Unreachable):
         blocking.connect("redis://127.0.0.1:1").open()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
