@@ -89,6 +89,8 @@ class Subscriber:
         """Grows whenever there are other streams to read than before."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
+        self._is_settled = True
+        """Whether all that is followed is handed out, and no epoch goes over into another: frames change neither."""
         self._passed: dict[str, int] = {}
         self._over: dict[str, int] = {}
 
@@ -190,7 +192,7 @@ class Subscriber:
                 epoch.held += received
             else:
                 out += epoch.delivery.receive(received)
-        return self._handed_out(out + self._go_on())
+        return self._handed_out(out if self._is_settled else out + self._go_on())
 
     def passed(self) -> dict[str, int]:
         """Return how far this very connection has delivered its own frames since the last call: region → own number.
@@ -316,6 +318,12 @@ class Subscriber:
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
+        self._is_settled = (
+            self._adjusted
+            and self.joined == self._regions.keys()
+            and not any(state.later for state in self._regions.values())
+            and not any(epoch.barrier or epoch.held for epoch in self._epochs.values())
+        )
         return out
 
     def _read(self, region: str, state: _Region) -> None:
