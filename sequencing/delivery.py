@@ -68,7 +68,6 @@ class _Stream:
     region: str
     next: int = 1
     received: int = 0
-    muted: bool = False
     ended: bool = False
     missed: bool = False
     """Whether it ended before its marker came: it is joined as its next epoch begins."""
@@ -229,10 +228,6 @@ class Delivery:
         """Return how many frames of a region are received and not delivered."""
         return len(self._streams[region].queue)
 
-    def mute(self, region: str) -> None:
-        """Hand out nothing of a region any more. It is still to be received: its numbers order the others."""
-        self._streams[region].muted = True
-
     def _relevant(self) -> dict[int, tuple[str, ...]]:
         mine = self._streams.keys()
         left = {atom: tuple(sorted(view.only)) for atom, view in self._views.items() if view.only is not None}
@@ -363,8 +358,6 @@ class Delivery:
         first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
         stream.ended = ready.meta.kind == FrameKind.TICK
-        if stream.muted:
-            return
         if stream.joining:
             self.silent.append(ready)
             stream.begin = ready.frame.last

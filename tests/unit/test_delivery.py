@@ -131,15 +131,6 @@ def test_after_a_loss_every_atom_of_a_head_is_settled_not_only_the_first_that_bl
     assert receive(delivery, frame("b2", "1,3,2,3")) == ["a1", "c1", "-b1…1", "b2"]
 
 
-def test_a_muted_region_is_not_handed_out_and_still_orders_the_others() -> None:
-    delivery = Delivery(1, "abc", [ABC])
-    delivery.mute("c")
-    assert receive(delivery, frame("b1", "4,3")) == []
-    assert receive(delivery, frame("a1", "4,2")) == []
-    assert receive(delivery, frame("c3", "4,1")) == ["a1", "b1"]
-    assert delivery.held_frames == 0
-
-
 @pytest.mark.parametrize(
     "foreign",
     [
