@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -31,7 +32,7 @@ from sequencing.record import Record
 from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
 from tests.integration.test_faults import casts_on, publish_and_check
 from tests.integration.test_interface import end, start_node, take
-from tests.integration.test_manager_live import REGIONS, Leaders, judged, register, rest, roam
+from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
 
 NODES = ("n1", "n2", "n3")
 RANGES = ((0, 8_000), (8_001, 11_900), (11_901, 16_383))
@@ -258,16 +259,10 @@ async def test_a_replica_that_takes_over_is_another_run_and_what_is_lost_is_anno
         leaders, relays = Leaders(url, 1), Relays(url, urls)
         relays.start_all()
         players = [Player(url, urls, f"s{number}") for number in range(4)]
-        turns = [(0.7, cluster.sever, 0), (1.0, cluster.take_over, 3), (2.2, cluster.take_over, 0)]
-        turns += [(3.0, cluster.sever, 0), (3.2, cluster.take_over, 3)]
-
-        def take_over(passed: float) -> None:
-            if turns and passed > turns[0][0]:
-                _, act, number = turns.pop(0)
-                act(number)
-
+        sever, to_replica = partial(cluster.sever, 0), partial(cluster.take_over, 3)
+        turns = [(0.7, sever), (1.0, to_replica), (2.2, partial(cluster.take_over, 0)), (3.0, sever), (3.2, to_replica)]
         try:
-            await roam(players, 4.0, seed=5, disturb=take_over)
+            await roam(players, 4.0, seed=5, disturb=in_turn(turns))
             unrest = await rest(players)
         finally:
             await stopped(relays, *players)

@@ -64,6 +64,16 @@ async def roam(
         await asyncio.sleep(0.01)
 
 
+def in_turn(turns: list[tuple[float, Callable[[], None]]]) -> Callable[[float], None]:
+    """Return what does one thing after another for `roam`, each when so many seconds have passed; what is done goes."""
+
+    def disturb(passed: float) -> None:
+        if turns and passed > turns[0][0]:
+            turns.pop(0)[1]()
+
+    return disturb
+
+
 async def rest(players: Sequence[LivePlayer]) -> str:
     """Wait until all is published, joined and delivered; say what is not."""
     deadline, quiet_since, seen = time.monotonic() + REST_S_MAX, time.monotonic(), -1

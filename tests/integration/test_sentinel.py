@@ -20,7 +20,7 @@ from gamecast import Cast, Event, Gap, Receipt
 from tests.integration.live_player import stopped
 from tests.integration.test_cluster import Player, Relays, command, until
 from tests.integration.test_interface import end, start_node, take
-from tests.integration.test_manager_live import REGIONS, Leaders, judged, register, rest, roam
+from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
 
 PASSWORD = "open sesame"
 
@@ -165,13 +165,8 @@ async def test_servers_that_roam_over_failovers_see_one_order_and_every_loss(ser
         relays.start_all()
         players = [Player(control.url, urls, f"s{number}") for number in range(4)]
         turns = [(0.7, service.sever), (1.0, service.fail_over)]
-
-        def disturb(passed: float) -> None:
-            if turns and passed > turns[0][0]:
-                turns.pop(0)[1]()
-
         try:
-            await roam(players, 4.0, seed=7, disturb=disturb)
+            await roam(players, 4.0, seed=7, disturb=in_turn(turns))
             unrest = await rest(players)
         finally:
             await stopped(relays, *players)
