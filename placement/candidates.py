@@ -36,7 +36,6 @@ SEARCH_PAIRS_MAX = 4_000
 SEARCH_VERTICES_MAX = 32
 """Larger worlds and networks are left as the lines have them: a round of moves takes items × vertices × neighbours."""
 SEARCH_WORK_MAX = 1_000_000
-"""Looks at a neighbour in all searches together, about half a microsecond each."""
 STARTS = 2
 EVERY_SHAPE_VERTICES_MAX = 4
 """Up to so many vertices all oriented trees are searched, and not only in-trees."""
@@ -72,13 +71,14 @@ class Candidate:
         return float(self.loads.max())
 
 
-def candidates(world: World, *, exact: bool = True) -> Iterator[Candidate]:
+def candidates(world: World, *, exact: bool = True, work_max: int = SEARCH_WORK_MAX) -> Iterator[Candidate]:
     """Yield arrangements; the plain line (reverse Cuthill–McKee, cut evenly) is always among them, and comes first.
 
-    One that is known to be optimal is the last. ``exact``: whether small worlds may be searched exhaustively.
+    One that is known to be optimal is the last. ``exact``: whether small worlds may be searched exhaustively;
+    ``work_max``: looks at a neighbour in all searches together, about half a microsecond each.
     """
     found: list[Candidate] = []
-    for candidate in chain(_lines(world), _searched(world, found, exact=exact)):
+    for candidate in chain(_lines(world), _searched(world, found, exact=exact, work_max=work_max)):
         found.append(candidate)
         yield candidate
         if candidate.optimal:
@@ -123,7 +123,7 @@ def _cuts(
             yield "least crossing", found
 
 
-def _searched(world: World, found: Sequence[Candidate], *, exact: bool) -> Iterator[Candidate]:
+def _searched(world: World, found: Sequence[Candidate], *, exact: bool, work_max: int) -> Iterator[Candidate]:
     """Yield improved trees, beginning with the lines in ``found``: all that are worth a look, and the best again.
 
     The best again means an exhaustive search where that is possible, and restarts where it is not. ``found`` grows
@@ -138,7 +138,7 @@ def _searched(world: World, found: Sequence[Candidate], *, exact: bool) -> Itera
     ):
         return
     trials = list(_trials(world, found))
-    budget = SEARCH_WORK_MAX // (len(trials) + RESTARTED)
+    budget = work_max // (len(trials) + RESTARTED)
     improved: list[tuple[float, int, Candidate]] = []
     for number, (name, tree, start) in enumerate(trials):
         candidate = _improved(world, f"{name}, searched", tree, start, budget, restarts=0)

@@ -8,7 +8,7 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from placement.candidates import Candidate, candidates
+from placement.candidates import SEARCH_WORK_MAX, Candidate, candidates
 from placement.objective import objective_for, region_rates
 from placement.report import PlanReport, report
 from placement.world import World
@@ -31,18 +31,26 @@ def make_plan(
     ordering: Ordering = "acyclic",
     rates: Mapping[str, float] | None = None,
     capacity: float | Literal["receiver"] | None = None,
+    search_work_max: int = SEARCH_WORK_MAX,
 ) -> Plan:
     """Plan a sequencing network.
 
     ``nodes``: name → url, in the order in which events pass them where that is free; ``first_atom``: the first atom's
     id, for ids are never used again in a later epoch; ``rates``: events/s a region, 1 where not given; ``capacity``:
-    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (seed 002 §3.3);
-    None for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`). Regions that
-    need no order against others go to the least loaded nodes. Deterministic. Raises `PlanError` without nodes,
-    `UsageError` for rates and capacities that are none.
+    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (seed 002 §3.3); None
+    for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`);
+    ``search_work_max``: see `candidates`. Regions that need no order against others go to the least loaded nodes.
+    Deterministic. Raises `PlanError` without nodes, `UsageError` for rates and capacities that are none.
     """
     plan, _ = make_plan_and_report(
-        membership, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering, rates=rates, capacity=capacity
+        membership,
+        nodes,
+        epoch=epoch,
+        first_atom=first_atom,
+        ordering=ordering,
+        rates=rates,
+        capacity=capacity,
+        search_work_max=search_work_max,
     )
     return plan
 
@@ -56,6 +64,7 @@ def make_plan_and_report(
     ordering: Ordering = "acyclic",
     rates: Mapping[str, float] | None = None,
     capacity: float | Literal["receiver"] | None = None,
+    search_work_max: int = SEARCH_WORK_MAX,
 ) -> tuple[Plan, PlanReport]:
     """As `make_plan`, and say what was chosen among, what the choice comes to, and why it is the best."""
     if not nodes:
@@ -65,7 +74,7 @@ def make_plan_and_report(
     by_region = region_rates(membership, rates or {})
     objective = objective_for(membership, by_region, len(nodes), capacity)
     world = World(meetings(membership, ordering), by_region, objective, len(nodes))
-    tried = list(candidates(world))
+    tried = list(candidates(world, work_max=search_work_max))
     best = best_of(tried)
     plan, loads = build(membership, world, best, nodes, epoch=epoch, first_atom=first_atom, ordering=ordering)
     return plan, report(world, membership.regions, tried, best, loads)
