@@ -7,7 +7,6 @@ the next; whatever interrupts that (an error, a timeout, a cancellation) drops t
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import hiredis
 from redis import exceptions
 
+from adapters.deadline import Deadline
 from adapters.redis_places import connection_to, places_of
 from sequencing.errors import (
     AuthenticationFailed,
@@ -75,6 +75,7 @@ class RedisConnection:
         except (ValueError, TypeError) as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
         self._shas: dict[Script, str] = {}
+        self._deadline = Deadline()
         self._used_at = 0.0
         self._found_run = ""
         self.run_wanted = ""
@@ -84,7 +85,7 @@ class RedisConnection:
         """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
         try:
             # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
-            async with asyncio.timeout(timeout_s):
+            with self._deadline.within(timeout_s):
                 if not self._connection.is_connected or self._is_other_run():
                     await self._open()
                 if self._places is None:
@@ -142,6 +143,7 @@ class RedisConnection:
 
     async def close(self) -> None:
         """Close the socket; a later call opens a new one."""
+        self._deadline.close()
         await self._connection.disconnect(nowait=True)
 
     async def _open(self) -> None:

@@ -87,6 +87,7 @@ class Incoming:
         self.on_wish: Callable[[], None] = _nobody
         self._readings: dict[str, _Reading] = {}
         self._turns = 0
+        self._was_settled = False
         self._inbox = Inbox(self._limits)
         self._when_behind = configuration.when_behind
         self._recalls: list[Recall] = []
@@ -286,17 +287,18 @@ class Incoming:
         if reading.interrupt is not None:
             await reading.interrupt
             reading.interrupt = None
-        reads = {region: read for region, read in self._subscriber.reads().items() if read.node == node}
+        reads = self._subscriber.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
             for region, epoch in unknown:
                 newest = await reader.newest(region, epoch)
                 self._hand_over(self._subscriber.found_end(region, epoch, newest))
             return None
         held, held_max = self._subscriber.held, self._limits.held_frames_max
+        nobody_is_ahead = self._subscriber.held_frames < held_max
         after: dict[str, Position] = {
-            region: (read.epoch, read.after)
-            for region, read in reads.items()
-            if read.after is not None and held(region) < held_max
+            region: (epoch, position)
+            for region, (_, epoch, position) in reads.items()
+            if position is not None and (nobody_is_ahead or held(region) < held_max)
         }
         if not after:
             if self._draining:
@@ -335,7 +337,11 @@ class Incoming:
                 self._floors |= recall.since
         if self._inbox:
             self._arrived.set()
-        subscriber = self._subscriber
+        subscriber, was_settled = self._subscriber, self._was_settled
+        self._was_settled = subscriber.is_settled
+        if was_settled and subscriber.is_settled and subscriber.joined is self._outgoing.joined:
+            self._outgoing.delivered(subscriber.passed(), {}, subscriber.joined)
+            return
         for region, body in subscriber.marks():
             self._outgoing.mark(region, body)
         self._outgoing.delivered(subscriber.passed(), subscriber.over(), subscriber.joined)

@@ -227,6 +227,8 @@ class Outgoing:
     def delivered(self, passed: Mapping[str, int], over: Mapping[str, int], joined: AbstractSet[str]) -> None:
         """Note what of its own this connection has delivered, which epochs to their ends, and what it delivers now."""
         self.joined = joined
+        if not self._causal:
+            return
         for region, number in passed.items():
             self._publisher.passed(region, number)
         for region, epoch in over.items():

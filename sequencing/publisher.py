@@ -56,6 +56,8 @@ class _OpenFrame(Generic[Token]):
     sent_at_ns: list[int] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     payload_bytes: int = 0
+    room: int = 0
+    """For so many events more. A marker has a frame of its own."""
 
 
 @dataclass(slots=True)
@@ -106,26 +108,26 @@ class Publisher(Generic[Token]):
         state = self._regions.get(region)
         if state is None:
             state = self._begin(region)
-        run = self._runs.add(region) if self._runs is not None else 0
-        frames = state.frames
+        runs, frames, size = self._runs, state.frames, len(payload)
+        run = runs.add(region) if runs is not None else 0
         frame = frames[-1] if frames else None
         if (
             frame is None
             or frame.binary is not binary
-            or len(frame.tokens) >= FRAME_EVENTS_MAX
-            or frame.payload_bytes + len(payload) > FRAME_FILL_BYTES
+            or frame.room <= 0
+            or frame.payload_bytes + size > FRAME_FILL_BYTES
             or frame.run != run
-            or frame.kind is not FrameKind.EVENTS
         ):
-            frame = _OpenFrame(binary, run=run)
+            frame = _OpenFrame(binary, run=run, room=FRAME_EVENTS_MAX)
             frames.append(frame)
             self._note(state)
+        frame.room -= 1
+        frame.payload_bytes += size
         frame.payloads.append(payload)
         frame.sent_at_ns.append(sent_at_ns)
         frame.tokens.append(token)
-        frame.payload_bytes += len(payload)
         self.buffered_events += 1
-        self.buffered_bytes += len(payload)
+        self.buffered_bytes += size
         return state.node
 
     def mark(self, region: str, body: bytes, token: Token) -> str | None:

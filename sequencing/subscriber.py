@@ -89,8 +89,9 @@ class Subscriber:
         """Grows whenever there are other streams to read than before."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
-        self._is_settled = True
-        """Whether all that is followed is handed out, and no epoch goes over into another: frames change neither."""
+        self.is_settled = True
+        """Whether all that is followed is handed out, and no epoch goes over into another: frames change neither, and
+        there is nothing to mark."""
         self._passed: dict[str, int] = {}
         self._over: dict[str, int] = {}
 
@@ -150,9 +151,13 @@ class Subscriber:
         """Return what to tell the manager, whenever it has changed."""
         return Wish(self.incarnation, self._said, dict(self._since))
 
-    def reads(self) -> dict[str, Read]:
-        """Return what to read: region → stream and position."""
-        return {region: Read(state.node, state.epoch, state.after) for region, state in self._regions.items()}
+    def reads(self, node: str | None = None) -> dict[str, Read]:
+        """Return what to read, at one node or everywhere: region → stream and position."""
+        return {
+            region: Read(state.node, state.epoch, state.after)
+            for region, state in self._regions.items()
+            if node is None or state.node == node
+        }
 
     def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> list[Ready | Missing]:
         """Take the newest frame of a stream whose end was to be found, None when it is empty."""
@@ -192,7 +197,7 @@ class Subscriber:
                 epoch.held += received
             else:
                 out += epoch.delivery.receive(received)
-        return self._handed_out(out if self._is_settled else out + self._go_on())
+        return self._handed_out(out if self.is_settled else out + self._go_on())
 
     def passed(self) -> dict[str, int]:
         """Return how far this very connection has delivered its own frames since the last call: region → own number.
@@ -318,7 +323,7 @@ class Subscriber:
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
-        self._is_settled = (
+        self.is_settled = (
             self._adjusted
             and self.joined == self._regions.keys()
             and not any(state.later for state in self._regions.values())

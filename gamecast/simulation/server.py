@@ -212,7 +212,7 @@ class _Life:
         """Read the egress streams of one node."""
         machine = self.network.machines[node]
         while True:
-            reads = {region: read for region, read in self.subscriber.reads().items() if read.node == node}
+            reads = self.subscriber.reads(node)
             if not reads:
                 yield self.to_read[node]
                 continue

@@ -185,7 +185,7 @@ class LivePlayer(Live):
         node = self.connection(name)
 
         async def read() -> None:
-            reads = {region: read for region, read in self.subscriber.reads().items() if read.node == name}
+            reads = self.subscriber.reads(name)
             if not reads or not await self.means(node):
                 await asyncio.sleep(IDLE_S)
                 return

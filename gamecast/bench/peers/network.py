@@ -42,7 +42,8 @@ class GamecastPeer:
         async with gamecast.connect(url, name=name) as cast:
             await cast.subscribe(*regions)
             active()
+            kind = gamecast.Event
             async for batch in cast.batches():
                 for event in batch:
-                    if isinstance(event, gamecast.Event):  # what a gap leaves out is counted as lost
+                    if isinstance(event, kind):  # what a gap leaves out is counted as lost
                         deliver(event.payload)
