@@ -1,12 +1,13 @@
 -- What managers and connections tell each other: who is there, wishes, the record of what is so, and who leads.
 --
--- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy.
+-- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
 --    or 'renew', name, connection                → a new incarnation for its events, or 'superseded'
 --    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
 --    or 'leave', name, connection
 --    or 'want', name, connection, said, wish as JSON, then regions that events are to be published to → as 'beat'
 --    or 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
+--    or 'expect', who, overlaps, two regions and a newline between them each
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong
 --    or 'keep', token, lease in ms                → whether the lease is (still) held
 --    or 'save', token, record as JSON
@@ -18,7 +19,7 @@
 
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local incarnations, connections, alive, looked = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local nodes, lossy = KEYS[11], KEYS[12]
+local nodes, lossy, expected = KEYS[11], KEYS[12], KEYS[13]
 local verb, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -85,6 +86,13 @@ if verb == 'register' then
   return 'ok'
 end
 
+if verb == 'expect' then
+  if redis.call('SADD', expected, unpack(ARGV, 3)) > 0 then
+    told()
+  end
+  return 'ok'
+end
+
 local token, leader = ARGV[2], redis.call('GET', lease)
 
 if verb == 'look' or verb == 'keep' then
@@ -111,6 +119,7 @@ if verb == 'look' or verb == 'keep' then
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
+    redis.call('SCARD', expected),
   }
 end
 

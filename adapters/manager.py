@@ -20,7 +20,7 @@ from adapters.backoff import Backoff
 from sequencing.errors import GamecastError
 from sequencing.manager import Task, Transition, next_record
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 
 LEASE_MS = 2_000
 """A leader that has not been heard of for so long is no leader any more."""
@@ -52,6 +52,8 @@ class Seen(NamedTuple):
     asked: str
     nodes: Mapping[str, str]
     may_lose: frozenset[str] = frozenset()
+    expected: int = 0
+    """How many overlaps are declared."""
 
     def is_announced(self, plan: Plan) -> bool:
         """Return whether everybody may know of a plan."""
@@ -63,6 +65,9 @@ class Control(Protocol):
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
+
+    async def expected(self) -> frozenset[Pair]:
+        """Return the overlaps that are declared; none is ever taken back."""
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """Prolong the lease; False when somebody else leads."""
@@ -162,7 +167,10 @@ class Manager:
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
         planner = planner_over(there, record.plan.ordering)
         losing = {name: run for name, run in runs.items() if name in seen.may_lose}
-        decide = partial(next_record, nodes=there, runs=losing, announced=announced)
+        expected = record.expected
+        if seen.expected != len(expected):
+            expected = await self._control.expected()
+        decide = partial(next_record, nodes=there, runs=losing, announced=announced, expected=expected)
         return await asyncio.to_thread(decide, record, seen.wishes, seen.published, planner)
 
     async def _move(self, record: Record) -> None:

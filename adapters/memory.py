@@ -19,7 +19,7 @@ from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.manager import Task
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 
 NODES_MAX = 64
 
@@ -31,6 +31,7 @@ class MemoryWorld:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
         self.incarnations: dict[str, int] = {}
         self.wishes: dict[str, Wish] = {}
+        self.expected: frozenset[Pair] = frozenset()
         self.published: frozenset[str] = frozenset()
         self.record: Record | None = None
         self.news: list[Record] = []
@@ -77,7 +78,14 @@ class MemoryControl:
         plan = world.news[-1].plan if world.news else None
         announced = (plan.epoch, plan.version) if plan is not None else (0, 0)
         nodes = dict.fromkeys(world.nodes, "")
-        return Seen(world.record, dict(world.wishes), world.published, announced, str(world.told), nodes)
+        return Seen(
+            *(world.record, dict(world.wishes), world.published, announced, str(world.told), nodes),
+            expected=len(world.expected),
+        )
+
+    async def expected(self) -> frozenset[Pair]:
+        """See `Control.expected`."""
+        return frozenset(self._world.expected)
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""
@@ -254,6 +262,13 @@ class MemoryNetwork:
             raise Superseded(superseded_message(self._name))
         world.wishes[self._name] = wish
         world.published |= published
+        world.told += 1
+        world.changed()
+
+    async def expect(self, overlaps: frozenset[Pair]) -> None:
+        """See `Network.expect`."""
+        world = self._open_world
+        world.expected |= overlaps
         world.told += 1
         world.changed()
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 
 Position = tuple[int, int]
 """(epoch, region sequence) of the last event that a reader has seen of a region."""
@@ -69,6 +69,9 @@ class Network(Protocol):
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """Tell which regions this connection wants, and to which it publishes."""
+
+    async def expect(self, overlaps: frozenset[Pair]) -> None:
+        """Declare overlaps that are expected, see `sequencing.expected`."""
 
     async def beat(self) -> None:
         """Tell that the connection lives."""

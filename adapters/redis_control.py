@@ -13,7 +13,7 @@ from adapters.redis_connection import RedisConnection, Script, redacted
 from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 
 CONTROL = Script.beside(__file__, "control.lua")
 
@@ -51,7 +51,11 @@ class ControlKeys:
     looked = "gamecast:{control}:looked"
     nodes = "gamecast:{control}:nodes"
     lossy = "gamecast:{control}:lossy"
-    script = (record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy)
+    expected = "gamecast:{control}:expected"
+    script = (
+        *(record, wishes, published, lease, news, asked),
+        *(incarnations, connections, alive, looked, nodes, lossy, expected),
+    )
 
 
 class RedisControl:
@@ -60,6 +64,8 @@ class RedisControl:
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis. Does not connect yet."""
         self._connection = RedisConnection(url, SOLE_NODE)
+        self._written: tuple[Record | None, bytes] = None, b""
+        """The record that was written last, and how: a leader writes each several times, and reads it back."""
 
     async def ping(self) -> None:
         """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
@@ -96,17 +102,30 @@ class RedisControl:
         leads, *rest = await self._run("look", token, lease_ms, BLIND_MS)
         if not leads:
             return None
-        record, wishes, published, announced, asked, nodes, lossy = rest
+        record, wishes, published, announced, asked, nodes, lossy, expected = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
-            Record.from_json(record) if record else None,
+            self._read(record) if record else None,
             {name.decode(): Wish.from_document(orjson.loads(wish)) for name, wish in _pairs(wishes)},
             frozenset(region.decode() for region in published),
             (int(epoch), int(version)),
             asked.decode(),
             {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
             frozenset(name.decode() for name in lossy),
+            int(expected),
         )
+
+    async def expect(self, overlaps: Iterable[Pair]) -> None:
+        """Declare overlaps that are expected, see `sequencing.expected`; those that are declared already stay so."""
+        pairs = [f"{one}\n{other}" for one, other in sorted(overlaps)]
+        for start in range(0, len(pairs), REGIONS_MAX):
+            await self._run("expect", "", *pairs[start : start + REGIONS_MAX])
+
+    async def expected(self) -> frozenset[Pair]:
+        """Return all overlaps that were declared."""
+        members = await self._connection.call("SMEMBERS", ControlKeys.expected)
+        pairs = (member.decode().partition("\n") for member in members)
+        return frozenset((one, other) for one, _, other in pairs)
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""
@@ -114,12 +133,12 @@ class RedisControl:
 
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
-        return bool(await self._run("save", token, record.to_json()))
+        return bool(await self._run("save", token, self._text(record)))
 
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
         plan = record.plan
-        return bool(await self._run("announce", token, plan.epoch, plan.version, NEWS_KEPT, record.to_json()))
+        return bool(await self._run("announce", token, plan.epoch, plan.version, NEWS_KEPT, record.news().to_json()))
 
     async def resign(self, token: str) -> None:
         """Give the lease back."""
@@ -163,6 +182,18 @@ class RedisControl:
     async def close(self) -> None:
         """Release the connection."""
         await self._connection.close()
+
+    def _text(self, record: Record) -> bytes:
+        if record is not self._written[0]:
+            self._written = record, record.to_json()
+        return self._written[1]
+
+    def _read(self, text: bytes) -> Record:
+        known, written = self._written
+        if known is None or text != written:
+            known = Record.from_json(text)
+            self._written = known, text
+        return known
 
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, ControlKeys.script, *arguments)

@@ -11,6 +11,7 @@ from adapters.redis_connection import RedisConnection
 from adapters.redis_node import RedisNode
 from adapters.redis_places import tag_in
 from sequencing.errors import GamecastError
+from sequencing.expected import Emptied, Tails
 from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 from sequencing.plan import Plan
 
@@ -76,6 +77,10 @@ async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
             return await _close(node, regions)
         case Open(_, opening):
             await node.open_ingresses((region, epoch, dict(accepted)) for region, epoch, accepted in opening)
+        case Tails(_, targets):
+            return await node.link_tails(targets)
+        case Emptied(_, links):
+            return await node.are_acknowledged(links)
         case Drain(_, streams):
             return await node.ended(streams)
         case Seal(_, sealed):

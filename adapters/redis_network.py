@@ -13,7 +13,7 @@ from adapters.redis_control import RedisControl
 from adapters.redis_hands import RedisHands
 from adapters.redis_node import RedisNode
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 
 
 class RedisNetwork:
@@ -68,6 +68,11 @@ class RedisNetwork:
         """See `Network.want`."""
         async with self._control_turn:
             await self._control.want(self._name, wish, published)
+
+    async def expect(self, overlaps: frozenset[Pair]) -> None:
+        """See `Network.expect`."""
+        async with self._control_turn:
+            await self._control.expect(overlaps)
 
     async def beat(self) -> None:
         """See `Network.beat`."""

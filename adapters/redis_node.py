@@ -121,6 +121,22 @@ class RedisNode:
         """Trim from the link what its target has accepted."""
         await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
 
+    async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
+        """Return the sequence of the newest frame of each link, 0 where there is none."""
+        tails = dict.fromkeys(targets, 0)
+        for target in tails:
+            for entry_id, _ in await self._connection.call("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1):
+                tails[target] = int(entry_id.partition(b"-")[0])
+        return tails
+
+    async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
+        """Return whether the targets of links have accepted all up to a link sequence each."""
+        for target, tail in links:
+            oldest = await self._connection.call("XRANGE", self._keys.link(target), "-", tail, "COUNT", 1)
+            if oldest:
+                return False
+        return True
+
     async def install(self, plan: Plan, retention_events: int) -> None:
         """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -86,6 +86,10 @@ class BlockingCast:
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""
         self._wait(self._cast.unsubscribe(*regions))
+
+    def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
+        """Declare pairs of regions that some subscribers will have both of; see `Cast.expect`."""
+        self._wait(self._cast.expect(overlaps))
 
     def publish(self, region: str, payload: Any) -> Receipt:
         """Publish an event; returns when the region's ingress has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -33,6 +33,7 @@ from gamecast.outgoing import Outgoing
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering, Plan
+from sequencing.record import pair_of
 
 Handler = Callable[[Event], Awaitable[None] | None]
 SomeHandler = TypeVar("SomeHandler", bound=Handler)
@@ -194,6 +195,19 @@ class Cast:
     async def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""
         await self._working()[1].unsubscribe(regions)
+
+    async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
+        """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
+
+        They are ordered from now on, whoever is there. In a network where overlaps are expected, who walks from one
+        of them into another joins in place; all that somebody has at once and that was not expected takes a new epoch,
+        as it does everywhere. Declared is declared: there is no way back, and saying it again changes nothing. Returns
+        when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
+        with itself.
+        """
+        expected = frozenset(pair_of(one, other) for one, other in overlaps)
+        self._working()
+        await self._network.expect(expected)
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """Publish an event; returns when the region's ingress has it.

@@ -58,8 +58,13 @@ twice the CPU."""
 HELD_S = 0.005
 """How soon to look again whether regions that run too far ahead still do."""
 
-BLOCK_MS = 200
-"""How long a read waits for frames; it is broken off when something else is to be read, too."""
+BLOCK_MS = 2_000
+"""How long a read waits for frames; it is broken off when something else is to be read, too, or nothing any more. Many
+quiet connections of one process would otherwise keep it busy: at 200 ms, a hundred with three nodes took a third of a
+core."""
+
+DRAIN_BLOCK_MS = 200
+"""For how long nothing must come until a connection that is drained has everything."""
 
 _new_event = partial(tuple.__new__, Event)
 
@@ -198,8 +203,10 @@ class Incoming:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
         self._draining = True
         self._arrived.set()
-        for reading in self._readings.values():
+        for node, reading in self._readings.items():
             reading.stirred.set()
+            if reading.waits_for is not None:
+                self._interrupt(node, reading)
 
     async def close(self) -> None:
         """Stop reading; iteration ends. Reads that wait are broken off: nothing more is asked on their connections."""
@@ -311,7 +318,8 @@ class Incoming:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
         reading.waits_for = {(region, epoch) for region, (epoch, _) in after.items()}
         try:
-            return await reader.read(after, frames_max=frames_max, block_ms=BLOCK_MS)
+            block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
+            return await reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
             reading.waits_for = None
 
@@ -362,8 +370,13 @@ class Incoming:
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._wake_application)
             reading.stirred.set()
-            if reading.waits_for is not None and reading.interrupt is None and not wanted <= set(reading.waits_for):
-                reading.interrupt = asyncio.create_task(reading.reader.interrupt(), name=f"gamecast look at {node}")
+            if reading.waits_for is not None and not wanted <= set(reading.waits_for):
+                self._interrupt(node, reading)
+
+    @staticmethod
+    def _interrupt(node: str, reading: _Reading) -> None:
+        if reading.interrupt is None:
+            reading.interrupt = asyncio.create_task(reading.reader.interrupt(), name=f"gamecast look at {node}")
 
     def _deliver(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
         """Make of a frame what the application gets."""

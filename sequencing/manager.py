@@ -1,16 +1,17 @@
 """The manager: from what subscribers want to the next plan, and step by step from one plan to the next.
 
-*What changes.* Within an epoch the membership that a plan reckons with only grows: who leaves a region just stops to
-read it, and may come back. A subscriber that wants more is granted it in place when the atoms that exist order all that
-must be ordered then. If not, the regions around it begin a new epoch: the components, by the atoms of before and after,
-of the regions that are joined; and only there membership is taken afresh. Other components stay as they are. (An atom
-cannot simply be added to an epoch that runs. Unless every frame that passed its node before it began is delivered
-everywhere, those frames are free, and three subscribers around a new ring can close a cycle with them: see
-docs/counterexamples.md.)
+*What changes.* Within an epoch the membership that a plan reckons with only grows (but see `sequencing.expected`): who
+leaves a region just stops to read it, and may come back. A subscriber that wants more is granted it in place when the
+atoms that exist order all that must be ordered then. If not, the regions around it begin a new epoch: the components,
+by the atoms of before and after, of the regions that are joined; and only there membership is taken afresh. Other
+components stay as they are. (An atom cannot simply be added to an epoch that runs. Unless every frame that passed its
+node before it began is delivered everywhere, those frames are free, and three subscribers around a new ring can close a
+cycle with them: see docs/counterexamples.md.)
 
 *How.* A `Transition` goes through five phases, each finished at all nodes before the next begins:
 
-1. prepare: the nodes have the new steps beside the old; then the plan is announced;
+1. prepare: the nodes have the new steps beside the old; then, if somebody is let go of, the sweep of
+   `sequencing.expected`; then the plan is announced;
 2. close: each region that moves ends its old epoch with a TICK at its old ingress, which takes no more;
 3. open: where the new ingress is at another node, it learns what the old one had accepted, and opens;
 4. end: the TICKs have reached the ends of the old paths, so nothing of the old epoch is under way any more;
@@ -30,19 +31,21 @@ regions may have more than one old epoch behind them, which end together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import networkx as nx
 
 from sequencing.conditions import require_sound, violations
+from sequencing.expected import Emptied, Tails, links_to_sweep, observers
 from sequencing.membership import Membership
 from sequencing.node import Accepted, Answer, Node, Verdict
 from sequencing.overlaps import class_pairs_to_order, twin_classes
 from sequencing.plan import Plan, Step
-from sequencing.record import Members, OldEpoch, Record, Wish
+from sequencing.record import Members, OldEpoch, Pair, Record, Wish
 
 Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with atoms from an id on."""
@@ -60,13 +63,15 @@ def next_record(
     nodes: Mapping[str, str] | None = None,
     runs: Mapping[str, str] | None = None,
     announced: bool = True,
+    expected: Iterable[Pair] = (),
 ) -> Record | None:
     """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
 
     ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
     name → url of those that something new may go to, all of the plan when None; ``runs``: of the nodes that may lose
-    something and can be reached, the run that they are in; ``announced``: whether the record's plan is. What begins
-    anew satisfies C1–C4 by itself; nothing that is to be ordered leads out of it. Raises `PlanError`.
+    something and can be reached, the run that they are in; ``announced``: whether the record's plan is; ``expected``:
+    overlaps that are declared, besides those that the record knows. What begins anew satisfies C1–C4 by itself; nothing
+    that is to be ordered leads out of it. Raises `PlanError`.
     """
     found = {**record.plan.runs, **(runs or {})}
     lost = {node for node, run in found.items() if record.plan.runs.get(node) != run}
@@ -74,26 +79,36 @@ def next_record(
         return None
     joining = {name: wish.after(record.heard.get(name)) for name, wish in wishes.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
-    missing = frozenset(published).union(*joining.values()) - record.plan.paths.keys()
-    if not joining and not missing and not lost:
+    pairs = record.expected.union(expected)
+    declared = frozenset(chain.from_iterable(pairs - record.expected))
+    missing = declared.union(published, *joining.values()) - record.plan.paths.keys()
+    if not joining and not missing and not lost and not declared:
         return None
     plans = behind = (*record.behind, record.plan)
     abandoned = record.abandoned
     if not announced:
         behind, abandoned = record.behind, (*abandoned, record.plan)
+        record = replace(record, members=_union(record.members, record.leaving))
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
     plan = replace(record.plan.with_regions(sorted(missing), nodes), runs=found)
-    membership = Membership.of(grown, plan.paths)
-    if not broken and "C4" not in violations(plan, membership):
-        return replace(record, plan=plan, members=grown, heard=dict(wishes), behind=behind, abandoned=abandoned)
-    affected = _affected(plan, membership, frozenset(broken).union(*joining.values()))
+    record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
+    if not broken and not declared:
+        if _are_ordered(plan, grown, joining.keys(), pairs):
+            return replace(record, plan=plan, members=grown)
+        leaving = {name: grown[name] - wishes[name].since.keys() for name in joining} if pairs else {}
+        staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
+        if any(leaving.values()) and _are_ordered(plan, staying, joining.keys(), pairs):
+            return replace(record, plan=plan, members=staying, leaving=leaving)
+    membership = Membership.of(observers(grown, pairs) if pairs else grown, plan.paths)
+    affected = _affected(plan, membership, declared.union(broken, *joining.values()))
     members = {
         name: affected.intersection(wishes.get(name, _NO_WISH).since) | (regions - affected)
         for name, regions in grown.items()
     }
     inside = {name: regions & affected for name, regions in members.items() if regions & affected}
-    fresh_membership = Membership.of(inside, affected)
+    pairs_inside = [pair for pair in pairs if affected.issuperset(pair)]
+    fresh_membership = Membership.of(observers(inside, pairs_inside) if pairs else inside, affected)
     fresh = planner(fresh_membership, plan.epoch + 1, record.next_atom)
     require_sound(fresh, fresh_membership)
     merged = replace(
@@ -107,7 +122,14 @@ def next_record(
     )
     next_atom = max((atom.id + 1 for atom in fresh.atoms), default=record.next_atom)
     members = {name: regions for name, regions in members.items() if regions}
-    return Record(merged, members, dict(wishes), behind, abandoned, next_atom, record.ended)
+    return replace(record, plan=merged, members=members, next_atom=next_atom)
+
+
+def _are_ordered(plan: Plan, members: Members, joining: Iterable[str], expected: Collection[Pair]) -> bool:
+    """Return whether the plan's atoms order all that is to be ordered, now that some subscribers join something."""
+    if expected:  # every pair that somebody has is ordered already, but for what is joined
+        members = observers({name: members[name] for name in joining})
+    return "C4" not in violations(plan, Membership.of(members, plan.paths))
 
 
 def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
@@ -230,7 +252,7 @@ class Forget:
         return True
 
 
-Task = Prepare | Close | Open | Drain | Seal | Forget
+Task = Prepare | Tails | Emptied | Close | Open | Drain | Seal | Forget
 
 
 class Transition:
@@ -247,7 +269,14 @@ class Transition:
         for old in record.old_epochs():
             self._old.setdefault(old.region, []).append(old)
         self._closed: dict[tuple[str, int], Closed] = {}
-        self._phases = [self._prepare, self._close, self._open, self._end, self._forget]
+        self._tails: dict[str, dict[str, int]] = {}
+        left = chain.from_iterable(record.leaving.values())
+        self._links, rounds = links_to_sweep(self._settled, left) if record.leaving else ({}, 0)
+        sweep = [
+            phase for number in range(rounds) for phase in (partial(self._look, number), partial(self._empty, number))
+        ]
+        self._phases: list[Callable[[], list[Task]]] = [self._prepare, *sweep]
+        self._phases += [self._close, self._open, self._end, self._forget]
         self._tasks: list[Task] = []
         self._next_phase()
 
@@ -266,6 +295,8 @@ class Transition:
             return
         if isinstance(task, Close):
             self._closed |= answer
+        elif isinstance(task, Tails):
+            self._tails[task.node] = answer
         self._tasks.remove(task)
         if not self._tasks:
             self._next_phase()
@@ -273,7 +304,7 @@ class Transition:
     def _next_phase(self) -> None:
         while not self._tasks and self._phases:
             phase = self._phases.pop(0)
-            self.prepared = self.prepared or phase != self._prepare
+            self.prepared = self.prepared or phase == self._close
             self._tasks = phase()
 
     def _lost(self, node: str) -> list[str]:
@@ -300,6 +331,12 @@ class Transition:
             )
             tasks.append(Prepare(node, plan, steps, closing))
         return tasks
+
+    def _look(self, number: int) -> list[Task]:
+        return [Tails(node, targets, number) for node, targets in self._links.items()]
+
+    def _empty(self, number: int) -> list[Task]:
+        return [Emptied(node, tuple(tails.items()), number) for node, tails in self._tails.items()]
 
     def _close(self) -> list[Task]:
         closing: dict[str, list[tuple[str, int, int]]] = {}

@@ -177,6 +177,16 @@ class Node:
         link = self.links.get(target, [])
         link[:] = [linked for linked in link if linked.sequence > accepted]
 
+    def link_tail(self, target: str) -> int:
+        """Return the sequence of the newest frame that the link to ``target`` holds, 0 when it holds none."""
+        link = self.links.get(target)
+        return link[-1].sequence if link else 0
+
+    def is_acknowledged(self, target: str, sequence: int) -> bool:
+        """Return whether ``target`` has accepted all of its link up to a sequence."""
+        link = self.links.get(target)
+        return not link or link[0].sequence > sequence
+
     def install(self, epoch: int, version: int, steps: Iterable[Step]) -> bool:
         """Install the steps of a plan whose regions all begin anew; False when a later plan is installed already.
 

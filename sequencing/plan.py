@@ -115,6 +115,11 @@ class Plan:
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> bytes:
+        # A record is written several times for each join, with the same plans.
         return orjson.dumps(self.to_document())
 
     def to_document(self) -> dict[str, Any]:

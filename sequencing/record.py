@@ -8,14 +8,25 @@ from typing import Any
 
 import orjson
 
-from sequencing.errors import PlanError
+from sequencing.errors import PlanError, UsageError
+from sequencing.names import check_region
 from sequencing.plan import Plan
 
 Members = Mapping[str, frozenset[str]]
+Pair = tuple[str, str]
+"""Two regions, sorted."""
 
 
 ENDED_EPOCHS_KEPT = 256
 """For so many epochs, a stream that has ended is ended once more when its node begins anew: for who is still there."""
+
+
+def pair_of(one: str, other: str) -> Pair:
+    """Return two regions as a pair; raises `InvalidName`, and `UsageError` for a region with itself."""
+    if one == other:
+        raise UsageError(f"region {one!r} does not overlap with itself")
+    left, right = sorted((check_region(one), check_region(other)))
+    return left, right
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,9 @@ class Record:
     ``members``: subscriber → the regions that the plan reckons with for it; ``heard``: the wishes that it knew of;
     ``behind``: the plans that are not left behind yet, the oldest first, during a transition; ``abandoned``: those that
     were given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
-    (region, epoch) each, that came to their ends there, of the nodes that may lose them.
+    (region, epoch) each, that came to their ends there, of the nodes that may lose them; ``expected``: overlaps that
+    are ordered whether anybody has them or not; ``leaving``: subscriber → regions that it is let go of in this
+    transition, see `sequencing.expected`.
     """
 
     plan: Plan
@@ -75,6 +88,8 @@ class Record:
     abandoned: tuple[Plan, ...] = ()
     next_atom: int = 1
     ended: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    expected: frozenset[Pair] = frozenset()
+    leaving: Members = field(default_factory=dict)
 
     def old_epochs(self) -> Iterator[OldEpoch]:
         """Yield the epochs that the transition ends, each region's in order."""
@@ -96,19 +111,26 @@ class Record:
                 ended[egress] = (*ended.get(egress, ()), (old.region, old.epoch))
         recent = self.plan.epoch - ENDED_EPOCHS_KEPT
         ended = {node: tuple(each for each in streams if each[1] > recent) for node, streams in ended.items()}
-        return replace(self, behind=(), abandoned=(), ended=ended)
+        return replace(self, behind=(), abandoned=(), ended=ended, leaving={})
+
+    def news(self) -> Record:
+        """Return what everybody is to know of it: what only matters to managers is left out."""
+        behind = self.behind if any(True for _ in self.old_epochs()) else ()
+        return replace(self, behind=behind, abandoned=(), expected=frozenset(), leaving={})
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""
         return orjson.dumps(
             {
-                "plan": self.plan.to_document(),
+                "plan": orjson.Fragment(self.plan.to_json()),
                 "members": {name: sorted(regions) for name, regions in self.members.items()},
                 "heard": {name: wish.to_document() for name, wish in self.heard.items()},
-                "behind": [plan.to_document() for plan in self.behind],
-                "abandoned": [plan.to_document() for plan in self.abandoned],
+                "behind": [orjson.Fragment(plan.to_json()) for plan in self.behind],
+                "abandoned": [orjson.Fragment(plan.to_json()) for plan in self.abandoned],
                 "next_atom": self.next_atom,
                 "ended": self.ended,
+                "expected": sorted(self.expected),
+                "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
             }
         )
 
@@ -125,6 +147,8 @@ class Record:
                 tuple(map(Plan.from_document, document["abandoned"])),
                 int(document["next_atom"]),
                 {node: tuple((str(r), int(e)) for r, e in streams) for node, streams in document["ended"].items()},
+                frozenset((str(one), str(other)) for one, other in document.get("expected", ())),
+                {name: frozenset(regions) for name, regions in document.get("leaving", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the record of a gamecast network: {error!r}") from error

@@ -6,11 +6,21 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
+
+import click
 
 END_S_MAX = 1.5
 """How long an end in good order may take: a server that hangs must not keep us."""
 
 BROKEN_OFF = 1
+
+expect_option = click.option(
+    "--expect",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Declare overlaps that are expected, rows of region,neighbour: walking on to a neighbour takes no new epoch.",
+)
 
 
 def stopping() -> asyncio.Event:

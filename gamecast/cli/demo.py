@@ -26,13 +26,32 @@ from gamecast.demo.trace import read_match
 from gamecast.errors import PlanError, UsageError
 
 
+class _Servers(click.ParamType[int | None]):
+    """A number of servers, or None for one a player."""
+
+    name = "N|each"
+
+    def convert(
+        self, value: str | int | None, param: click.Parameter | None, context: click.Context | None
+    ) -> int | None:
+        """Return what was asked for."""
+        if value is None or value == "each":
+            return None
+        servers: int = click.IntRange(1, 256)(value, param, context)
+        return servers
+
+
 @click.command()
 @click.argument("prefix", required=False)
 @click.option(
     "--nodes", type=click.IntRange(1, 64), default=3, show_default=True, help="Sequencing nodes, a redis-server each."
 )
 @click.option(
-    "--servers", type=click.IntRange(1, 256), default=8, show_default=True, help="Game servers that host the players."
+    "--servers",
+    type=_Servers(),
+    default="8",
+    show_default=True,
+    help="Game servers that host the players: up to 256, or 'each' for one a player.",
 )
 @click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
 @click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
@@ -53,6 +72,13 @@ from gamecast.errors import PlanError, UsageError
     f"leaves one {LINGER_S:g} s of the trace after the last of them. The match goes on meanwhile; at --speed 0 it "
     f"waits while {JOINS_PENDING_MAX} joins are under way.  [default: in all of the window's cells, throughout]",
 )
+@click.option(
+    "--grid",
+    is_flag=True,
+    help="With --roam: declare beforehand that cells which one view can touch overlap, and leave a region at once. "
+    "Then walking from cell to cell takes no new epoch. Servers with several players have other overlaps, too: see "
+    "--servers each.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
 @click.option(
     "--record",
@@ -67,7 +93,7 @@ def demo(
     prefix: str | None,
     *,
     nodes: int,
-    servers: int,
+    servers: int | None,
     cell_m: float,
     radius_m: float,
     start_s: float,
@@ -75,6 +101,7 @@ def demo(
     speed: float,
     moves: bool,
     roam: bool,
+    grid: bool,
     seed: int,
     record: Path | None,
     as_json: bool,
@@ -92,6 +119,8 @@ def demo(
 
     Exit status: 0 if gamecast kept every promise, 1 if not, 2 for wrong input.
     """
+    if grid and not roam:
+        raise UsageError("--grid is about servers that walk: give --roam, too")
     match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
     workload = build_workload(
         match,
@@ -102,6 +131,7 @@ def demo(
         duration_s=duration_s,
         moves=moves,
         roam=roam,
+        grid=grid,
     )
     if record is not None:
         _require_writable(record, workload.servers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -13,10 +14,12 @@ from adapters.planning import planner_over  # noqa: F401 - brings scipy, for whi
 from adapters.redis_connection import redacted
 from adapters.redis_control import RedisControl
 from adapters.redis_network import RedisNetwork
-from gamecast.cli.daemons import stopping
+from gamecast.cli.daemons import expect_option, stopping
 from gamecast.cli.reporting import require_reachable
 from gamecast.configuration import Limits
+from gamecast.planning.reading import read_overlaps
 from sequencing.plan import Ordering
+from sequencing.record import Pair
 
 logger = logging.getLogger("gamecast.manager.daemon")
 
@@ -37,7 +40,8 @@ logger = logging.getLogger("gamecast.manager.daemon")
     show_default=True,
     help="How many events of each region its node keeps, by the plans made here.",
 )
-def manager(control_url: str, *, ordering: Ordering, retention_events: int) -> None:
+@expect_option
+def manager(control_url: str, *, ordering: Ordering, retention_events: int, expect: Path | None) -> None:
     """Stand for leading the network of a control Redis: who leads makes the plans.
 
     Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
@@ -54,15 +58,17 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int) -> N
     """
     logging.basicConfig(format="%(asctime)s %(message)s")
     logger.setLevel(logging.INFO)
+    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
     require_reachable(control_url)
-    asyncio.run(_run(control_url, ordering, retention_events))
+    asyncio.run(_run(control_url, ordering, retention_events, overlaps))
 
 
-async def _run(control_url: str, ordering: Ordering, retention_events: int) -> None:
+async def _run(control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair]) -> None:
     stop = stopping()
     network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events)
     try:
         await network.open()
+        await network.expect(overlaps)
         network.stand(_TellingControl(control_url))
         logger.info("stands for leading at %s", redacted(control_url))
         await stop.wait()

@@ -71,6 +71,12 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="Events/s of regions, rows of region,rate.  [default: 1 each]",
 )
 @click.option(
+    "--expect",
+    metavar="FILE|grid",
+    help="Overlaps to order whether anybody has them or not, rows of region,neighbour; 'grid': all cells that touch, "
+    "of regions that are called NAME:COLUMN:ROW. Then what a single subscriber has is ordered, too.",
+)
+@click.option(
     "--capacity",
     metavar="EVENTS_PER_S",
     callback=_capacity,
@@ -90,6 +96,7 @@ def plan(
     named: Sequence[str],
     ordering: Ordering,
     rates: Path | None,
+    expect: str | None,
     capacity: float | Literal["receiver"] | None,
     out: Path | None,
     picture: Path | None,
@@ -113,11 +120,14 @@ def plan(
     """
     from gamecast.planning.document import PAIRS_MAX, plan_document
     from gamecast.planning.figures import PlanFigures
+    from gamecast.planning.grid import grid_overlaps
     from gamecast.planning.picture import draw_plan, require_drawable
-    from gamecast.planning.reading import read_membership, read_rates
+    from gamecast.planning.reading import read_membership, read_overlaps, read_rates
     from gamecast.planning.story import tell
     from placement.planner import make_plan_and_report
     from sequencing.conditions import violations
+    from sequencing.expected import observers
+    from sequencing.membership import Membership
     from sequencing.overlaps import count_double_overlaps
 
     names = _node_names(nodes, named)
@@ -128,18 +138,23 @@ def plan(
         with watch.stage("reading", "reading"):
             source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
             rate_of = read_rates(rates) if rates is not None else {}
+            world = reckoned = source.membership
+            if expect is not None:
+                pairs = grid_overlaps(world.regions) if expect == "grid" else read_overlaps(Path(expect))
+                world = Membership(world.regions_of, frozenset(world.regions).union(*pairs))
+                reckoned = Membership.of(observers(world.regions_of, pairs), world.regions)
         with watch.stage("overlaps", "counting overlaps"):
             overlaps = count_double_overlaps(source.membership)
         with watch.stage("plan", "planning"):
             made, choice = make_plan_and_report(
-                source.membership, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
+                reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
             )
         with watch.stage("conditions", "checking the conditions"):
-            broken = violations(made, source.membership)
-        figures = PlanFigures(made, source.membership, rate_of, overlaps, broken)
+            broken = violations(made, reckoned)
+        figures = PlanFigures(made, world, rate_of, overlaps, broken)
         if out is not None:
             with watch.stage("out", f"writing {out}"):
-                document = plan_document(made, source.membership)
+                document = plan_document(made, reckoned)
                 _write(out, document.text)
             if not document.paired:
                 click.echo(

@@ -66,7 +66,7 @@ def attack_command(
     failures = [shrink(outcome, attack) for outcome in [o for o in outcomes if o.violations][:FAILURES_SHOWN]]
     totals = {
         what: sum(getattr(outcome, what) for outcome in outcomes)
-        for what in ("steps", "published", "deliveries", "gaps", "epochs", "joins", "faults")
+        for what in ("steps", "published", "deliveries", "gaps", "epochs", "sweeps", "joins", "faults")
     }
     summary = {
         "seeds": len(outcomes),
@@ -131,7 +131,8 @@ def _tell(summary: dict[str, Any]) -> None:
     console.print(
         f"{summary['seeds']:,} worlds: {summary['published']:,} events published, {summary['deliveries']:,} delivered, "
         f"{summary['gaps']:,} gaps announced, "
-        f"{summary['joins']:,} joins, {summary['epochs']:,} epochs, {summary['faults']:,} crashes, pauses and cuts; "
+        f"{summary['joins']:,} joins, {summary['epochs']:,} epochs, {summary['sweeps']:,} sweeps, "
+        f"{summary['faults']:,} crashes, pauses and cuts; "
         f"{summary['seconds']:,} s, {summary['seeds_per_s_and_core']} worlds/s a core"
     )
     if not summary["failed"]:

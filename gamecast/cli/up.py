@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -15,10 +16,12 @@ from adapters.memory import NODES_MAX
 from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
 from adapters.redis_control import RedisControl
 from adapters.redis_survey import survey
-from gamecast.cli.daemons import stopping
+from gamecast.cli.daemons import expect_option, stopping
 from gamecast.cli.reporting import counted
 from gamecast.configuration import Limits
+from gamecast.planning.reading import read_overlaps
 from sequencing.plan import Ordering
+from sequencing.record import Pair
 
 
 @click.command()
@@ -32,8 +35,9 @@ from sequencing.plan import Ordering
     show_default=True,
     help="What plans order.",
 )
+@expect_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in one line, when it is ready.")
-def up(*, nodes: int, ordering: Ordering, as_json: bool) -> None:
+def up(*, nodes: int, ordering: Ordering, expect: Path | None, as_json: bool) -> None:
     """Run a network on this machine: private redis-servers, relays between them, and a manager.
 
     Tells its URL when it is ready, and runs until SIGINT or SIGTERM. Nothing is kept, and no process stays, however it
@@ -45,15 +49,17 @@ def up(*, nodes: int, ordering: Ordering, as_json: bool) -> None:
     Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
     cannot be started.
     """
-    asyncio.run(_run(nodes, ordering, as_json))
+    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
+    asyncio.run(_run(nodes, ordering, overlaps, as_json))
 
 
-async def _run(nodes: int, ordering: Ordering, as_json: bool) -> None:
+async def _run(nodes: int, ordering: Ordering, overlaps: frozenset[Pair], as_json: bool) -> None:
     stop = stopping()
     limits = Limits()
     network = EmbeddedNetwork(f"embedded://?nodes={nodes}", ordering=ordering, retention_events=limits.retention_events)
     try:
         await network.open()
+        await network.expect(overlaps)
         network.stand(RedisControl(network.url))
         servers = (await survey(network.url)).nodes
         places = {node.name: node.url for node in servers}

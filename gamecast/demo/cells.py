@@ -8,7 +8,7 @@ its lower edges and not its upper ones, so a circle that just reaches an upper e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,17 @@ def region_of(x_m: float, z_m: float, *, cell_m: float) -> str:
 def region_name(cell: Cell) -> str:
     """Return the region of a cell."""
     return f"cell:{cell[0]}:{cell[1]}"
+
+
+def neighbours_of(cells: Iterable[Cell], *, cell_m: float, radius_m: float) -> Iterator[tuple[Cell, Cell]]:
+    """Yield each pair of these cells that one view can touch, once."""
+    apart = math.floor(2 * radius_m / cell_m) + 1
+    known = set(cells)
+    for x, z in sorted(known):
+        for dx in range(apart + 1):
+            for dz in range(-apart if dx else 1, apart + 1):
+                if (x + dx, z + dz) in known:
+                    yield (x, z), (x + dx, z + dz)
 
 
 def cells_in_view(x_m: FloatArray, z_m: FloatArray, *, cell_m: float, radius_m: float) -> set[Cell]:

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gamecast.demo.cells import cells_in_view, cells_of_views, region_name, region_of
-from gamecast.demo.roaming import Change, View, agenda, changes_of, regions_ever, settled
+from gamecast.demo.cells import cells_in_view, cells_of_views, neighbours_of, region_name, region_of
+from gamecast.demo.roaming import LINGER_S, Change, View, agenda, changes_of, regions_ever, settled
 from gamecast.demo.trace import Match, MatchEvent
 from sequencing.checkers import Published
 from sequencing.errors import UsageError
@@ -65,6 +65,10 @@ class Workload:
     skipped_without_position: int
     """Events of the window that are nowhere, so that no region could hear of them."""
     changes: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+    linger_s: float = LINGER_S
+    """How long a server that roams stays in a region that none of its players sees any more."""
+    expected: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of regions that are declared before the replay begins."""
 
     @property
     def roams(self) -> bool:
@@ -138,17 +142,19 @@ def build_workload(
     *,
     cell_m: float = 250.0,
     radius_m: float = 100.0,
-    servers: int = 8,
+    servers: int | None = 8,
     start_s: float = 0.0,
     duration_s: float | None = None,
     moves: bool = False,
     roam: bool = False,
+    grid: bool = False,
 ) -> Workload:
     """Turn the part of a match from ``start_s``, of ``duration_s`` (None: to the end), into a workload.
 
     With ``moves``, each row of the positions is an event as well, of the kind ``moved``, before the other events of the
-    same instant. With ``roam``, servers are in the regions that their players see at the time. Times are the trace's.
-    Takes a few seconds for 140,000 moves.
+    same instant. ``servers``: None for one a player. With ``roam``, servers are in the regions that their players see
+    at the time; with ``grid``, they leave a region at once, and it is declared which cells one view can touch. Times
+    are the trace's. Takes a few seconds for 140,000 moves.
 
     Raises `UsageError`, naming the option, for options out of range, for a window in which nothing can be published,
     and for more servers than players.
@@ -163,10 +169,13 @@ def build_workload(
     rows = _rows_in_view(match, window)
     joined = dict.fromkeys([*(player.name for player in match.players), *match.positions.player])
     publishers = [_player_of(event, joined) for event in placed]
-    server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
-    server_of = _host(_groups(match, rows, joined, publishers), server_names)
+    groups = _groups(match, rows, joined, publishers)
+    server_names = tuple(f"server-{number}" for number in range(1, (servers or sum(map(len, groups))) + 1))
+    server_of = _host(groups, server_names)
     publications = tuple(_publications(happenings, server_names, server_of, cell_m=cell_m))
     changes: dict[str, tuple[Change, ...]] = {}
+    linger_s = 0.0 if grid else LINGER_S
+    expected: frozenset[tuple[str, str]] = frozenset()
     if roam:
         views = _views(match, window, rows, cell_m=cell_m, radius_m=radius_m)
         seen: dict[str, list[list[View]]] = {server: [] for server in server_names}
@@ -174,8 +183,14 @@ def build_workload(
             seen[server_of[player]].append(own)
         # Behind the last event nothing would tell who comes and goes.
         end_s = math.nextafter(publications[-1].t_s, math.inf)
-        changes = {server: changes_of(seen[server], end_s=end_s) for server in server_names}
+        changes = {server: changes_of(seen[server], end_s=end_s, linger_s=linger_s) for server in server_names}
         membership = {server: regions_ever(changes[server]) for server in server_names}
+        if grid:
+            cells = {cell for own in views.values() for _, touched in own for cell in touched}
+            expected = frozenset(
+                (region_name(one), region_name(other))
+                for one, other in neighbours_of(cells, cell_m=cell_m, radius_m=radius_m)
+            )
     else:
         membership = _membership(match, rows, server_names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
     return Workload(
@@ -186,6 +201,8 @@ def build_workload(
         players=len(server_of),
         skipped_without_position=len(in_window) - len(placed),
         changes=changes,
+        linger_s=linger_s,
+        expected=expected,
     )
 
 
@@ -201,12 +218,14 @@ class _Window:
         return range(first, end)
 
 
-def _check_options(*, cell_m: float, radius_m: float, servers: int, start_s: float, duration_s: float | None) -> None:
+def _check_options(
+    *, cell_m: float, radius_m: float, servers: int | None, start_s: float, duration_s: float | None
+) -> None:
     if not (cell_m > 0 and math.isfinite(cell_m)):
         raise UsageError(f"--cell-m {cell_m:g}: the side of a cell must be more than 0 metres; 250 is usual")
     if not (radius_m >= 0 and math.isfinite(radius_m)):
         raise UsageError(f"--radius-m {radius_m:g}: the radius of a view must be 0 metres or more; 100 is usual")
-    if servers < 1:
+    if servers is not None and servers < 1:
         raise UsageError(f"--servers {servers}: there must be at least 1 server")
     if not math.isfinite(start_s):
         raise UsageError(f"--start-s {start_s:g}: the start must be a time of the trace, in seconds")

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gamecast.demo.hosting import Workload
 from gamecast.demo.replay import Replay, Travels
-from gamecast.demo.roaming import LINGER_S, most_overlaps
+from gamecast.demo.roaming import most_overlaps
 from gamecast.stays import judge_stays
 from sequencing.checkers import DeliverySequence, History, PairOrder, Verdict, compare_pairs, judge
 from sequencing.membership import Membership
@@ -98,7 +98,7 @@ class Outcome:
             f"{sum(path_nodes) / len(path_nodes):.1f} nodes on average, {max(path_nodes)} at most."
         )
         if self.ours.travels is not None:
-            yield Text(_told(self.ours.travels))
+            yield Text(_told(self.ours.travels, self.workload))
         yield self._comparison()
         if any(count for _, count in self._paired()):
             yield self._servers_table()
@@ -236,14 +236,16 @@ def _servers(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _told(travels: Travels) -> str:
+def _told(travels: Travels, workload: Workload) -> str:
     """Return what is told of servers that roamed."""
     joins, in_place, epochs = len(travels.join_ms), travels.in_place or 0, travels.epochs or 0
     told = (
         f"The servers followed their players: a server is in the regions that its players see, and leaves one "
-        f"{LINGER_S:g} s after the last of them. While the match ran they joined {joins:,} times and left "
+        f"{workload.linger_s:g} s after the last of them. While the match ran they joined {joins:,} times and left "
         f"{travels.leaves:,} times; {in_place:,} of the joins went in place, {epochs:,} new epochs brought the others."
     )
+    if workload.expected:
+        told += f" Beforehand, {len(workload.expected):,} overlaps of neighbouring regions were declared."
     if travels.cut_short:
         told += f" {travels.cut_short:,} more were given up, because the players had gone on before the server was in."
     if joins:

@@ -36,6 +36,8 @@ async def replay_roaming(
         await journey.drive(pace)
         journey.place({name: (receipt.epoch, receipt.sequence) for name, receipt in journey.receipts().items()})
 
+    if workload.expected:
+        await first.expect(workload.expected)
     await journey.settle()
     watch = Watch(first.url)
     try:

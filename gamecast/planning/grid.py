@@ -7,12 +7,15 @@ world.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 
 import numpy as np
 from scipy import sparse
 
 from gamecast.errors import UsageError
 from sequencing.membership import Membership
+from sequencing.record import Pair, pair_of
 
 VIEW_CELLS = 0.3
 """Radius of a view in cells. A circle of radius r < ½ touches 1 + 4r + πr² cells on average: here 2.5."""
@@ -29,6 +32,26 @@ def grid_world(subscribers: int, regions: int, *, seed: int = 1) -> Membership:
     names = [f"cell:{region // columns:0{digits}}:{region % columns:0{digits}}" for region in range(regions)]
     digits = len(str(subscribers))
     return Membership.from_incidence([f"s{number:0{digits}}" for number in range(subscribers)], names, incidence)
+
+
+_CELL = re.compile(r"(.*):(-?\d+):(-?\d+)")
+
+
+def grid_overlaps(regions: Iterable[str]) -> frozenset[Pair]:
+    """Return the pairs of cells, regions that are called ``NAME:COLUMN:ROW``, that touch each other, corners included.
+
+    Raises `UsageError` when no two do.
+    """
+    cell_of = {(name, int(x), int(y)): region for region in regions for name, x, y in _CELL.findall(region)}
+    pairs = frozenset(
+        pair_of(region, cell_of[name, x + dx, y + dy])
+        for (name, x, y), region in cell_of.items()
+        for dx, dy in ((1, 0), (0, 1), (1, 1), (1, -1))
+        if (name, x + dx, y + dy) in cell_of
+    )
+    if not pairs:
+        raise UsageError("no two regions are called like neighbours in a grid, NAME:3:7 and NAME:3:8")
+    return pairs
 
 
 def grid_incidence(subscribers: int, regions: int, *, seed: int = 1) -> sparse.csr_array:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from gamecast.errors import InvalidName
+from gamecast.errors import InvalidName, UsageError
 from gamecast.planning.rows import MalformedRow, Skipped, read_rows
 from sequencing.membership import Membership
 from sequencing.names import check_connection_name, check_region
+from sequencing.record import Pair, pair_of
 
 PROGRESS_ROWS = 50_000
 """Often enough for a bar that moves, seldom enough to cost nothing."""
@@ -84,6 +85,20 @@ class _Reader:
         return Membership.from_incidence(
             list(self._subscribers), list(self._regions), sparse.coo_array((ones, places), shape=shape)
         )
+
+
+def read_overlaps(file: Path) -> frozenset[Pair]:
+    """Read ``region,neighbour`` rows: overlaps that are expected. Raises `InvalidInput`."""
+    pairs: set[Pair] = set()
+
+    def take(region: str, neighbour: str) -> None:
+        try:
+            pairs.add(pair_of(region, neighbour))
+        except UsageError as error:
+            raise MalformedRow(str(error)) from error
+
+    read_rows(file, ("region", "neighbour"), take)
+    return frozenset(pairs)
 
 
 def read_rates(file: Path) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from random import Random
 
 from gamecast.simulation.engine import Engine, Process, Weather
@@ -40,6 +41,8 @@ class Scenario:
     restless: float
     """How often a server joins or leaves a region rather than publishes."""
     weather: Weather
+    reach: int = 0
+    """The regions lie on a line: overlaps of those so near to each other are expected, and servers walk along it."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -69,6 +72,7 @@ class Scenario:
             losses=random.choice((0, 0, 1, 3)),
             restless=random.choice((0.1, 0.2, 0.5, 0.7)),
             weather=weather,
+            reach=random.choice((0, 0, 1, 1, 2)),
         )
 
 
@@ -83,6 +87,7 @@ class Outcome:
     deliveries: int
     gaps: int
     epochs: int
+    sweeps: int
     joins: int
     faults: int
 
@@ -91,6 +96,7 @@ def attack(scenario: Scenario) -> Outcome:
     """Run a scenario; the same one has always the same outcome."""
     random = Random(scenario.seed)
     engine = Engine(random, scenario.weather)
+    regions = "abcdefgh"[: scenario.regions]
     names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
     network = Network(
         engine,
@@ -100,11 +106,13 @@ def attack(scenario: Scenario) -> Outcome:
         relays=scenario.relays,
         scattered=scenario.scattered,
         forgetful=scenario.losses > 0,
+        expected=frozenset(
+            (one, other) for one, other in combinations(regions, 2) if ord(other) - ord(one) <= scenario.reach
+        ),
     )
-    regions = "abcdefgh"[: scenario.regions]
     causal = scenario.ordering == "causal"
     servers = [
-        Server(network, f"s{number}", regions, causal=causal, restless=scenario.restless)
+        Server(network, f"s{number}", regions, causal=causal, restless=scenario.restless, reach=scenario.reach)
         for number in range(scenario.servers)
     ]
     for server in servers:
@@ -137,6 +145,7 @@ def attack(scenario: Scenario) -> Outcome:
         sum(len(session.deliveries) for session in sessions),
         sum(each.missing is not None for session in sessions for each in session.deliveries),
         network.store.record.plan.epoch,
+        sum(any(record.leaving.values()) for record in network.store.announced),
         sum(len(session.joined) for session in sessions),
         scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses,
     )

@@ -17,7 +17,7 @@ from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 from sequencing.subscriber import Subscriber
 
 Said = tuple[int, int, tuple[tuple[str, int], ...]]
@@ -27,9 +27,14 @@ Said = tuple[int, int, tuple[tuple[str, int], ...]]
 class Archive:
     """The records and tasks of a world by number, so that orders are small; and the planner."""
 
-    def __init__(self, ordering: Ordering, nodes: list[str]) -> None:
+    def __init__(
+        self, ordering: Ordering, nodes: list[str], *, expected: frozenset[Pair] = frozenset(), spread: bool = False
+    ) -> None:
+        """``spread``: whether each atom is on a node of its own, as far as there are nodes, along a line."""
         self.ordering = ordering
         self.nodes = nodes
+        self.expected = expected
+        self.spread = spread
         self.records: list[Record] = []
         self.tasks: list[Task] = []
         self._numbers: dict[str, int] = {}
@@ -44,9 +49,23 @@ class Archive:
 
     def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
         """Plan over the nodes in an order that changes with the epoch, so that paths move."""
+        if self.spread:
+            sole = {self.nodes[0]: ""}
+            return self._along(make_plan(membership, sole, epoch=epoch, first_atom=first_atom, ordering=self.ordering))
         turn = epoch % len(self.nodes)
         nodes = dict.fromkeys(self.nodes[turn:] + self.nodes[:turn], "")
         return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+
+    def _along(self, plan: Plan) -> Plan:
+        last = len(self.nodes) - 1
+        by_regions = sorted(plan.atoms, key=lambda atom: sorted(atom.regions))
+        atoms = [replace(atom, node=self.nodes[min(place, last)]) for place, atom in enumerate(by_regions)]
+        paths = dict(plan.paths)
+        for region in paths:
+            places = [self.nodes.index(atom.node) for atom in atoms if region in atom.regions]
+            if places:
+                paths[region] = tuple(self.nodes[min(places) : max(places) + 1])
+        return replace(plan, nodes=dict.fromkeys(self.nodes, ""), paths=paths, atoms=tuple(atoms))
 
     def _number(self, shelf: list[Any], what: Record | Task) -> int:
         number = self._numbers.setdefault(repr(what), len(shelf))
@@ -130,7 +149,9 @@ class ManagerActor:
             case ("decide", told):
                 wishes = {name: Wish(wish[0], wish[1], dict(wish[2])) for name, wish, _ in told if wish[1]}
                 published = frozenset[str]().union(*(unplaced for _, _, unplaced in told))
-                following = next_record(self.record, wishes, published, self._archive.plan)
+                following = next_record(
+                    self.record, wishes, published, self._archive.plan, expected=self._archive.expected
+                )
                 if following is not None:
                     self.record = following
                     self._begin()
@@ -149,7 +170,7 @@ class ManagerActor:
     def key(self) -> Hashable:
         """Return what is decided, done and announced."""
         moving = self.transition
-        done = (len(moving._phases), frozen(moving._closed)) if moving is not None else None
+        done = (len(moving._phases), frozen(moving._closed), frozen(moving._tails)) if moving is not None else None
         return self._archive.record(self.record), self._tasks(), done, tuple(self.announced)
 
     def view(self) -> ManagerView:
@@ -330,14 +351,22 @@ class Roamer:
                 sessions[place] = region, since, len(self.diary.delivered)
 
 
-Answered = bool | dict[tuple[str, int], Closed]
+Answered = bool | Mapping[tuple[str, int], Closed] | Mapping[str, int]
 
 
 def _packed(answer: Answered) -> Hashable:
     if isinstance(answer, bool):
         return answer
-    return tuple((key, each.tick, tuple(sorted(each.accepted.items()))) for key, each in answer.items())
+    return tuple(
+        (key, (each.tick, tuple(sorted(each.accepted.items()))) if isinstance(each, Closed) else each)
+        for key, each in answer.items()
+    )
 
 
 def _unpacked(answer: Any) -> Answered:
-    return answer if isinstance(answer, bool) else {key: Closed(tick, dict(seen)) for key, tick, seen in answer}
+    if isinstance(answer, bool):
+        return answer
+    unpacked: dict[Any, Any] = {
+        key: each if isinstance(each, int) else Closed(each[0], dict(each[1])) for key, each in answer
+    }
+    return unpacked

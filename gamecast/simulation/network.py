@@ -15,7 +15,7 @@ from sequencing.manager import Transition, next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, LinkedFrame, Node, Verdict
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Pair, Record, Wish
 from sequencing.relay import Relay
 
 Steps = Generator[Wait, Any, Any]
@@ -107,12 +107,14 @@ class Network:
         relays: int,
         scattered: bool,
         forgetful: bool,
+        expected: frozenset[Pair] = frozenset(),
     ) -> None:
         """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
         from a crash with an older state."""
         self.engine = engine
         self.ordering = ordering
         self.scattered = scattered
+        self.expected = expected
         self.machines = {name: Node(name) for name in node_names}
         self.nodes = {name: Process(name, list) for name in node_names}
         self.drawn: dict[tuple[str, int], dict[int, tuple[str, ...]]] = {}
@@ -215,7 +217,13 @@ class Network:
             if not seen:
                 return
             following = next_record(
-                seen.record, seen.wishes, seen.published, self.plan, runs=runs, announced=seen.announced
+                seen.record,
+                seen.wishes,
+                seen.published,
+                self.plan,
+                runs=runs,
+                announced=seen.announced,
+                expected=self.expected,
             )
             if following is not None:
                 yield Call(self.control, partial(store.save, token, following))

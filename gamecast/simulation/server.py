@@ -70,12 +70,15 @@ class Session:
 class Server:
     """One game server, through all its lives."""
 
-    def __init__(self, network: Network, name: str, regions: str, *, causal: bool, restless: float) -> None:
+    def __init__(
+        self, network: Network, name: str, regions: str, *, causal: bool, restless: float, reach: int = 0
+    ) -> None:
         self.network = network
         self.name = name
         self.regions = regions
         self.causal = causal
         self.restless = restless
+        self.reach = reach
         self.roaming = True
         self.busy = True
         self.incarnation = 0
@@ -136,9 +139,8 @@ class _Life:
         """Publish, join and leave, as the dice say."""
         server, random = self.server, self.engine.random
         yield Sleep(random.random() * 5)
-        self._deliver(
-            self.subscriber.subscribe(random.sample(server.regions, min(3, random.randint(1, len(server.regions)))))
-        )
+        few = min(1 if server.reach else 3, random.randint(1, len(server.regions)))
+        self._deliver(self.subscriber.subscribe(random.sample(server.regions, few)))
         while True:
             yield Sleep(random.random() * 25)
             if not server.busy:
@@ -148,12 +150,26 @@ class _Life:
                 mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
                 for _ in range(random.choice((1, 2, 4, 8)) if mine else 0):
                     self._publish(random.choice(mine))
+            elif server.roaming and server.reach and dice < server.restless * 0.95:
+                self._walk()
             elif server.roaming and dice < server.restless * 0.6:
                 self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
             elif server.roaming:
                 leaving = [r for r in sorted(self.subscriber.wanted) if not self.undelivered.get(r)]
                 if leaving:
                     self._leave(random.choice(leaving))
+
+    def _walk(self) -> None:
+        """Go on along the line, with a view of so many regions as are expected to overlap, or fewer."""
+        server, random, wanted = self.server, self.engine.random, self.subscriber.wanted
+        start = min((server.regions.index(region) for region in wanted), default=0) + random.choice((-1, 0, 1))
+        start = max(0, min(start, len(server.regions) - 1))
+        view = server.regions[start : start + random.randint(1, server.reach + 1)]
+        leaving = wanted.difference(view)
+        if not any(self.undelivered.get(region) for region in leaving):
+            for region in sorted(leaving):
+                self._leave(region)
+            self._deliver(self.subscriber.subscribe(view))
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""

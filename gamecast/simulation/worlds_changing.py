@@ -27,6 +27,7 @@ from gamecast.simulation.exploration_roamers import (
 from gamecast.simulation.judging import Drawn, Run, violations
 from gamecast.simulation.server import Delivered, Session
 from sequencing.plan import Ordering
+from sequencing.record import Pair
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Change:
     acts: Mapping[str, tuple[tuple[str, str], ...]]
     failovers: int = 0
     causal: bool = False
+    expected: frozenset[Pair] = frozenset()
+    """Overlaps that are expected. Then each atom has a node of its own, along a line: paths are long."""
 
 
 class ChangingWorld:
@@ -52,7 +55,8 @@ class ChangingWorld:
 
     def __init__(self, change: Change) -> None:
         self.change = change
-        self.archive = Archive(change.ordering, [f"n{number}" for number in range(1, change.nodes + 1)])
+        names = [f"n{number}" for number in range(1, change.nodes + 1)]
+        self.archive = Archive(change.ordering, names, expected=change.expected, spread=bool(change.expected))
         self.names = self.archive.nodes
         self.clients = sorted({*change.listeners, *change.acts})
         self.nodes: list[Part[PlannedNodeView]] = [

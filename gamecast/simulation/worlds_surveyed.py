@@ -151,6 +151,8 @@ _SHARED = {"s1": "ab", "s2": "ab", "s3": "a"}
 _PAIR = {"s1": "ab", "s2": "a"}
 _RING = {"s1": "ab", "s2": "bc", "s3": "c"}
 _BACK = (("leave", "b"), ("join", "b"))
+_LINE = frozenset({("a", "b"), ("b", "c")})
+_LONGER_LINE = frozenset({("a", "b"), ("b", "d"), ("c", "d")})
 
 CHANGES: tuple[tuple[str, Change], ...] = (
     ("s3 joins what s1 and s2 share: in place", _join(_SHARED, "s3", "b", "a", "b")),
@@ -177,6 +179,42 @@ CHANGES: tuple[tuple[str, Change], ...] = (
     ("s3 closes a ring: an epoch", _join(_RING, "s3", "a", "a", "b")),
     ("s3 closes a ring, two nodes", _join(_RING, "s3", "a", "a", "b", nodes=2)),
     ("s3 closes a ring, three events", _join(_RING, "s3", "a", "a", "b", "c")),
+    (
+        "x walks from a to c, and what came before waits on a link",
+        Change(
+            "acyclic",
+            2,
+            {"x": "a", "y": "bc", "z": "ab"},
+            {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("b"), "q": _say("a"), "r": _say("c")},
+            expected=_LINE,
+        ),
+    ),
+    (
+        "x walks from a to c, and what came before waits on two links, one behind the other",
+        Change(
+            "acyclic",
+            3,
+            {"x": "a", "w": "cd", "y": "bd", "z": "ab"},
+            {
+                "x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")),
+                "p": _say("b"),
+                "q": _say("a"),
+                "r": _say("c"),
+                "s": _say("d"),
+            },
+            expected=_LONGER_LINE,
+        ),
+    ),
+    (
+        "x walks from a to c, and y alone has c and d",
+        Change(
+            "acyclic",
+            1,
+            {"x": "a", "y": "cd", "z": "ad"},
+            {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("d"), "q": _say("a"), "r": _say("c")},
+            expected=frozenset({("a", "d")}),
+        ),
+    ),
     (
         "a causal publisher across an epoch",
         Change("causal", 1, {"p": "ab", "s2": "a"}, {"s2": (("join", "b"),), "p": _say("aba")}, causal=True),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
 
 import pytest
 
@@ -195,6 +196,44 @@ async def test_unsubscribing_under_traffic_ends_the_deliveries_of_that_region(ne
     await cast.publish("forest", 2)
     await cast.publish("river", 3)
     assert [event.payload for event in await take(cast, 1)] == [3]
+
+
+async def test_walking_through_overlaps_that_were_declared_takes_no_new_epoch(network: Network) -> None:
+    regions = [f"cell:{number}" for number in range(6)]
+    publisher = await network.connect("publisher")
+    await publisher.expect(pairwise(regions))
+    walkers = [await network.connect(f"walker-{number}") for number in range(3)]
+    seen: dict[str, list[str]] = {}
+
+    async def read(cast: Cast) -> None:
+        async for event in cast:
+            assert isinstance(event, Event)
+            seen.setdefault(cast.name, []).append(event.payload)
+
+    async def walk(cast: Cast, start: int) -> None:
+        for here, there in pairwise(regions[start:]):
+            await cast.subscribe(here, there)
+            await publisher.publish(there, f"{cast.name} is in {there}")
+            await cast.unsubscribe(here)
+
+    async with asyncio.TaskGroup() as reading:
+        for walker in walkers:
+            reading.create_task(read(walker))
+        await walkers[0].subscribe(regions[0])
+        before = await publisher.plan()
+        async with asyncio.TaskGroup() as walking:
+            for start, walker in enumerate(walkers):
+                walking.create_task(walk(walker, start))
+        after = await publisher.plan()
+        for walker in walkers:
+            await walker.drain()
+    assert before is not None
+    assert after is not None
+    assert (after.epoch, after.atoms) == (before.epoch, before.atoms)
+    assert after.version > before.version
+    for start, walker in enumerate(walkers):
+        own = [event for event in seen[walker.name] if event.startswith(walker.name)]
+        assert own == [f"{walker.name} is in {region}" for region in regions[start + 1 :]]
 
 
 async def test_a_network_outlives_its_connections_and_begins_a_new_epoch(network: Network) -> None:

@@ -156,20 +156,20 @@ MUTATIONS = (
     Mutation(
         "steps are forgotten before the old epoch has drained",
         MANAGER,
-        "self._prepare, self._close, self._open, self._end, self._forget",
-        "self._prepare, self._close, self._open, self._forget",
+        "[self._close, self._open, self._end, self._forget]",
+        "[self._close, self._open, self._forget]",
     ),
     Mutation(
         "ingresses are closed before all nodes are prepared",
         MANAGER,
-        "self._phases = [self._prepare, self._close,",
-        "self._phases = [self._close, self._prepare,",
+        "[self._prepare, *sweep]\n        self._phases += [self._close, self._open,",
+        "[self._close, *sweep]\n        self._phases += [self._prepare, self._open,",
     ),
     Mutation(
         "atoms that exist are taken to be enough",
         MANAGER,
-        'if not broken and "C4" not in violations(plan, membership):',
-        "if not broken:",
+        "if _are_ordered(plan, grown, joining.keys(), pairs):",
+        "if True:",
     ),
     Mutation(
         "only the joined region begins a new epoch",

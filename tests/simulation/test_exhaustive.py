@@ -26,11 +26,14 @@ from gamecast.simulation.worlds_changing import ChangingWorld
 from gamecast.simulation.worlds_enumerated import memberships, one_each, planned, sound_plans
 from gamecast.simulation.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
+from sequencing import manager
 from sequencing.conditions import violations
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.errors import InvalidInput
+from sequencing.expected import links_to_sweep, observers
 from sequencing.frames import StampedFrame
 from sequencing.membership import Membership
+from sequencing.record import Members, Pair
 from sequencing.subscriber import Subscriber
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -49,6 +52,9 @@ QUICK_CHANGES = (
     "s2 leaves and comes back",
     "s2 joins with an epoch and leaves",
     "an epoch, and another manager",
+    "x walks from a to c, and what came before waits on a link",
+    "x walks from a to c, and what came before waits on two links, one behind the other",
+    "x walks from a to c, and y alone has c and d",
 )
 
 
@@ -67,6 +73,27 @@ def test_every_interleaving_of_a_change_keeps_every_promise(title: str) -> None:
     assert found.offenders == []
     assert found.complete
     assert found.states > 1000
+
+
+@pytest.mark.parametrize(("waits_on", "rounds"), [("a link", 0), ("two links, one behind the other", 1)])
+def test_the_search_notices_a_walk_with_a_round_of_its_sweep_less(
+    waits_on: str, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "links_to_sweep", lambda *of: (links_to_sweep(*of)[0], rounds))
+    [offender, *_] = explore(
+        ChangingWorld(dict(CHANGES)[f"x walks from a to c, and what came before waits on {waits_on}"])
+    ).offenders
+    assert offender.what[0].startswith("acyclicity")
+
+
+def test_the_search_notices_a_walk_past_a_pair_that_a_single_subscriber_orders_as_it_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def only_the_expected(members: Members, expected: Iterable[Pair] = ()) -> dict[str, frozenset[str]]:
+        return dict(members) | observers({}, expected)
+
+    monkeypatch.setattr(manager, "observers", only_the_expected)
+    assert explore(ChangingWorld(dict(CHANGES)["x walks from a to c, and y alone has c and d"])).offenders
 
 
 def test_the_search_notices_a_join_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,84 @@
+"""Overlaps that are expected: declared before anybody has them, so that walking into them needs no new epoch.
+
+Two things make a network whose subscribers walk different from one whose subscribers stay.
+
+*Atoms beforehand.* Each expected pair of regions is ordered as if two subscribers had both, and each pair that anybody
+has as if somebody else had it too. So there is no pair that a single subscriber orders as it likes.
+
+*Leaving in place.* In an epoch membership otherwise only grows: who has left a region counts as being there, since what
+it has delivered there is part of the order. Walking from a over b to c would end in having all three, which nobody
+expects. Here who leaves is let go of after a *sweep*: rounds in each of which all links are emptied of what they held
+when the round began, as many as the longest chain of nodes has links.
+
+Why that is enough. Let a subscriber deliver x of region a, leave a, and join c after the sweep that began when it had
+left. All other orders are those of atoms: one event passes a node before another. Suppose that a chain of such orders
+leads from an event y of c, published after the join, back to x. Shortened, it visits no node twice, and follows the
+tree of the nodes. x was out of the network when the sweep began. What precedes it at a node had passed that node by
+then; if the chain goes on down the tree from there, along the path of what precedes, a round later that has been
+accepted at the next node, too; if it goes up, it had been there before. So y passed a node before the sweep ended: it
+was published before the join. With several subscribers that walk, each order from a left region to a joined one goes
+forward in time, over the end of its sweep, and so does each chain of atoms behind it: no cycle can come back. Where a
+pair had no atom, a subscriber that reads slowly could order it late, against all this; so there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from sequencing.node import Node
+from sequencing.plan import Plan
+from sequencing.record import Members, Pair
+
+
+def observers(members: Members, expected: Iterable[Pair] = ()) -> dict[str, frozenset[str]]:
+    """Return who is to be reckoned with where overlaps are expected: two for each subscriber and each expected pair.
+
+    Their names are made up.
+    """
+    twice = [*members.values(), *map(frozenset, expected)]
+    return {f"{number}.{copy}": regions for number, regions in enumerate(twice) for copy in (1, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """Ask how far the links to some targets are filled; the answer: target → link sequence. ``round``: of the sweep."""
+
+    node: str
+    targets: tuple[str, ...]
+    round: int
+
+    def perform(self, node: Node) -> dict[str, int]:
+        """Do it at a node in memory."""
+        return {target: node.link_tail(target) for target in self.targets}
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """Ask whether links, (target, link sequence) each, are emptied so far; ask again while the answer is False."""
+
+    node: str
+    links: tuple[tuple[str, int], ...]
+    round: int
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        return all(node.is_acknowledged(target, tail) for target, tail in self.links)
+
+
+def links_to_sweep(plan: Plan, regions: Iterable[str]) -> tuple[dict[str, tuple[str, ...]], int]:
+    """Return node → link ends, of all links that hang together with the paths of some regions; and how many rounds."""
+    network: nx.Graph[str] = nx.Graph()
+    network.add_nodes_from(plan.nodes)
+    network.add_edges_from(plan.links)
+    left = {plan.paths[region][0] for region in regions if region in plan.paths}
+    trees = [tree for tree in nx.connected_components(network) if not left.isdisjoint(tree)]
+    swept = set().union(*trees)
+    targets: dict[str, list[str]] = {}
+    for source, target in sorted(plan.links):
+        if source in swept:
+            targets.setdefault(source, []).append(plan.link_end(target))
+    rounds = max((nx.diameter(network.subgraph(tree)) for tree in trees), default=0)
+    return {source: tuple(ends) for source, ends in targets.items()}, rounds

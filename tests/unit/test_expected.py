@@ -1,0 +1,131 @@
+"""Networks in which overlaps are expected: who walks is let go of in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from placement.planner import make_plan
+from sequencing.errors import InvalidName, UsageError
+from sequencing.expected import Emptied, Tails, links_to_sweep, observers
+from sequencing.frames import StampedFrame
+from sequencing.manager import Prepare, Transition, next_record
+from sequencing.membership import Membership
+from sequencing.node import LinkedFrame, Node
+from sequencing.plan import Atom, AtomId, Plan
+from sequencing.record import Record, Wish, pair_of
+
+NODES = {"n1": "", "n2": "", "n3": ""}
+LINE = frozenset({("a", "b"), ("b", "c"), ("c", "d")})
+CHAIN = Plan(
+    2,
+    1,
+    "acyclic",
+    NODES,
+    {"a": ("n1",), "b": ("n1", "n2"), "c": ("n2", "n3"), "d": ("n3",)},
+    tuple(Atom(AtomId(i), pair, f"n{i}") for i, pair in enumerate(sorted(LINE), start=1)),
+)
+
+
+def planner(membership: Membership, epoch: int, first_atom: int) -> Plan:
+    return make_plan(membership, NODES, epoch=epoch, first_atom=first_atom)
+
+
+def wish(said: int, **since: int) -> Wish:
+    return Wish(1, said, since)
+
+
+WISHES = {"x": wish(1, a=1), "y": wish(1, b=1, c=1), "z": wish(1, a=1, b=1)}
+RECORD = Record(
+    CHAIN, {name: frozenset(each.since) for name, each in WISHES.items()}, WISHES, next_atom=4, expected=LINE
+)
+
+
+def test_declared_overlaps_have_atoms_before_anybody_is_there() -> None:
+    record = next_record(Record(Plan(1, 1, "acyclic", NODES, {}, ())), {}, (), planner, expected=LINE)
+    assert record is not None
+    assert ({frozenset(atom.regions) for atom in record.plan.atoms}, record.members) == (set(map(frozenset, LINE)), {})
+    assert next_record(record.settled(), {}, (), planner, expected=LINE) is None
+
+
+def test_who_walks_from_neighbour_to_neighbour_stays_in_the_epoch_and_is_let_go_of_what_it_left() -> None:
+    walked = next_record(RECORD, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    assert walked is not None
+    assert (walked.plan.epoch, walked.members["x"], walked.leaving) == (2, {"c"}, {"x": {"a"}})
+    assert walked.settled().leaving == {}
+
+
+def test_as_long_as_nothing_is_in_the_way_nobody_is_let_go_of() -> None:
+    widened = next_record(RECORD, {**WISHES, "x": wish(2, a=1, b=2)}, (), planner)
+    assert widened is not None
+    assert (widened.plan.epoch, widened.members["x"], widened.leaving) == (2, {"a", "b"}, {})
+
+
+def test_what_nobody_expected_begins_an_epoch_also_where_a_single_subscriber_has_it() -> None:
+    jumped = next_record(RECORD, {**WISHES, "x": wish(2, a=1, d=2)}, (), planner)
+    assert jumped is not None
+    assert jumped.plan.epoch == 3
+    assert ("a", "d") in {tuple(sorted(atom.regions)) for atom in jumped.plan.atoms}
+
+
+def test_nobody_hears_of_a_walk_before_all_links_were_emptied_in_each_round() -> None:
+    record = next_record(RECORD, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    assert record is not None
+    nodes = {name: Node(name) for name in NODES}
+    waiting = StampedFrame("b", 2, 1, b"", b"", b"")
+    nodes["n1"].links["n2"] = [LinkedFrame(7, waiting)]
+    transition = Transition(record)
+    kinds: list[type[object]] = []
+    while not transition.finished and len(kinds) < 40:
+        for task in transition.tasks():
+            kinds.append(type(task))
+            assert transition.prepared is False or not isinstance(task, Tails | Emptied)
+            transition.done(task, task.perform(nodes[task.node]))
+        if kinds.count(Emptied) == 4:
+            assert transition.tasks() == [Emptied("n1", (("n2", 7),), 0)]
+            nodes["n1"].acknowledge("n2", 7)
+            nodes["n2"].links["n3"] = [LinkedFrame(9, waiting)]  # it went on
+        if kinds.count(Emptied) == 8:
+            assert transition.tasks() == [Emptied("n2", (("n3", 9),), 1)]
+            nodes["n2"].acknowledge("n3", 9)
+    assert list(dict.fromkeys(kinds)) == [Tails, Emptied]
+    assert kinds.count(Tails) == 4
+    assert Prepare not in kinds
+
+
+def test_a_walk_that_nobody_heard_of_is_taken_back_when_a_node_is_lost() -> None:
+    before = replace(RECORD, plan=replace(CHAIN, runs={"n3": "old"}))
+    walking = next_record(before, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    assert walking is not None
+    lost = next_record(walking, {**WISHES, "x": wish(3, c=3)}, (), planner, runs={"n3": "new"}, announced=False)
+    assert lost is not None
+    assert (lost.plan.epoch, lost.leaving) == (3, {})
+
+
+def test_as_many_rounds_are_swept_as_the_longest_chain_of_nodes_has_links_and_only_where_somebody_leaves() -> None:
+    assert links_to_sweep(CHAIN, "a") == ({"n1": ("n2",), "n2": ("n3",)}, 2)
+    apart = replace(CHAIN, paths={"a": ("n1",), "b": ("n1",), "c": ("n2", "n3"), "d": ("n3",)})
+    assert links_to_sweep(apart, "a") == ({}, 0)
+    assert links_to_sweep(apart, "c") == ({"n2": ("n3",)}, 1)
+    assert links_to_sweep(replace(CHAIN, runs={"n2": "r"}), "a")[0]["n1"] == ("n2#r",)
+
+
+def test_each_subscriber_and_each_expected_pair_counts_for_two() -> None:
+    reckoned = observers({"s": frozenset("ad")}, [("a", "b")])
+    assert sorted(map(sorted, reckoned.values())) == [["a", "b"], ["a", "b"], ["a", "d"], ["a", "d"]]
+
+
+def test_a_record_keeps_what_is_expected_and_who_leaves_and_tells_nobody_else() -> None:
+    record = replace(RECORD, leaving={"x": frozenset("a")}, behind=(CHAIN,))
+    assert Record.from_json(record.to_json()) == record
+    news = record.news()
+    assert (news.expected, news.leaving, news.behind, news.members) == (frozenset(), {}, (), record.members)
+
+
+def test_an_overlap_is_of_two_regions() -> None:
+    assert pair_of("b", "a") == ("a", "b")
+    with pytest.raises(UsageError):
+        pair_of("a", "a")
+    with pytest.raises(InvalidName):
+        pair_of("a", "")
