@@ -46,9 +46,14 @@ class Network:
             server = await stack.enter_async_context(EmbeddedServer())
             return cls(server.url, stack)
         servers = await stack.enter_async_context(EmbeddedServers(nodes))
-        for number, url in enumerate(servers.urls, start=1):
-            stack.callback(end, start_node(f"n{number}", url, servers.urls[0]))
-        return cls(servers.urls[0], stack)
+        control = servers.urls[0]
+        starting = (
+            asyncio.to_thread(start_node, f"n{number}", url, control)
+            for number, url in enumerate(servers.urls, start=1)
+        )
+        for node in await asyncio.gather(*starting):
+            stack.callback(end, node)
+        return cls(control, stack)
 
     async def connect(self, name: str | None = None, **options: object) -> Cast:
         cast = await self._stack.enter_async_context(gamecast.connect(self.url, name=name, **options))  # type: ignore[arg-type]
