@@ -53,7 +53,7 @@ def test_a_graph_in_gml_gives_the_same_as_its_links(links: Path, tmp_path: Path)
         (["--source", "s", "--destinations", "x,nowhere"], "'nowhere' is no node of the graph"),
         (["--source", "s", "--destinations", "s"], "is the source and a destination"),
         (["--destinations", "x"], "--destinations needs --source"),
-        (["--source", "s", "--destinations", "y", "--bound-ms", "2.5"], "the fastest takes 2.5: raise the bound"),
+        (["--source", "s", "--destinations", "y", "--bound-ms", "2.5"], "the fastest takes 3: raise the bound"),
         (["--weight", "km"], "no link has a 'km'"),
     ],
 )
