@@ -50,10 +50,14 @@ class RedisHands:
         return {name: run for name, server in places.items() if (run := found[server]) is not None}
 
     async def _run_of(self, server: tuple[str, str]) -> str | None:
-        if server not in self._asked:
-            self._asked[server] = asyncio.create_task(self._ask(server), name="gamecast look for a run")
-        done, _ = await asyncio.wait({self._asked[server]}, timeout=RUN_TIMEOUT_S)
-        return self._asked.pop(server).result() if done else None
+        asked = self._asked.get(server)
+        if asked is None:
+            asked = self._asked[server] = asyncio.create_task(self._ask(server), name="gamecast look for a run")
+        await asyncio.wait({asked}, timeout=RUN_TIMEOUT_S)
+        if not asked.done():
+            return None
+        self._asked.pop(server, None)
+        return None if asked.cancelled() else asked.result()
 
     async def _ask(self, server: tuple[str, str]) -> str | None:
         # A connection of its own: not behind a task that takes long.

@@ -163,30 +163,35 @@ def build_workload(
     rows = _rows_in_view(match, window)
     joined = dict.fromkeys([*(player.name for player in match.players), *match.positions.player])
     publishers = [_player_of(event, joined) for event in placed]
-    server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
-    server_of = _host(_groups(match, rows, joined, publishers), server_names)
-    publications = tuple(_publications(happenings, server_names, server_of, cell_m=cell_m))
+    names = server_names(servers)
+    server_of = _host(_groups(match, rows, joined, publishers), names)
+    publications = tuple(_publications(happenings, names, server_of, cell_m=cell_m))
     changes: dict[str, tuple[Change, ...]] = {}
     if roam:
         views = _views(match, window, rows, cell_m=cell_m, radius_m=radius_m)
-        seen: dict[str, list[list[View]]] = {server: [] for server in server_names}
+        seen: dict[str, list[list[View]]] = {server: [] for server in names}
         for player, own in views.items():
             seen[server_of[player]].append(own)
         # Behind the last event nothing would tell who comes and goes.
         end_s = math.nextafter(publications[-1].t_s, math.inf)
-        changes = {server: changes_of(seen[server], end_s=end_s) for server in server_names}
-        membership = {server: regions_ever(changes[server]) for server in server_names}
+        changes = {server: changes_of(seen[server], end_s=end_s) for server in names}
+        membership = {server: regions_ever(changes[server]) for server in names}
     else:
-        membership = _membership(match, rows, server_names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
+        membership = _membership(match, rows, names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
     return Workload(
         match=match.name,
-        servers=server_names,
+        servers=names,
         membership=membership,
         publications=publications,
         players=len(server_of),
         skipped_without_position=len(in_window) - len(placed),
         changes=changes,
     )
+
+
+def server_names(servers: int) -> tuple[str, ...]:
+    """Return the names of so many game servers."""
+    return tuple(f"server-{number}" for number in range(1, servers + 1))
 
 
 @dataclass(frozen=True, slots=True)
