@@ -34,10 +34,13 @@ async def replay_plain(
             name: [await stack.enter_async_context(redis.asyncio.from_url(url)) for url in redis_urls[name]]
             for name in workload.servers
         }
+        subscriptions = await asyncio.gather(
+            *(_subscribe(stack, clients[name], workload.membership[name]) for name in workload.servers)
+        )
         subscribed = [
             (name, subscription)
-            for name in workload.servers
-            for subscription in await _subscribe(stack, clients[name], workload.membership[name])
+            for name, mine in zip(workload.servers, subscriptions, strict=True)
+            for subscription in mine
         ]
         # Connections open on first use, which is not to count as a publication's delay.
         await asyncio.gather(*(client.ping() for mine in clients.values() for client in mine))
@@ -103,7 +106,7 @@ async def _publish(
         if ahead_s or len(due) == BURST_EVENTS:
             await send(sender, clients, due)
             due = []
-            await asyncio.sleep(ahead_s)
+            await asyncio.sleep(pace.ahead_s(publication.t_s))
         due.append(publication)
     await send(sender, clients, due)
 

@@ -22,7 +22,7 @@ class Conditions:
     """What is between and at the processes, besides distance.
 
     ``service_ms``: how long a target is busy with one call, while others queue; ``loss``: the probability that what is
-    sent one way is lost, and sent again after a timeout that doubles.
+    sent one way is lost, and sent again after a timeout that doubles; over no distance nothing is.
     """
 
     service_ms: float = 0.0
@@ -32,12 +32,10 @@ class Conditions:
 class DistantEngine(Engine):
     """``trip_ms(from, to)`` is the one-way delay between two processes; it may change as the clock goes on."""
 
-    def __init__(
-        self, random: Random, trip_ms: Callable[[str, str], float], conditions: Conditions | None = None
-    ) -> None:
+    def __init__(self, random: Random, trip_ms: Callable[[str, str], float]) -> None:
         super().__init__(random, Weather())
+        self.conditions = Conditions()
         self._trip_ms = trip_ms
-        self._conditions = conditions or Conditions()
         self._busy_until: dict[str, float] = {}
 
     def _call(self, process: Process, life: int, task: Task, call: Call) -> None:
@@ -51,7 +49,7 @@ class DistantEngine(Engine):
 
         def arrive() -> None:
             begins = max(self.now, self._busy_until.get(there, 0.0))
-            self._busy_until[there] = begins + self._conditions.service_ms
+            self._busy_until[there] = begins + self.conditions.service_ms
             self.at(self._busy_until[there], carry_out)
 
         def carry_out() -> None:
@@ -79,7 +77,7 @@ class DistantEngine(Engine):
     def _way_ms(self, here: str, there: str) -> float:
         way_ms = self._trip_ms(here, there)
         again_ms = RETRANSMIT_MS + way_ms + self._trip_ms(there, here)
-        while self._conditions.loss and self.random.random() < self._conditions.loss:
+        while way_ms and self.conditions.loss and self.random.random() < self.conditions.loss:
             way_ms += again_ms
             again_ms *= 2
         return way_ms

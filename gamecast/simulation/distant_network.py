@@ -95,7 +95,8 @@ class _World:
         self.egress_ms: dict[str, float] = {}
         self._between = trip_ms
         self._apart = False
-        self.engine = DistantEngine(Random(seed), self._trip_ms, conditions)
+        self._conditions = conditions or Conditions()
+        self.engine = DistantEngine(Random(seed), self._trip_ms)
         self.machines = {name: Node(name) for name in plan.nodes}
         for machine in self.machines.values():
             machine.install(plan.epoch, plan.version, self.plan.steps(machine.name))
@@ -116,7 +117,7 @@ class _World:
         if not self.engine.run(SETTLE_MS, lambda: all(server.joined for server in self.servers.values())):
             raise RuntimeError("the simulated servers did not join")
         self.engine.run(self.engine.now + self.block_ms)
-        self._apart = True
+        self._apart, self.engine.conditions = True, self._conditions
         begin_ms = self.engine.now
         for sending in sendings:
             server = self.servers[sending.server]

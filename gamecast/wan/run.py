@@ -38,7 +38,12 @@ async def run_wan(
     async with AsyncExitStack() as stack:
         names = node_names(nodes)
         network = await stack.enter_async_context(WanNetwork(standing, names))
-        servers = {name: await stack.enter_async_context(network.connect(name)) for name in workload.servers}
+        servers = {name: network.connect(name) for name in workload.servers}
+        # All at once: one after the other, far servers would take minutes.
+        opened = await asyncio.gather(*map(stack.enter_async_context, servers.values()), return_exceptions=True)
+        for failure in opened:
+            if isinstance(failure, BaseException):
+                raise failure
         await subscribe_all(servers, workload)
         observer = servers[workload.servers[0]]
         plan = await observer.plan()
