@@ -163,19 +163,12 @@ def _standing(
             if given:
                 raise UsageError(f"{option} is about a latency matrix: name one with --wan")
         return None
-    distances = read_distances(wan, rtt=rtt)
-    places: list[Sequence[str]] = [distances.hosts, distances.hosts]
-    for place, (given, option) in enumerate(((hosts, "--hosts"), (node_hosts, "--node-hosts"))):
-        if given is not None:
-            named = [host.strip() for host in given.split(",")]
-            distances.require(named, option)
-            places[place:] = [named] * (2 - place)
     return stand(
-        distances,
+        read_distances(wan, rtt=rtt),
         servers=server_names(servers),
         nodes=node_names(nodes),
-        hosts=places[0],
-        node_hosts=places[1],
+        hosts=hosts,
+        node_hosts=node_hosts,
     )
 
 

@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +42,6 @@ class Distances:
         """Return the delay from one host to another."""
         return float(self.one_way_ms[self._place[source], self._place[target]])
 
-    def require(self, hosts: Sequence[str], what: str) -> None:
-        """Raise `UsageError` for hosts that are not here; ``what``: where they are named."""
-        for host in hosts:
-            if host not in self._place:
-                known = ", ".join(self.hosts[:NAMES_SHOWN]) + (", …" if len(self.hosts) > NAMES_SHOWN else "")
-                raise UsageError(f"{what}: the matrix has no host {host!r}; it has {known}")
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -62,17 +56,17 @@ class Standing:
 
 
 def stand(
-    distances: Distances,
-    *,
-    servers: Sequence[str],
-    nodes: Sequence[str],
-    hosts: Sequence[str],
-    node_hosts: Sequence[str],
+    distances: Distances, *, servers: Sequence[str], nodes: Sequence[str], hosts: str | None, node_hosts: str | None
 ) -> Standing:
-    """Let servers stand at the hosts in turn, and nodes at theirs."""
-    places = {name: hosts[number % len(hosts)] for number, name in enumerate(servers)}
-    places |= {name: node_hosts[number % len(node_hosts)] for number, name in enumerate(nodes)}
-    return Standing(distances, places)
+    """Let servers stand at hosts in turn, and nodes at theirs.
+
+    ``hosts``, ``node_hosts``: names with commas between, as the options say; all hosts, and the servers', when None.
+    Raises `UsageError` for those that the matrix does not have.
+    """
+    for_servers = _named(distances, hosts, "--hosts") or list(distances.hosts)
+    for_nodes = _named(distances, node_hosts, "--node-hosts") or for_servers
+    places = dict(zip(servers, cycle(for_servers), strict=False))
+    return Standing(distances, places | dict(zip(nodes, cycle(for_nodes), strict=False)))
 
 
 def read_distances(file: Path, *, rtt: bool = False) -> Distances:
@@ -111,6 +105,15 @@ def read_distances(file: Path, *, rtt: bool = False) -> Distances:
         for column, cell in zip(columns, [*cells[1:], *[""] * len(columns)], strict=False):
             found[place[cells[0]], place[column]] = _cell(cell, f"{where} to {column!r}")
     return Distances(tuple(columns), found / 2 if rtt else found)
+
+
+def _named(distances: Distances, text: str | None, option: str) -> list[str]:
+    named = [host.strip() for host in text.split(",")] if text is not None else []
+    for host in named:
+        if host not in distances.hosts:
+            known = ", ".join(distances.hosts[:NAMES_SHOWN]) + (", …" if len(distances.hosts) > NAMES_SHOWN else "")
+            raise UsageError(f"{option}: the matrix has no host {host!r}; it has {known}")
+    return named
 
 
 def _cell(cell: str, where: str) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 from gamecast.demo.hosting import Workload
 from gamecast.incoming import BLOCK_MS
@@ -41,6 +42,10 @@ class Prediction:
     stretch: Stretch
     means: tuple[float, ...]
     waits: Waits
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures for JSON."""
+        return self.stretch.as_dict() | {"means_of_runs": self.means, "waits": asdict(self.waits)}
 
 
 def predict(

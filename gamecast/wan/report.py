@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -38,8 +38,7 @@ class WanReport:
             "hosts": dict(self.standing.host_of),
             "same_plan": self.same_plan,
             "measured": self.measured.as_dict(),
-            "predicted": self.prediction.stretch.as_dict()
-            | {"means_of_runs": self.prediction.means, "waits": asdict(self.prediction.waits)},
+            "predicted": self.prediction.as_dict(),
             "paths_alone": self.paths_alone.as_dict(),
             "plain": self.plain.as_dict(),
             "measured_over_predicted": 1 + self.error,
@@ -47,32 +46,44 @@ class WanReport:
 
 
 def tell(report: WanReport, console: Console) -> None:
-    """Print the table."""
-    rows = (
-        ("measured", report.measured),
-        ("predicted by simulation", report.prediction.stretch),
-        ("paths alone, nobody waiting", report.paths_alone),
-        ("plain Pub/Sub, measured", report.plain),
-    )
-    table = Table("latency stretch", "mean", "p50", "p90", "max", "delay ms", "direct ms", title="Far from each other")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, stretch in rows:
-        figures = stretch.as_dict()
-        ratios = (figures[each] for each in ("mean", "p50", "p90", "max"))
-        cells = ("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios)
-        table.add_row(name, *cells, f"{stretch.delay_ms:.1f}", f"{stretch.direct_ms:.1f}")
+    """Print the table, who stands where, and how far off the prediction is."""
+    table = stretch_table("Far from each other")
+    stretch_row(table, "measured", report.measured)
+    stretch_row(table, "predicted", report.prediction.stretch)
+    stretch_row(table, "paths alone", report.paths_alone)
+    stretch_row(table, "plain Pub/Sub", report.plain)
     console.print(table)
     places: dict[str, list[str]] = {}
     for name, host in report.standing.host_of.items():
         places.setdefault(host, []).append(name)
     for host, names in places.items():
         console.print(f"  {host}: {', '.join(names)}")
-    waits = report.prediction.waits
-    console.print(
-        f"Measured is {report.error:+.1%} from predicted. As predicted, a delivery waits {waits.publish_ms:.1f} ms for "
-        f"its publisher's request before, {waits.links_ms:.1f} ms for relays, and {waits.read_ms:.1f} ms until it is "
-        "asked for and its turn in the order comes."
-    )
+    console.print(f"Measured is {report.error:+.1%} from predicted. {told_waits(report.prediction)}")
     if not report.same_plan:
         console.print("The plan changed while the match ran, so the prediction is for another one.", style="red")
+
+
+def stretch_table(title: str) -> Table:
+    """Return a table without rows, see `stretch_row`."""
+    table = Table("latency stretch", "mean", "p50", "p90", "max", "delay ms", "direct ms", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def stretch_row(table: Table, name: str, stretch: Stretch) -> None:
+    """Add a row: the stretch of destinations, and the means of all deliveries."""
+    figures = stretch.as_dict()
+    ratios = (figures[each] for each in ("mean", "p50", "p90", "max"))
+    cells = ("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios)
+    table.add_row(name, *cells, f"{stretch.delay_ms:.1f}", f"{stretch.direct_ms:.1f}")
+
+
+def told_waits(prediction: Prediction) -> str:
+    """Return what a delivery waits for, in words."""
+    waits = prediction.waits
+    return (
+        f"As predicted, a delivery waits {waits.publish_ms:.1f} ms for its publisher's request before, "
+        f"{waits.links_ms:.1f} ms for relays, and {waits.read_ms:.1f} ms until it is asked for and its turn in the "
+        "order comes."
+    )

@@ -153,7 +153,7 @@ def test_the_demo_measures_the_stretch_that_the_simulation_predicts(matrix: Path
 def test_the_table_tells_measured_and_predicted_and_who_stands_where(matrix: Path) -> None:
     done = demo(matrix, "--servers", "3", "--duration-s", "4", "--start-s", "200", "--speed", "2")
     assert done.returncode == 0, done.stderr
-    for said in ("measured", "predicted by", "paths alone", "from predicted", "west: server-1, n1"):
+    for said in ("measured", "predicted", "paths alone", "from predicted", "west: server-1, n1"):
         assert said in done.stdout
 
 

@@ -73,12 +73,12 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_host_that_the_matrix_lacks_is_refused_with_those_that_it_has() -> None:
     distances = Distances(("a", "b"), np.zeros((2, 2)))
     with pytest.raises(UsageError, match="--hosts: the matrix has no host 'x'; it has a, b"):
-        distances.require(["a", "x"], "--hosts")
+        stand(distances, servers=["s"], nodes=[], hosts="a, x", node_hosts=None)
 
 
 def test_servers_and_nodes_stand_at_their_hosts_in_turn() -> None:
     distances = Distances(("a", "b", "c"), np.arange(9.0).reshape(3, 3))
-    standing = stand(distances, servers=["s1", "s2", "s3"], nodes=["n1", "n2"], hosts=["a", "b"], node_hosts=["c", "c"])
+    standing = stand(distances, servers=["s1", "s2", "s3"], nodes=["n1", "n2"], hosts="a, b", node_hosts="c")
     assert dict(standing.host_of) == {"s1": "a", "s2": "b", "s3": "a", "n1": "c", "n2": "c"}
     assert (standing.ms("s1", "s2"), standing.ms("s1", "s3"), standing.ms("n1", "n2")) == (1, 0, 8)
 
@@ -86,7 +86,7 @@ def test_servers_and_nodes_stand_at_their_hosts_in_turn() -> None:
 def test_the_stretch_of_a_destination_is_a_ratio_of_sums_over_what_others_sent() -> None:
     distances = Distances(("a", "b", "c"), np.array([[1.0, 10, 20], [12, 1, 30], [20, 30, 0]]))
     names = ["s1", "s2", "s3"]
-    standing = stand(distances, servers=names, nodes=[], hosts=["a", "b", "c"], node_hosts=["a"])
+    standing = stand(distances, servers=names, nodes=[], hosts=None, node_hosts=None)
     found = stretch_of({"s1": [("s2", 24.0), ("s3", 40.0), ("s1", 999.0)], "s2": [("s1", 30.0)], "s3": []}, standing)
     assert found.by_destination == {"s1": 2.0, "s2": 3.0}
     assert found.mean == 2.5
@@ -95,7 +95,7 @@ def test_the_stretch_of_a_destination_is_a_ratio_of_sums_over_what_others_sent()
 
 
 def test_what_arrives_from_no_distance_has_no_stretch() -> None:
-    standing = stand(Distances(("a",), np.zeros((1, 1))), servers=["s1", "s2"], nodes=[], hosts=["a"], node_hosts=["a"])
+    standing = stand(Distances(("a",), np.zeros((1, 1))), servers=["s1", "s2"], nodes=[], hosts=None, node_hosts=None)
     found = stretch_of({"s1": [("s2", 3.0)], "s2": []}, standing)
     assert found.by_destination == {}
     assert found.as_dict()["mean"] is None
