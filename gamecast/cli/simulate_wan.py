@@ -57,6 +57,12 @@ from sequencing.membership import Membership
     show_default=True,
     help="How long a subscriber's read waits at a node.",
 )
+@click.option(
+    "--whole-reads",
+    is_flag=True,
+    help="A read that has waited is answered with all that is there, not (as by Redis 7.0) with the stream that came "
+    "first.",
+)
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="How many to take together.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def wan(
@@ -77,6 +83,7 @@ def wan(
     service_ms: float,
     loss: float,
     block_ms: float,
+    whole_reads: bool,
     runs: int,
     as_json: bool,
 ) -> None:
@@ -104,7 +111,7 @@ def wan(
         workload,
         standing,
         speed=speed,
-        conditions=Conditions(service_ms=service_ms, loss=loss),
+        conditions=Conditions(service_ms=service_ms, loss=loss, whole_reads=whole_reads),
         block_ms=block_ms,
         runs=runs,
     )
@@ -115,7 +122,7 @@ def wan(
             "published": len(workload.publications),
             "predicted": prediction.as_dict(),
             "paths_alone": alone.as_dict(),
-            "conditions": {"service_ms": service_ms, "loss": loss, "block_ms": block_ms},
+            "conditions": {"service_ms": service_ms, "loss": loss, "block_ms": block_ms, "whole_reads": whole_reads},
         }
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         return

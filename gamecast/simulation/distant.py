@@ -27,6 +27,9 @@ class Conditions:
 
     service_ms: float = 0.0
     loss: float = 0.0
+    whole_reads: bool = False
+    """Whether a read that has waited is answered with all that is there then. Redis 7.0 answers with the one stream
+    whose first entry ended the wait, and what the same request wrote to others waits for the next question."""
 
 
 class DistantEngine(Engine):
@@ -64,7 +67,7 @@ class DistantEngine(Engine):
                 answer(None)
 
         def look_again() -> bool:
-            if not over and (value := call.do()) is not None:
+            if not over and (value := (call.woken or call.do)()) is not None:
                 answer(value)
             return over
 

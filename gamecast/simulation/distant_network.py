@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 from adapters.relay import BLOCK_MS as RELAY_BLOCK_MS
 from gamecast.incoming import BLOCK_MS, FRAMES_MAX
@@ -28,6 +29,8 @@ from sequencing.publisher import Publisher
 from sequencing.record import Record
 from sequencing.relay import Relay
 from sequencing.subscriber import Subscriber
+
+SomeAnswer = TypeVar("SomeAnswer")
 
 SETTLE_MS = 10_000.0
 STALL_MS = 60_000.0
@@ -93,6 +96,7 @@ class _World:
         self.sent_ms: dict[str, float] = {}
         self.ingress_ms: dict[str, float] = {}
         self.egress_ms: dict[str, float] = {}
+        self._written_last: dict[str, tuple[str, ...]] = {}
         self._between = trip_ms
         self._apart = False
         self._conditions = conditions or Conditions()
@@ -136,14 +140,32 @@ class _World:
             if frame.kind == FrameKind.EVENTS:
                 self.ingress_ms |= dict.fromkeys(events_in(frame.body), self.engine.now)
                 self._note_end(node, frame)
-        return self.machines[node].publish(frames)
+        return self._written(node, frames, self.machines[node].publish(frames))
 
     def transfer(self, source: str, target: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Transfer over a link, and note when."""
         for linked in frames:
             if parse_meta(linked.frame.meta).kind == FrameKind.EVENTS:
                 self._note_end(target, linked.frame)
-        return self.machines[target].transfer(source, frames)
+        written = [linked.frame for linked in frames]
+        return self._written(target, written, self.machines[target].transfer(source, frames))
+
+    def found_waking(self, node: str, after: Mapping[tuple[int, str], int]) -> list[StampedFrame] | None:
+        """Return what a read that has waited is answered with: of those that it reads, the streams that are new, or the
+        first that the last request wrote to, see `Conditions.whole_reads`."""
+        if self.engine.conditions.whole_reads:
+            return _finished(self.machines[node], after)
+        for region in self._written_last.get(node, ()):
+            streams = {key: last for key, last in after.items() if key[1] == region}
+            if found := _finished(self.machines[node], streams):
+                return found
+        return None
+
+    def _written(
+        self, node: str, frames: Sequence[PublishedFrame] | Sequence[StampedFrame], answer: SomeAnswer
+    ) -> SomeAnswer:
+        self._written_last[node] = tuple(dict.fromkeys(frame.region for frame in frames))
+        return answer
 
     def _note_end(self, node: str, frame: PublishedFrame | StampedFrame) -> None:
         if self.plan.paths[frame.region][-1] == node:
@@ -217,7 +239,8 @@ class _Server:
             self._wake()
 
     def _read_at(self, node: str) -> Task:
-        process, machine, subscriber = self._world.nodes[node], self._world.machines[node], self.subscriber
+        world, subscriber = self._world, self.subscriber
+        process, machine = world.nodes[node], world.machines[node]
         while True:
             reads = {region: read for region, read in subscriber.reads().items() if read.node == node}
             if not reads:
@@ -229,7 +252,8 @@ class _Server:
                     self._deliver(subscriber.found_end(region, epoch, newest))
                 continue
             after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
-            found = yield Call(process, partial(_finished, machine, after), self._world.block_ms)
+            whole, woken = partial(_finished, machine, after), partial(world.found_waking, node, after)
+            found = yield Call(process, whole, world.block_ms, woken)
             self._deliver(subscriber.receive(found or []))
 
     def _deliver(self, items: Sequence[Ready | Missing]) -> None:

@@ -10,12 +10,18 @@ from types import TracebackType
 from typing import Self
 
 from adapters.embedded import EmbeddedServers
+from adapters.redis_connection import RedisConnection, Script
 from adapters.redis_control import RedisControl
 from adapters.redis_relays import RedisRelays
 from gamecast.chaos.processes import Guard
 from gamecast.client import Cast, connect
 from gamecast.wan.delayproxy import DelayProxy, Leg
 from gamecast.wan.distances import Standing
+
+WRITE_TO_ALL = Script(b"for _, key in ipairs(KEYS) do redis.call('XADD', key, '*', 'f', 'v') end")
+
+READ_MS_MAX = 2_000
+ASK_AGAIN_S, ASK_TIMES_MAX = 0.005, 200
 
 
 class WanNetwork:
@@ -56,6 +62,27 @@ class WanNetwork:
             for node, url in zip(self._nodes, self._servers.urls, strict=True)
             if node != who
         }
+
+    async def reads_whole(self) -> bool:
+        """Return whether a read that has waited is answered with all that is there, see `Conditions.whole_reads`."""
+        reader, writer = RedisConnection(self.url), RedisConnection(self.url)
+        keys = [f"gamecast:{{control}}:{name}" for name in ("read-one", "read-other")]
+        asking = asyncio.create_task(
+            reader.call("XREAD", "BLOCK", READ_MS_MAX, "STREAMS", *keys, *["0-0"] * len(keys)), name="gamecast wan read"
+        )
+        try:
+            for _ in range(ASK_TIMES_MAX):
+                if b"blocked_clients:0" not in await writer.call("INFO", "clients"):
+                    break
+                await asyncio.sleep(ASK_AGAIN_S)
+            await writer.run(WRITE_TO_ALL, keys)
+            return len(await asking or ()) == len(keys)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await writer.call("DEL", *keys)
+            await reader.close()
+            await writer.close()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

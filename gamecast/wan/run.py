@@ -13,6 +13,7 @@ from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
 from gamecast.demo.replay import Progress, Replay, replay_over, subscribe_all
 from gamecast.errors import PlanError
+from gamecast.simulation.distant import Conditions
 from gamecast.wan.distances import Standing
 from gamecast.wan.network import WanNetwork
 from gamecast.wan.prediction import of_paths_alone, predict
@@ -38,6 +39,7 @@ async def run_wan(
     async with AsyncExitStack() as stack:
         names = node_names(nodes)
         network = await stack.enter_async_context(WanNetwork(standing, names))
+        conditions = Conditions(whole_reads=await network.reads_whole())
         servers = {name: network.connect(name) for name in workload.servers}
         # All at once: one after the other, far servers would take minutes.
         opened = await asyncio.gather(*map(stack.enter_async_context, servers.values()), return_exceptions=True)
@@ -53,7 +55,7 @@ async def run_wan(
             raise PlanError("the network has no plan after a replay")
         urls = {name: network.urls(name) for name in workload.servers}
         plain = await replay_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
-    prediction = await asyncio.to_thread(predict, plan, workload, standing, speed=speed)
+    prediction = await asyncio.to_thread(predict, plan, workload, standing, speed=speed, conditions=conditions)
     report = WanReport(
         standing,
         measured=_stretch(ours, standing),

@@ -72,6 +72,18 @@ def test_a_read_that_ends_without_a_find_leaves_a_gap_of_a_round_trip() -> None:
     assert 25 < sum(late) / 40 < 75  # half of the time nobody asks, for 100 ms on average
 
 
+@pytest.mark.parametrize("whole_reads", [False, True])
+def test_a_read_that_has_waited_brings_the_one_stream_that_ended_its_wait(whole_reads: bool) -> None:
+    """As Redis 7.0 does it: what the same request wrote to another stream takes another round trip."""
+    plan = Plan(1, 1, "acyclic", {"n1": ""}, {"r": ("n1",), "q": ("n1",)}, (Atom(AtomId(1), ("q", "r"), "n1"),))
+    members = {name: frozenset("qr") for name in "ab"}
+    trip = far(a_n1=5, n1_a=5, n1_b=60, b_n1=80)
+    at_once = [Sending(2000, "a", "r", "first"), Sending(2000, "a", "q", "second")]
+    conditions = Conditions(whole_reads=whole_reads)
+    found = simulate(plan, members, at_once, trip, block_ms=NEVER_MS, conditions=conditions)
+    assert delays(found["b"]) == [65, 65 if whole_reads else 65 + 140]
+
+
 def test_a_relay_that_is_under_way_keeps_what_comes_meanwhile() -> None:
     trip = far(a_n1=1, n1_a=1, n1_n2=40, n2_n1=60, n2_b=1, b_n2=1)
     found = simulate(one_path("n1", "n2"), BOTH, sendings(2000, 2010), trip, block_ms=NEVER_MS)

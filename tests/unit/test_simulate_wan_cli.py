@@ -46,6 +46,10 @@ def test_losses_slow_nodes_and_impatient_reads_make_it_worse(matrix: Path) -> No
         assert figures(matrix, option, value)["predicted"]["mean"] > 1.02 * usual, option
 
 
+def test_whole_reads_are_no_slower(matrix: Path) -> None:
+    assert figures(matrix, "--whole-reads")["predicted"]["mean"] <= figures(matrix)["predicted"]["mean"]
+
+
 def test_round_trips_are_halved(matrix: Path) -> None:
     whole, half = figures(matrix), figures(matrix, "--rtt")
     assert half["paths_alone"]["direct_ms"] == pytest.approx(whole["paths_alone"]["direct_ms"] / 2)
