@@ -33,7 +33,7 @@ from sequencing.subscriber import Subscriber
 SomeAnswer = TypeVar("SomeAnswer")
 
 SETTLE_MS = 10_000.0
-STALL_MS = 60_000.0
+STALL_MS = 600_000.0
 """How long after the last publication something may still be under way, before the simulation is broken."""
 
 
@@ -72,7 +72,7 @@ def simulate(
     seed: int = 0,
     block_ms: float = BLOCK_MS,
 ) -> dict[str, list[Received]]:
-    """Publish everything, and return what each server of the membership delivers, in its order.
+    """Publish everything, and return what each server of the membership delivers, in its order; that is all of it.
 
     ``trip_ms(from, to)``: the one-way delay between the machines of two servers or nodes of the plan. ``block_ms``: how
     long a subscriber's read waits at a node. Deterministic in its arguments.
@@ -128,10 +128,11 @@ class _World:
             self.engine.at(begin_ms + sending.at_ms, partial(server.publish, sending.region, sending.event))
         expected = sum(s.region in server.regions for s in sendings for server in self.servers.values())
         last_ms = max((sending.at_ms for sending in sendings), default=0.0)
-        self.engine.run(
+        if not self.engine.run(
             begin_ms + last_ms + STALL_MS,
             lambda: sum(len(server.received) for server in self.servers.values()) >= expected,
-        )
+        ):
+            raise RuntimeError(f"something was not delivered {STALL_MS:g} ms after the last publication")
         return {name: server.received for name, server in self.servers.items()}
 
     def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:

@@ -202,6 +202,29 @@ def test_6_11_4_both_heuristics_give_trees_that_keep_the_bound(cst: type) -> Non
             assert tree.delay_max_ms < bound_ms
 
 
+def test_6_11_4_the_criterion_taken_literally_breaks_the_bound_on_some_graphs() -> None:
+    """It reads P_D(s, u), of the constrained cheapest path to u: u may have been joined by a slower way than that."""
+    worst = []
+    for graph in [some_graph(seed, nodes=12, density=0.3) for seed in range(60)]:
+        for bound_ms in delay_bounds(graph)[:2]:
+            closure = {each: constrained_paths(graph, each, bound_ms=bound_ms) for each in (SOURCE, *DESTINATIONS)}
+            inside, edges = [SOURCE], set[tuple[str, str]]()
+            while len(inside) <= len(DESTINATIONS):
+                choices = (
+                    (way.cost, member, joining, way.nodes)
+                    for member in inside
+                    for joining in sorted(set(DESTINATIONS).difference(inside))
+                    if (way := closure[member].get(joining)) is not None
+                    and closure[SOURCE][member].delay_ms + way.delay_ms < bound_ms
+                )
+                _, _, joining, nodes = min(choices)
+                inside.append(joining)
+                edges.update(pairwise(nodes))
+            delays = nx.single_source_dijkstra_path_length(graph.edge_subgraph(edges), SOURCE, weight=DELAY)
+            worst.append(max(delays[each] for each in DESTINATIONS) - bound_ms)
+    assert max(worst) >= 0
+
+
 @pytest.mark.parametrize("cst", [cst_c, cst_cd])
 def test_6_11_4_a_bound_that_no_way_keeps_is_refused(cst: type) -> None:
     least = nx.dijkstra_path_length(FIGURE, SOURCE, "D", weight=DELAY)
