@@ -19,6 +19,8 @@ from gamecast.chaos.processes import Guard
 from gamecast.wan.delayproxy import DelayProxy, Leg
 
 WAIT_S_MAX = 30.0
+TRIES = 10
+"""A busy machine is late now and then; what is meant shows when it is not."""
 
 Through = Callable[..., DelayProxy]
 
@@ -69,16 +71,18 @@ def test_a_round_trip_takes_what_both_ways_take_to_less_than_a_millisecond(
         with closing(connected(proxy, label)) as connection:
             times_ms = round_trips_ms(connection, 40)[1:]
             assert min(times_ms) >= expected_ms - 0.01
-            assert statistics.median(times_ms) < expected_ms + 1.0
+            assert min(times_ms) < expected_ms + 1.0
 
 
 def test_a_connection_opens_a_round_trip_before_it_first_answers(
     shared_redis: EmbeddedServer, through: Through
 ) -> None:
     proxy = through(far=Leg(port_of(shared_redis), 30.0, 20.0))
-    with closing(connected(proxy, "far")) as connection:
-        [first_ms] = round_trips_ms(connection, 1)
-    assert 98 < first_ms < 120
+    firsts_ms = []
+    for _ in range(TRIES):
+        with closing(connected(proxy, "far")) as connection:
+            firsts_ms += round_trips_ms(connection, 1)
+    assert 98 < min(firsts_ms) < 105
 
 
 def test_each_way_has_its_own_delay(through: Through) -> None:
@@ -88,12 +92,16 @@ def test_each_way_has_its_own_delay(through: Through) -> None:
         with closing(connected(proxy, "leg")) as client:
             far_end, _ = server.accept()
             with closing(far_end):
-                time.sleep(0.05)  # the connection is open by then
+                client.sendall(b"x")
+                far_end.recv(1)  # the connection is open now
                 for one, other, expected_ms in ((client, far_end, 40.0), (far_end, client, 5.0)):
-                    began_s = time.perf_counter()
-                    one.sendall(b"x")
-                    other.recv(1)
-                    assert expected_ms - 0.01 < (time.perf_counter() - began_s) * 1000 < expected_ms + 5
+                    took_ms = []
+                    for _ in range(TRIES):
+                        began_s = time.perf_counter()
+                        one.sendall(b"x")
+                        other.recv(1)
+                        took_ms.append((time.perf_counter() - began_s) * 1000)
+                    assert expected_ms - 0.01 < min(took_ms) < expected_ms + 1
 
 
 def test_bytes_stay_in_order_and_a_far_way_is_as_wide_as_a_near_one(
@@ -136,7 +144,8 @@ def test_what_is_sent_in_pieces_arrives_in_the_same_rhythm(through: Through) -> 
     assert [byte for byte, _ in came] == list(range(50))
     late_ms = [(at_s - began_s) * 1000 - 60 for (_, at_s), began_s in zip(came, sent_s, strict=True)]
     assert min(late_ms) > -0.01
-    assert statistics.median(late_ms) < 1.0
+    assert min(late_ms) < 1.0
+    assert statistics.median(late_ms) < 10.0  # what is late delays nothing after it
 
 
 def test_what_was_said_before_a_close_still_arrives(through: Through) -> None:
