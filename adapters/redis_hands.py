@@ -16,17 +16,23 @@ from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal
 from sequencing.plan import Plan
 
 RUN_TIMEOUT_S = 0.5
-"""A server that does not answer within this counts as away, for as long as it does not."""
+"""A server that does not answer within this counts as away, for as long as it does not.
+
+The question stands meanwhile: a server on the other side of the world needs three times its round trip to be reached
+and asked for the first time, which is longer; whoever asks again then finds the answer.
+"""
 
 
 class RedisHands:
     """Implements `adapters.manager.Hands`."""
 
-    def __init__(self, url: str, *, retention_events: int) -> None:
-        """``url``: of the control Redis, which hosts nodes whose own url is empty."""
+    def __init__(self, url: str, *, retention_events: int, routes: Mapping[str, str] | None = None) -> None:
+        """``url``: of the control Redis, which hosts nodes whose own url is empty; ``routes``: see `RedisNetwork`."""
         self._url = url
+        self._routes = routes or {}
         self._retention_events = retention_events
         self._lookouts: dict[tuple[str, str], RedisConnection] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[str | None]] = {}
         self._nodes: dict[tuple[str, str], RedisNode] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -39,28 +45,46 @@ class RedisHands:
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """See `Hands.runs`."""
-        places = {name: (at := url or self._url, tag_in(at, name)) for name, url in nodes.items()}
+        places = {name: (at := self._way_to(url), tag_in(at, name)) for name, url in nodes.items()}
         servers = list(set(places.values()))
         found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
         return {name: run for name, server in places.items() if (run := found[server]) is not None}
 
     async def _run_of(self, server: tuple[str, str]) -> str | None:
+        asked = self._asked.get(server)
+        if asked is None:
+            asked = self._asked[server] = asyncio.create_task(self._ask(server), name="gamecast look for a run")
+        await asyncio.wait({asked}, timeout=RUN_TIMEOUT_S)
+        if not asked.done():
+            return None
+        self._asked.pop(server, None)
+        return None if asked.cancelled() else asked.result()
+
+    async def _ask(self, server: tuple[str, str]) -> str | None:
         # A connection of its own: not behind a task that takes long.
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
-            return await self._lookouts[server].run_id(RUN_TIMEOUT_S)
+            return await self._lookouts[server].run_id()
         return None
 
     async def close(self) -> None:
         """See `Hands.close`."""
+        for asked in self._asked.values():
+            asked.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        self._asked.clear()
         for node in self._nodes.values():
             await node.close()
         for lookout in self._lookouts.values():
             await lookout.close()
 
+    def _way_to(self, url: str) -> str:
+        known = url or self._url
+        return self._routes.get(known, known)
+
     def _node(self, name: str, url: str) -> RedisNode:
-        place = name, url or self._url
+        place = name, self._way_to(url)
         if place not in self._nodes:
             self._nodes[place] = RedisNode(*place)
         return self._nodes[place]

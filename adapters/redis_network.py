@@ -7,6 +7,7 @@ connection runs a candidate for leading: there is no daemon to wait for, though 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from adapters.manager import Control, Manager
 from adapters.redis_control import RedisControl
@@ -19,14 +20,20 @@ from sequencing.record import Pair, Record, Wish
 class RedisNetwork:
     """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
 
-    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
-        """``url``: of the control Redis. ``ordering`` and ``retention_events`` count for plans made from here."""
+    def __init__(
+        self, url: str, *, ordering: Ordering, retention_events: int, routes: Mapping[str, str] | None = None
+    ) -> None:
+        """``url``: of the control Redis. ``ordering`` and ``retention_events`` count for plans made from here.
+
+        ``routes``: URL as the network knows it → URL by which it is reached from here, where that is another one.
+        """
         self.url = url
         self._ordering: Ordering = ordering
         self._retention_events = retention_events
-        self._control = RedisControl(url)
+        self._routes = routes or {}
+        self._control = RedisControl(self._way_to(url))
         self._control_turn = asyncio.Lock()
-        self._watch = RedisControl(url)
+        self._watch = RedisControl(self._way_to(url))
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
         self._name = ""
@@ -50,12 +57,12 @@ class RedisNetwork:
         self._name = name
         async with self._control_turn:
             self._connection = await self._control.introduce(name)
-        self.stand(RedisControl(self.url))
+        self.stand(RedisControl(self._way_to(self.url)))
         return self._connection
 
     def stand(self, control: Control) -> None:
         """Stand for leading until `close`. ``control``: a way to the control Redis for this alone."""
-        hands = RedisHands(self.url, retention_events=self._retention_events)
+        hands = RedisHands(self.url, retention_events=self._retention_events, routes=self._routes)
         self._manager = Manager(control, hands, self._ordering)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
@@ -112,8 +119,11 @@ class RedisNetwork:
 
     def lane(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.lane`."""
-        return RedisNode(node, plan.nodes[node] or self.url, plan)
+        return RedisNode(node, self._way_to(plan.nodes[node] or self.url), plan)
 
     def reader(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.reader`."""
         return self.lane(node, plan)
+
+    def _way_to(self, url: str) -> str:
+        return self._routes.get(url, url)

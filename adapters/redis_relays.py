@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from adapters.backoff import Backoff
 from adapters.redis_network import RedisNetwork
@@ -16,9 +17,15 @@ logger = logging.getLogger("gamecast.relay")
 class RedisRelays:
     """Watches the plans of a network and runs a relay for each link that leaves one of ``sources`` (all when None)."""
 
-    def __init__(self, control_url: str, sources: frozenset[str] | None = None) -> None:
-        """``control_url``: the control Redis. Nothing runs before `start`."""
-        self._network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
+    def __init__(
+        self,
+        control_url: str,
+        sources: frozenset[str] | None = None,
+        *,
+        routes: Mapping[str, str] | None = None,
+    ) -> None:
+        """``control_url``: the control Redis; ``routes``: see `RedisNetwork`. Nothing runs before `start`."""
+        self._network = RedisNetwork(control_url, ordering="acyclic", retention_events=1, routes=routes)
         self._relays = Relays(self._open_relay, sources)
         self._stopping = False
         self._task: asyncio.Task[None] | None = None

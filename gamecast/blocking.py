@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -29,10 +29,13 @@ def connect(
     ordering: Ordering = "acyclic",
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
+    routes: Mapping[str, str] | None = None,
     **limits: Unpack[LimitOptions],
 ) -> BlockingCast:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
-    cast = client.connect(url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, **limits)
+    cast = client.connect(
+        url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, routes=routes, **limits
+    )
     return BlockingCast(cast, Limits(**limits).buffer_events_max)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, get_args
 from urllib.parse import urlsplit
@@ -58,6 +59,7 @@ def connect(
     ordering: Ordering = "acyclic",
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
+    routes: Mapping[str, str] | None = None,
     **limits: Unpack[LimitOptions],
 ) -> Cast:
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
@@ -71,6 +73,10 @@ def connect(
     when None. ``ordering``: what the network orders if it is new, see `Ordering`; in one with causal order, whoever
     publishes must ask for it, and publishes only to regions that it subscribes to. ``when_full``: whether a publish
     waits or is refused when the buffer is full; ``when_behind``: see `WhenBehind`. ``limits``: see `Limits`.
+
+    ``routes``: where this process reaches a server of the network by another URL than the one that the network knows it
+    by (through a tunnel, a port mapping, a proxy): known URL → URL to connect to. ``url`` is a known one too. Servers
+    that Sentinel or a cluster names are not looked up in it.
 
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
@@ -88,7 +94,13 @@ def connect(
         raise UsageError(f"connect() has no such option: {error}") from error
     return Cast(
         Configuration(
-            url=url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, limits=checked
+            url=url,
+            name=name,
+            ordering=ordering,
+            when_full=when_full,
+            when_behind=when_behind,
+            limits=checked,
+            routes=dict(routes or {}),
         )
     )
 
@@ -109,7 +121,12 @@ class Cast:
                 f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
                 "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
             )
-        self._network: Network = _NETWORKS[scheme](
+        make_network: Callable[..., Network] = _NETWORKS[scheme]
+        if configuration.routes:
+            if make_network is not RedisNetwork:
+                raise UsageError(f"routes lead to servers that are there already, and {scheme}:// has none")
+            make_network = partial(RedisNetwork, routes=configuration.routes)
+        self._network = make_network(
             configuration.url,
             ordering=configuration.ordering,
             retention_events=configuration.limits.retention_events,

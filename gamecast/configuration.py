@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from sequencing.errors import UsageError
@@ -81,6 +82,7 @@ class Configuration:
     when_full: WhenFull
     when_behind: WhenBehind
     limits: Limits
+    routes: Mapping[str, str] = field(default_factory=dict)
 
 
 def default_url() -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
-from gamecast.demo.hosting import Workload, build_workload
+from gamecast.demo.hosting import Workload, build_workload, server_names
 from gamecast.demo.journey import JOINS_PENDING_MAX
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
@@ -24,6 +24,9 @@ from gamecast.demo.roaming import LINGER_S
 from gamecast.demo.skirmish import generate_skirmish
 from gamecast.demo.trace import read_match
 from gamecast.errors import PlanError, UsageError
+from gamecast.wan.distances import Standing, read_distances, stand
+from gamecast.wan.report import WanReport, tell
+from gamecast.wan.run import DURATION_S, node_names, run_wan
 
 
 class _Servers(click.ParamType[int | None]):
@@ -81,6 +84,18 @@ class _Servers(click.ParamType[int | None]):
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
 @click.option(
+    "--wan",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Delay what passes between hosts by this latency matrix (CSV, ms), and report the stretch beside what was "
+    f"predicted. --speed 0 counts as 1, and {DURATION_S:g} s are replayed unless --duration-s says otherwise.",
+)
+@click.option("--rtt", is_flag=True, help="With --wan: the matrix holds round trips; one way is half of one.")
+@click.option(
+    "--hosts", metavar="A,B,…", help="With --wan: where the servers stand, in turn.  [default: all of the matrix]"
+)
+@click.option("--node-hosts", metavar="A,B,…", help="With --wan: where the nodes stand, in turn.  [default: --hosts]")
+@click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -103,6 +118,10 @@ def demo(
     roam: bool,
     grid: bool,
     seed: int,
+    wan: Path | None,
+    rtt: bool,
+    hosts: str | None,
+    node_hosts: str | None,
     record: Path | None,
     as_json: bool,
 ) -> None:
@@ -117,10 +136,19 @@ def demo(
     while everybody goes on publishing. Then a server must deliver what is published after it has joined a region, up to
     its leaving, and nothing in between may be missing.
 
+    With --wan, servers and nodes stand at hosts that are far from each other: all that passes between them goes through
+    proxies that delay it. The stretch of a server is the time that others' events took to be delivered there, over the
+    time from their publishers' hosts to its own.
+
     Exit status: 0 if gamecast kept every promise, 1 if not, 2 for wrong input.
     """
     if grid and not roam:
         raise UsageError("--grid is about servers that walk: give --roam, too")
+    standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
+    if standing is not None:
+        if roam:
+            raise UsageError("--wan is for a plan that holds: leave out --roam")
+        speed, duration_s = speed or 1.0, DURATION_S if duration_s is None else duration_s
     match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
     workload = build_workload(
         match,
@@ -135,18 +163,50 @@ def demo(
     )
     if record is not None:
         _require_writable(record, workload.servers)
-    outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
+    report = None
+    if standing is not None:
+        outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed))
+    else:
+        outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
     if record is not None:
         _write_logs(record, workload, outcome.ours)
     if as_json:
-        click.echo(orjson.dumps(outcome.as_dict(), option=orjson.OPT_INDENT_2))
+        wanted = outcome.as_dict() | ({"wan": report.as_dict()} if report is not None else {})
+        click.echo(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
     else:
         source = Path(prefix).name if prefix is not None else f"A skirmish (seed {seed})"
         outcome.tell(Console(highlight=False, soft_wrap=False), source)
+        if report is not None:
+            tell(report, Console(highlight=False, soft_wrap=False))
         if record is not None:
             click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
     if not outcome.fine:
         context.exit(1)
+
+
+def _standing(
+    wan: Path | None, rtt: bool, hosts: str | None, node_hosts: str | None, nodes: int, servers: int | None
+) -> Standing | None:
+    """Return who stands where, None without a matrix."""
+    if wan is None:
+        for given, option in ((rtt, "--rtt"), (hosts, "--hosts"), (node_hosts, "--node-hosts")):
+            if given:
+                raise UsageError(f"{option} is about a latency matrix: name one with --wan")
+        return None
+    if servers is None:
+        raise UsageError("--wan needs to know how many servers stand at its hosts: give --servers N")
+    return stand(
+        read_distances(wan, rtt=rtt),
+        servers=server_names(servers),
+        nodes=node_names(nodes),
+        hosts=hosts,
+        node_hosts=node_hosts,
+    )
+
+
+async def _run_wan(workload: Workload, standing: Standing, *, nodes: int, speed: float) -> tuple[Outcome, WanReport]:
+    with _progress(sum(workload.expected_deliveries().values())) as begin:
+        return await run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin)
 
 
 async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
@@ -159,8 +219,12 @@ async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
             if plan is None:
                 raise PlanError("the network has no plan after a replay")
             urls = [url or cast.url for url in plan.nodes.values()]
-            run_plain = replay_plain_roaming if workload.roams else replay_plain
-            plain = await run_plain(workload, urls, speed=speed, progress=begin("plain Pub/Sub"))
+            progress = begin("plain Pub/Sub")
+            if workload.roams:
+                plain = await replay_plain_roaming(workload, urls, speed=speed, progress=progress)
+            else:
+                same = dict.fromkeys(workload.servers, urls)
+                plain = await replay_plain(workload, same, speed=speed, progress=progress)
     return Outcome(workload, plan, ours, plain)
 
 

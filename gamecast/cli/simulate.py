@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gamecast.cli.explore import explore
+from gamecast.cli.simulate_trees import trees
+from gamecast.cli.simulate_wan import wan
 from gamecast.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
@@ -87,6 +89,8 @@ def attack_command(
 
 
 simulate.add_command(explore)
+simulate.add_command(trees)
+simulate.add_command(wan)
 
 
 def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:

@@ -170,21 +170,21 @@ def build_workload(
     joined = dict.fromkeys([*(player.name for player in match.players), *match.positions.player])
     publishers = [_player_of(event, joined) for event in placed]
     groups = _groups(match, rows, joined, publishers)
-    server_names = tuple(f"server-{number}" for number in range(1, (servers or sum(map(len, groups))) + 1))
-    server_of = _host(groups, server_names)
-    publications = tuple(_publications(happenings, server_names, server_of, cell_m=cell_m))
+    names = server_names(servers or sum(map(len, groups)))
+    server_of = _host(groups, names)
+    publications = tuple(_publications(happenings, names, server_of, cell_m=cell_m))
     changes: dict[str, tuple[Change, ...]] = {}
     linger_s = 0.0 if grid else LINGER_S
     expected: frozenset[tuple[str, str]] = frozenset()
     if roam:
         views = _views(match, window, rows, cell_m=cell_m, radius_m=radius_m)
-        seen: dict[str, list[list[View]]] = {server: [] for server in server_names}
+        seen: dict[str, list[list[View]]] = {server: [] for server in names}
         for player, own in views.items():
             seen[server_of[player]].append(own)
         # Behind the last event nothing would tell who comes and goes.
         end_s = math.nextafter(publications[-1].t_s, math.inf)
-        changes = {server: changes_of(seen[server], end_s=end_s, linger_s=linger_s) for server in server_names}
-        membership = {server: regions_ever(changes[server]) for server in server_names}
+        changes = {server: changes_of(seen[server], end_s=end_s, linger_s=linger_s) for server in names}
+        membership = {server: regions_ever(changes[server]) for server in names}
         if grid:
             cells = {cell for own in views.values() for _, touched in own for cell in touched}
             expected = frozenset(
@@ -192,10 +192,10 @@ def build_workload(
                 for one, other in neighbours_of(cells, cell_m=cell_m, radius_m=radius_m)
             )
     else:
-        membership = _membership(match, rows, server_names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
+        membership = _membership(match, rows, names, server_of, publications, cell_m=cell_m, radius_m=radius_m)
     return Workload(
         match=match.name,
-        servers=server_names,
+        servers=names,
         membership=membership,
         publications=publications,
         players=len(server_of),
@@ -204,6 +204,11 @@ def build_workload(
         linger_s=linger_s,
         expected=expected,
     )
+
+
+def server_names(servers: int) -> tuple[str, ...]:
+    """Return the names of so many game servers."""
+    return tuple(f"server-{number}" for number in range(1, servers + 1))
 
 
 @dataclass(frozen=True, slots=True)

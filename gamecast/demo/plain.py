@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from zlib import crc32
 
@@ -20,20 +20,30 @@ from gamecast.demo.hosting import Publication, Workload
 from gamecast.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish
 
 
-async def replay_plain(workload: Workload, redis_urls: Sequence[str], *, speed: float, progress: Progress) -> Replay:
-    """Publish and deliver the workload; losses end the wait after a silence."""
+async def replay_plain(
+    workload: Workload, redis_urls: Mapping[str, Sequence[str]], *, speed: float, progress: Progress
+) -> Replay:
+    """Publish and deliver the workload; losses end the wait after a silence.
+
+    ``redis_urls``: game server → the URLs by which it reaches the Redis servers, in one order for all.
+    """
     deliveries: dict[str, list[Delivered]] = {name: [] for name in workload.servers}
     silence = Silence()
     async with AsyncExitStack() as stack:
         clients = {
-            name: [await stack.enter_async_context(redis.asyncio.from_url(url)) for url in redis_urls]
+            name: [await stack.enter_async_context(redis.asyncio.from_url(url)) for url in redis_urls[name]]
             for name in workload.servers
         }
+        subscriptions = await asyncio.gather(
+            *(_subscribe(stack, clients[name], workload.membership[name]) for name in workload.servers)
+        )
         subscribed = [
             (name, subscription)
-            for name in workload.servers
-            for subscription in await _subscribe(stack, clients[name], workload.membership[name])
+            for name, mine in zip(workload.servers, subscriptions, strict=True)
+            for subscription in mine
         ]
+        # Connections open on first use, which is not to count as a publication's delay.
+        await asyncio.gather(*(client.ping() for mine in clients.values() for client in mine))
         complete = asyncio.Event()
         expected = Counter(workload.expected_deliveries())
         if not +expected:
@@ -96,7 +106,7 @@ async def _publish(
         if ahead_s or len(due) == BURST_EVENTS:
             await send(sender, clients, due)
             due = []
-            await asyncio.sleep(ahead_s)
+            await asyncio.sleep(pace.ahead_s(publication.t_s))
         due.append(publication)
     await send(sender, clients, due)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -125,7 +125,17 @@ async def replay(
 ) -> tuple[Replay, Cast]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
     servers = await open_servers(open_casts, workload, nodes=nodes)
+    await subscribe_all(servers, workload)
+    return await replay_over(servers, workload, speed=speed, progress=progress), servers[workload.servers[0]]
+
+
+async def subscribe_all(servers: Mapping[str, Cast], workload: Workload) -> None:
+    """Have each server join its regions."""
     await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
+
+
+async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed: float, progress: Progress) -> Replay:
+    """Replay over connections of the servers, which have joined their regions."""
     deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
     expected = workload.expected_deliveries()
     silence = Silence()
@@ -149,7 +159,7 @@ async def replay(
     ]
     await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence)
     seconds = max(1, silence.last_ns - begun_ns) / 1e9
-    return Replay(len(workload.publications), deliveries, seconds), servers[workload.servers[0]]
+    return Replay(len(workload.publications), deliveries, seconds)
 
 
 async def open_servers(open_casts: AsyncExitStack, workload: Workload, *, nodes: int) -> dict[str, Cast]:

@@ -31,12 +31,14 @@ class Sleep:
 class Call:
     """Have another process do something, and return its answer; raises `Lost`.
 
-    ``wait_ms``: how long the other side holds the call back while ``do`` returns None.
+    ``wait_ms``: how long the other side holds the call back while ``do`` returns None; ``woken``: what it does instead,
+    if that is something else, once the call was held back.
     """
 
     target: Process
     do: Callable[[], Any]
     wait_ms: float = 0.0
+    woken: Callable[[], Any] | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,184 @@
+"""Real servers reached by routes, far servers, and the demo under the delays of a small matrix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import gamecast
+import gamecast.blocking
+from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.redis_control import RedisControl
+from adapters.redis_hands import RedisHands
+from adapters.redis_relays import RedisRelays
+from gamecast.chaos.processes import Guard
+from gamecast.errors import UsageError
+from gamecast.wan.delayproxy import DelayProxy, Leg
+
+MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
+"""Not symmetric, and two machines in one place are not in one."""
+
+
+def demo(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "demo", "--wan", str(file)]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    file = tmp_path / "matrix.csv"
+    file.write_text(MATRIX)
+    return file
+
+
+async def test_a_network_whose_urls_mean_nothing_here_is_reached_by_routes(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    """Control, manager, publishers, subscribers and relays: whatever went past the routes would reach nobody."""
+    control, *real = three_redis_servers.urls
+    known = {f"redis://node-{number}.invalid:6379": url for number, url in enumerate(real, start=1)}
+    routes = known | {"redis://control.invalid:6379": control}
+    registry = RedisControl(control)
+    for number, url in enumerate(known, start=1):
+        await registry.register_node(f"n{number}", url)
+    await registry.close()
+    relays = RedisRelays("redis://control.invalid:6379", routes=routes)
+    relays.start()
+    here, there = ("forest", "river", "town"), ("river", "town", "cave")
+    wanted = {"one": here, "two": here, "three": there, "four": there}
+    try:
+        async with AsyncExitStack() as stack:
+            url = "redis://control.invalid:6379"
+            casts = [await stack.enter_async_context(gamecast.connect(url, name=n, routes=routes)) for n in wanted]
+            await asyncio.gather(*(cast.subscribe(*wanted[cast.name]) for cast in casts))
+            assert casts[0].url == url
+            for number in range(40):
+                await casts[number % 4].publish(("river", "town")[number // 4 % 2], number)
+            seen = [[(await anext(cast)).payload for _ in range(40)] for cast in casts]
+            plan = await casts[0].plan()
+    finally:
+        await relays.stop()
+    assert seen == [seen[0]] * 4
+    assert sorted(seen[0]) == list(range(40))
+    assert plan is not None
+    assert set(plan.nodes.values()) == set(known)
+    assert plan.links, "no relay had anything to do"
+
+
+def test_routes_lead_to_servers_of_a_network_that_is_there() -> None:
+    for connect in (gamecast.connect, gamecast.blocking.connect):
+        with pytest.raises(UsageError, match="routes lead to servers that are there already, and memory:// has none"):
+            connect("memory://routes", routes={"redis://a": "redis://b"})
+
+
+async def test_a_leader_finds_the_run_of_a_node_on_the_other_side_of_the_world(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A connection's opening, its greeting and the question take three round trips of 0.4 s."""
+    guard = Guard(None)
+    proxy = DelayProxy({"far": Leg(int(shared_redis.url.rpartition(":")[2]), 200.0, 200.0)}, tmp_path / "log", guard)
+    proxy.start()
+    hands = RedisHands(shared_redis.url, retention_events=1)
+    try:
+        there = {"near": shared_redis.url, "far": proxy.url("far")}
+        first = await hands.runs(there)
+        assert set(first) == {"near"}
+        for _ in range(4):
+            found = await hands.runs(there)
+            if "far" in found:
+                break
+        assert found == {"near": first["near"], "far": first["near"]}
+        assert await hands.runs(there) == found  # from now on a question takes one round trip
+    finally:
+        await hands.close()
+        proxy.stop()
+        guard.close()
+
+
+async def test_hands_that_are_closed_while_they_wait_leave_nothing_behind(shared_redis: EmbeddedServer) -> None:
+    asked = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    hands = RedisHands(shared_redis.url, retention_events=1)
+    looking = asyncio.create_task(hands.runs({"silent": f"redis://127.0.0.1:{port}"}))
+    await asked.wait()
+    await hands.close()
+    assert await looking == {}
+    silent.close()
+    await silent.wait_closed()
+
+
+def test_the_demo_measures_the_stretch_that_the_simulation_predicts(matrix: Path) -> None:
+    done = demo(
+        matrix,
+        *("--servers", "4", "--nodes", "3", "--hosts", "west,east,south", "--node-hosts", "east,west,south"),
+        *("--start-s", "200", "--duration-s", "10", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert [found[broken] for broken in ("lost", "duplicated", "inversions", "cycles")] == [0, 0, 0, 0]
+    wan = found["wan"]
+    assert wan["hosts"] == {
+        "server-1": "west",
+        "server-2": "east",
+        "server-3": "south",
+        "server-4": "west",
+        "n1": "east",
+        "n2": "west",
+        "n3": "south",
+    }
+    assert wan["same_plan"]
+    assert wan["measured"]["deliveries"] == wan["predicted"]["deliveries"] / 8 == wan["paths_alone"]["deliveries"] > 100
+    assert wan["measured"]["direct_ms"] == pytest.approx(wan["predicted"]["direct_ms"])
+    # Nothing is faster than its path; what waits on it is what is predicted.
+    for destination, least in wan["paths_alone"]["by_destination"].items():
+        assert wan["measured"]["by_destination"][destination] >= least
+    assert wan["measured"]["mean"] > 1.05 * wan["paths_alone"]["mean"]
+    assert wan["measured_over_predicted"] == pytest.approx(1, abs=0.1)
+
+
+def test_the_table_tells_measured_and_predicted_and_who_stands_where(matrix: Path) -> None:
+    done = demo(matrix, "--servers", "3", "--duration-s", "4", "--start-s", "200", "--speed", "2")
+    assert done.returncode == 0, done.stderr
+    for said in ("measured", "predicted", "paths alone", "from predicted", "west: server-1, n1"):
+        assert said in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        (MATRIX, ["--hosts", "west,mars"], "--hosts: the matrix has no host 'mars'; it has west, east, south"),
+        (MATRIX, ["--node-hosts", "mars"], "--node-hosts: the matrix has no host 'mars'"),
+        (MATRIX.replace("40,", ","), [], "line 3: from 'east' to 'west' the delay is missing"),
+        ("a,b\n1,2\n3,4\n", [], "is not square"),
+        (MATRIX, ["--roam"], "leave out --roam"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    matrix: Path, text: str, arguments: list[str], said: str
+) -> None:
+    matrix.write_text(text)
+    done = demo(matrix, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_option_about_a_matrix_needs_one() -> None:
+    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "demo", "--rtt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "--rtt is about a latency matrix: name one with --wan" in done.stderr
