@@ -147,7 +147,9 @@ def assign(costs: Costs, ways: Sequence[Sequence[int]], limit: float) -> Mapping
         pair: [vertex for vertex in ways[pair[0]] if vertex in set(ways[pair[1]])]
         for pair in zip(costs.left.tolist(), costs.right.tolist(), strict=True)
     }
-    at = {pair: vertices[0] for pair, vertices in shared.items()} | {(item, item): ways[item][0] for item in costs.twins}
+    at = {pair: vertices[0] for pair, vertices in shared.items()} | {
+        (item, item): ways[item][0] for item in costs.twins
+    }
     shared |= {(item, item): list(ways[item]) for item in costs.twins}
     balance = _Balance(costs.rates.tolist(), at, shared, limit)
     for _ in range(MOVES_MAX):
@@ -197,7 +199,7 @@ class _Balance:
 
     def _moved(self, pairs: Sequence[Pair], vertex: int) -> tuple[float, Mapping[Pair, int]] | None:
         """Return the excess if these pairs went each to where it adds least, and where that is."""
-        before = {pair: vertex for pair in pairs}
+        before = dict.fromkeys(pairs, vertex)
         goal: dict[Pair, int] = {}
         for pair in pairs:
             options = [other for other in self.shared[pair] if other != vertex]

@@ -7,7 +7,7 @@
 - `paper`: the seed's own heuristic, as far as it says (below).
 - `vector_bytes`: what vector timestamps would add to each event instead of `stamp_bytes`.
 
-**The seed's heuristic** (§3.2, §3.3, §4.3) in our reading. *Which atoms share a node*: those of related double overlaps,
+**The seed's heuristic** (§3.2, §3.3, §4.3) in our reading. *Which atoms share a node*: those of related overlaps,
 "identical to, subsets of, or supersets of existing overlaps", such that "no sequencing machine sees more messages than
 receivers". So an overlap, in the order in which groups are added, goes to the first node that it leaves a witness: a
 receiver that is in all groups ordered there. Read as subsets of members instead, nodes would not decrease beyond an
@@ -19,7 +19,6 @@ C2 are met by a chain of the nodes in the order in which they were created; a gr
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -129,7 +128,8 @@ def _nearby(distances: Distances, nodes: int, start: int) -> list[int]:
 
 def stamp_bytes(network: Placed, regions: int) -> FloatArray:
     """Return what each region's events carry: epoch, region sequence, and (atom, number) for each of its atoms."""
-    return NUMBER_BYTES * (2.0 + 2.0 * network.atoms_of(regions))
+    numbers: FloatArray = 2.0 + 2.0 * network.atoms_of(regions).astype(np.float64)
+    return NUMBER_BYTES * numbers
 
 
 def vector_bytes(subscribers: int) -> float:
@@ -140,8 +140,3 @@ def vector_bytes(subscribers: int) -> float:
 def hops(network: Placed) -> IntArray:
     """Return the number of nodes that each region's events pass."""
     return np.array([len(path) for path in network.paths], np.int64)
-
-
-def edges(network: Placed) -> set[tuple[int, int]]:
-    """Return the links between nodes that some path uses."""
-    return {pair for path in network.paths for pair in pairwise(path)}

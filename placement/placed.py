@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,9 +34,7 @@ class Placed:
         """Return how long events are under way inside."""
         standing = np.array(self.hosts, np.int64)
         between = topology.ms_from(standing)[:, standing]
-        within = [
-            sum(float(between[a, b]) for a, b in zip(path[:-1], path[1:], strict=True)) for path in self.paths
-        ]
+        within = [sum(float(between[a, b]) for a, b in pairwise(path)) for path in self.paths]
         ends = np.array([(path[0], path[-1]) for path in self.paths], np.int64).reshape(-1, 2)
         return Routes(standing[ends[:, 0]], standing[ends[:, 1]], np.array(within))
 

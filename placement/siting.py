@@ -140,7 +140,7 @@ class _Siting:
 
     def _alone(self, vertex: int, hosts: Sequence[int], *, without: int = -1) -> FloatArray:
         """What each host costs a vertex, the others staying where they are."""
-        cost = self.own[vertex].copy()
+        cost: FloatArray = self.own[vertex].copy()
         parent = self.parents[vertex]
         if parent >= 0 and parent != without and hosts[parent] >= 0:
             cost += self._edge(vertex)[:, hosts[parent]]

@@ -88,7 +88,7 @@ class TransitStub:
             return abs(size - nodes) / nodes + UNEVEN_PRICE * abs(math.log(each / stubs))
 
         most = max(1, nodes // (self.top.nodes * (1 + self.stub.nodes)))
-        each, stubs = min(product(range(1, most + 1), repeat=2), key=misfit)
+        each, stubs = min(product(range(1, most + 1), range(1, most + 1)), key=misfit)
         return replace(self, transit=replace(self.transit, nodes=each), stubs=stubs)
 
 
@@ -212,4 +212,5 @@ def _connected(nodes: int, left: IntArray, right: IntArray) -> bool:
     if len(left) < nodes - 1:
         return False
     graph = sparse.csr_array((np.ones(len(left), np.int8), (left, right)), shape=(nodes, nodes))
-    return int(csgraph.connected_components(graph, directed=False, return_labels=False)) == 1
+    parts, _ = csgraph.connected_components(graph, directed=False)
+    return bool(parts == 1)

@@ -96,9 +96,7 @@ def clustered_hosts(
     free[allowed] = True
     centres = random.choice(allowed, min(clusters, subscribers), replace=False)
     chosen: list[int] = []
-    for part, away in zip(
-        np.array_split(np.arange(subscribers), len(centres)), topology.ms_from(centres), strict=True
-    ):
+    for part, away in zip(np.array_split(np.arange(subscribers), len(centres)), topology.ms_from(centres), strict=True):
         nearest = np.flatnonzero(free)[np.argsort(away[free], kind="stable")][: len(part)]
         free[nearest] = False
         chosen += nearest.tolist()

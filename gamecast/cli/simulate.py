@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gamecast.cli.explore import explore
 from gamecast.cli.simulate_paper import paper
+from gamecast.cli.simulate_placement import placement
 from gamecast.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
@@ -89,6 +90,7 @@ def attack_command(
 
 simulate.add_command(explore)
 simulate.add_command(paper)
+simulate.add_command(placement)
 
 
 def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:

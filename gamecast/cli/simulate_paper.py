@@ -13,14 +13,25 @@ import click
 import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from gamecast.cli.tables import markdown, put_into, table_of, wide_console
 from gamecast.errors import UsageError
 from placement.placing import Objective
 
 if TYPE_CHECKING:
     from gamecast.paper.experiment import Run
 
+HEADER = (
+    "",
+    "median",
+    "p90",
+    "worst",
+    "worst, mean of runs",
+    "mean of ratios, median",
+    "nodes",
+    "orders",
+    "handles",
+)
 NAMES = {"ours": "ours", "paper": "paper's", "central": "central", "random": "random", "lower_bound": "lower bound"}
 
 
@@ -49,8 +60,13 @@ def _groups(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...
     help="What part of the subscribers the largest group has; the others by Zipf's law.",
 )
 @click.option(
-    "--objective", default="mean", show_default=True, type=click.Choice(get_args(Objective)), help="What ours minimises."
+    "--objective",
+    default="mean",
+    show_default=True,
+    type=click.Choice(get_args(Objective)),
+    help="What ours minimises.",
 )
+@click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this document.")
 @click.option("--csv", "csv_directory", type=click.Path(path_type=Path, file_okay=False), help="Write tables there.")
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures there, as PNG.")
 @click.option(
@@ -67,6 +83,7 @@ def paper(
     clusters: int,
     largest: float,
     objective: Objective,
+    into: Path | None,
     csv_directory: Path | None,
     plots: Path | None,
     jobs: int,
@@ -84,7 +101,7 @@ def paper(
     from gamecast.paper.summary import document, tables
 
     if plots is not None:
-        from gamecast.paper.drawing import draw, require_matplotlib
+        from gamecast.paper.drawing import require_matplotlib
 
         require_matplotlib()
     experiment = Experiment(nodes, subscribers, clusters, largest, groups, objective)
@@ -99,7 +116,11 @@ def paper(
         if csv_directory is not None:
             _write(csv_directory, {f"{name}.csv": text for name, text in tables(found, curves).items()})
         if plots is not None:
+            from gamecast.paper.drawing import draw
+
             draw(found, curves, subscribers, _made(plots))
+    if into is not None:
+        put_into(into, "simulate paper", markdown(HEADER, _rows(summary)))
     if as_json:
         click.echo(orjson.dumps(summary))
     else:
@@ -139,25 +160,28 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
             raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
 
 
-def _tell(summary: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+def _rows(summary: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
     for groups, schemes in summary["groups"].items():
-        table = Table(title=f"Latency stretch of destinations, {groups} groups", title_justify="left")
-        for column in ("", "median", "p90", "worst", "worst, mean of runs", "mean ms", "nodes", "ordered", "handled"):
-            table.add_column(column, justify="left" if not column else "right")
         for scheme, found in schemes.items():
             loads = summary["loads"][groups].get(scheme)
-            table.add_row(
-                NAMES[scheme],
+            row = (
+                f"{groups} groups, {NAMES[scheme]}",
                 *(f"{found[name]:.2f}" for name in ("p50", "p90", "max")),
                 f"{found['worst_of_run']['mean']:.2f}",
-                f"{found['mean_ms']:.1f}",
+                f"{found['mean_ratio']['p50']:.2f}",
                 f"{found['nodes']['mean']:.1f}",
                 *(f"{loads[name]['max']:.2f}" if loads else "–" for name in ("ordered", "handled")),
             )
-        console.print(table)
+            rows.append(row)
+    return rows
+
+
+def _tell(summary: dict[str, Any]) -> None:
+    console = wide_console()
+    console.print(table_of("Latency stretch of destinations", HEADER, _rows(summary)))
     console.print(
-        "ordered, handled: events/s that the busiest node of any run numbers, and that pass it, in those of the "
-        "busiest receiver"
+        "orders, handles: events/s that the busiest node of any run numbers, and that pass it, in those of the busiest "
+        "receiver"
     )
     console.print(f"seeds {summary['seeds'][0]} to {summary['seeds'][-1]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, dir
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    drawings = {
+    drawings: Mapping[str, Callable[[Figure], None]] = {
         "stretch": lambda figure: _stretch(figure, runs),
         "nodes": lambda figure: _nodes(figure, runs, curves["groups"], subscribers),
         "occupancy": lambda figure: _occupancy(figure, curves["occupancy"], subscribers),
@@ -182,7 +182,10 @@ def _occupancy(figure: Figure, curve: Curve, subscribers: int) -> None:
     right.set_ylabel("double overlaps", color=COLOURS["ours"])
     right.set_ylim(0, 1.45 * float(curve.overlaps.mean(axis=0).max()))
     right.spines["top"].set_visible(False)
-    for at, text, place in ((PEAK, f"the paper: most nodes\nat {PEAK}", "right"), (ALONE, "one node\nabove 0.9", "left")):
+    for at, text, place in (
+        (PEAK, f"the paper: most nodes\nat {PEAK}", "right"),
+        (ALONE, "one node\nabove 0.9", "left"),
+    ):
         axes.axvline(at, color=CLAIM, linewidth=1, linestyle=":")
         offset = 5 if place == "right" else -5
         axes.annotate(
@@ -221,7 +224,12 @@ def _load(figure: Figure, runs: Sequence[Run]) -> None:
             )
     cliques = [float(np.mean([run.clique for run in runs if run.groups == groups])) for groups in numbers]
     axes.hlines(
-        cliques, places - 0.42, places + 0.42, color="black", linewidth=1.2, label="what some node of any network passes"
+        cliques,
+        places - 0.42,
+        places + 0.42,
+        color="black",
+        linewidth=1.2,
+        label="what some node of any network passes",
     )
     axes.axhline(1, color=CLAIM, linewidth=1, linestyle=":")
     axes.set_xticks(places, [str(groups) for groups in numbers])

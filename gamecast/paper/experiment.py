@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Experiment:
     largest: float = 1.0
     groups: tuple[int, ...] = (8, 16, 32, 64)
     objective: Objective = "mean"
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def _of_scheme(runs: Sequence[Run], scheme: str) -> dict[str, Any]:
         "p90": _rounded(np.percentile(stretch, 90)),
         "max": _rounded(stretch.max()),
         "worst_of_run": {"mean": _rounded(worst.mean()), "p90": _rounded(np.percentile(worst, 90))},
-        "mean_of_ratios": {"p50": _rounded(np.percentile(ratios, 50)), "p90": _rounded(np.percentile(ratios, 90))},
+        "mean_ratio": {"p50": _rounded(np.percentile(ratios, 50)), "p90": _rounded(np.percentile(ratios, 90))},
         "mean_ms": _rounded(np.mean([one.mean_ms for one in found])),
         "p95_ms": _rounded(np.mean([one.p95_ms for one in found])),
         "nodes": _spread([float(one.nodes) for one in found]),
@@ -103,7 +103,7 @@ def pooled(runs: Sequence[Run], scheme: str) -> FloatArray:
 
 
 def tables(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, str]:
-    """Return CSV texts by name: each destination's stretch, each run's loads and sizes, and each point of the curves."""
+    """Return CSV texts by name: the stretch of each destination, what each run comes to, and the curves."""
     stretch = [
         (run.seed, run.groups, scheme, destination, _rounded(value), _rounded(ratio))
         for run in runs
