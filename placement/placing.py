@@ -12,13 +12,11 @@ chosen together. Components of the overlap graph are placed one by one, each on 
 receiver receives. *Ordered* events, those that get a number at a node, are kept below that everywhere: that can always
 be done, because an atom orders two groups, and whoever subscribes to both receives as much. *Handled* events, which
 also count those that only pass, cannot: of regions that must all be ordered against each other, some node handles all
-(`placement.world.World.clique`). So their excess is charged, one hundredth of the whole delay for each hundredth of the
-limit.
+(`placement.world.World.clique`). So their excess is charged: a twentieth of the whole delay for each limit too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -28,34 +26,28 @@ import numpy as np
 from scipy.sparse import csgraph, csr_array
 
 from placement.atoms import Spread, spread_out
-from placement.candidates import candidates
 from placement.costs import Costs
 from placement.improvement import Improvement, Layout
-from placement.objective import PlanObjective
 from placement.placed import Placed, PlacedAtom
 from placement.rooted import Limits
 from placement.siting import site
+from placement.starts import starts
 from placement.stretch import Distances, Figures, figures
 from placement.topology import FloatArray, IntArray
-from placement.world import World
-from sequencing.arrangement import Meetings, Tree, meetings
-from sequencing.overlaps import TwinClasses
+from sequencing.arrangement import meetings
 from sequencing.plan import Ordering
 
 Objective = Literal["mean", "p95", "max", "stretch"]
 """Of deliveries their mean, 95th percentile or largest delay; or the mean stretch over destinations."""
 
 VERTICES_MAX = 8
-IMPROVEMENT_MIN = 1e-9
-DETOUR_PRICE = 0.5
-"""Of a ms from there to the root, when a facility chooses through which other one it is joined."""
-LINES = 2
-FACILITIES = (2, 3, 4, 6, 8)
 KICKS = 4
 REWEIGHTED = 4
 HANDLED_PRICE = 0.05
 ORDERED_PRICE = 0.02
 """Of a whole limit too much, in delays of a central sequencer."""
+CAPACITY_PRICE = 10.0
+"""The same, for a capacity that an operator gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +61,37 @@ class Effort:
     kicks: int = KICKS
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRule:
+    """What a node should carry: ``capacity`` events/s that it handles, infinite for no limit at all, or None for the
+    seed's rule."""
+
+    capacity: float | None = None
+
+    def limits(self, receiver: float, scale_ms: float) -> Limits:
+        """Return the limits, given what the busiest receiver receives and what a central sequencer would cost."""
+        if self.capacity is None:
+            return Limits(receiver, receiver, HANDLED_PRICE * scale_ms, ORDERED_PRICE * scale_ms)
+        return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0)
+
+
 def place(
     distances: Distances,
     random: np.random.Generator,
     *,
     ordering: Ordering = "overlap",
     objective: Objective = "mean",
-    limited: bool = True,
+    rule: LoadRule | None = None,
+    nodes: int | None = None,
     effort: Effort | None = None,
 ) -> Placed:
-    """Place a network for a workload; ``limited``: whether nodes should keep the seed's load rule.
+    """Place a network for a workload; without a ``rule`` nodes keep the seed's, as above.
 
-    The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts take about a second.
+    ``nodes``: as many at most, on one tree for all; then loads are shared out as far as that goes, and the rule is no
+    longer kept at any price. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts
+    take some 3 s.
     """
-    placing = _Placing(distances, random, ordering, limited=limited, effort=effort or Effort())
+    placing = _Placing(distances, random, ordering, rule=rule or LoadRule(), nodes=nodes, effort=effort or Effort())
     if objective == "mean":
         return placing.best(np.ones(len(distances.workload.names)))
     straight = distances.received_direct_ms
@@ -122,10 +131,17 @@ class _Part:
 
 class _Placing:
     def __init__(
-        self, distances: Distances, random: np.random.Generator, ordering: Ordering, *, limited: bool, effort: Effort
+        self,
+        distances: Distances,
+        random: np.random.Generator,
+        ordering: Ordering,
+        *,
+        rule: LoadRule,
+        nodes: int | None,
+        effort: Effort,
     ) -> None:
         self.distances, self.random, self.effort = distances, random, effort
-        self.limited = limited
+        self.rule, self.nodes = rule, nodes
         work = distances.workload
         self.wanted = meetings(work.membership, ordering)
         self.receiver = float(work.received.max(initial=0.0)) or 1.0
@@ -138,10 +154,13 @@ class _Placing:
         """Return a network for destinations that count so much each."""
         self.hosts, self.paths, self.atoms, self.carried = [], {}, [], []
         costs = Costs.of(self.distances, self.wanted, worth)
-        for items in _parts(costs):
-            self._place_part(costs.of_items(items))
-        for item in range(costs.ordered, len(costs.weight)):
-            self._place_loose(costs, item)
+        if self.nodes is None:
+            for items in _parts(costs):
+                self._place_part(costs.of_items(items))
+            for item in range(costs.ordered, len(costs.weight)):
+                self._place_loose(costs, item)
+        elif len(costs.weight):
+            self._place_part(costs)
         regions = len(self.distances.workload.regions)
         return Placed(tuple(self.hosts), tuple(self.paths[region] for region in range(regions)), tuple(self.atoms))
 
@@ -152,15 +171,13 @@ class _Placing:
         near = costs.on(listed)
         between = topology.ms_from(listed)[:, listed]
         scale = float(near.whole.min()) or 1.0
-        limits = Limits(self.receiver, self.receiver, HANDLED_PRICE * scale, ORDERED_PRICE * scale)
-        if not self.limited:
-            limits = Limits(np.inf, np.inf, 0.0, 0.0)
+        limits = self.rule.limits(self.receiver, scale)
         search = Improvement(near, between, limits, roomy=topology.roomy)
-        vertices = min(effort.vertices_max, len(near.weight), len(listed))
-        starts = list(self._starts(search, near, between, vertices))
-        best = search.search(starts, self.random, kicks=effort.kicks)
+        vertices = min(self.nodes or effort.vertices_max, len(near.weight), len(listed))
+        begun = list(starts(search, near, between, vertices, limits.handled))
+        best = search.search(begun, self.random, kicks=effort.kicks)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
-        finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((starts[0], best))]
+        finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((begun[0], best))]
         self._take(near, min(finished, key=lambda part: part.value), listed)
 
     def _listed(self, costs: Costs) -> IntArray:
@@ -176,38 +193,14 @@ class _Placing:
             listed = np.union1d(listed, near)
         return listed if topology.roomy else np.setdiff1d(listed, self.hosts)
 
-    def _starts(self, search: Improvement, costs: Costs, between: FloatArray, vertices: int) -> Iterator[Layout]:
-        items = len(costs.weight)
-        everything = np.zeros(items, np.int64)
-        yield search.start((-1,), everything)
-        if vertices == 1:
-            return
-        if self.limited and costs.rates.sum() > self.receiver:
-            yield from self._lines(search, costs, vertices)
-        for count in FACILITIES:
-            if count <= min(vertices, items):
-                yield _facilities(search, costs, between, count)
-
-    def _lines(self, search: Improvement, costs: Costs, vertices: int) -> Iterator[Layout]:
-        """Start from what the planner makes of the loads: it knows nothing of places."""
-        items = len(costs.weight)
-        singly = tuple(np.array([item]) for item in range(items))
-        classes = TwinClasses(singly, np.full(items, 2))
-        wanted = Meetings(classes, costs.left, costs.right, np.array(sorted(costs.twins), np.int64))
-        for count in sorted({min(vertices, 4), vertices}):
-            rule = PlanObjective("receiver", count, float(costs.rates.sum()) / count, self.receiver)
-            found = candidates(World(wanted, costs.rates, rule, count), exact=False)
-            rooted = [(candidate, _parents(candidate.arrangement.tree)) for candidate in found]
-            best = sorted(rooted, key=lambda pair: pair[0].value)
-            for candidate, parents in [pair for pair in best if pair[1] is not None][:LINES]:
-                assert parents is not None
-                yield search.start(parents, candidate.arrangement.ingress)
-
     def _finish(self, search: Improvement, costs: Costs, layout: Layout, limits: Limits) -> _Part:
         """Share out the atoms, with more vertices where that needs some, and value what comes of it."""
         ways = search.tree(layout.parents, layout.hosts).ways(search.pairs, layout.ingress)
-        limit = self.receiver if self.limited else np.inf
-        spread = spread_out(costs, layout.parents, ways, limit, Random(int(self.random.integers(1 << 62))))
+        limit = limits.ordered if self.nodes is None else np.inf
+        chance = int(self.random.integers(1 << 62))
+        spread = spread_out(costs, layout.parents, ways, limit, Random(chance))
+        if not search.roomy and len(spread.parents) > costs.up.shape[1]:
+            spread = spread_out(costs, layout.parents, ways, np.inf, Random(chance))
         hosts = layout.hosts
         if spread.ways != tuple(ways):
             hosts = site(spread.parents, spread.ways, costs, search.between, roomy=search.roomy)
@@ -236,22 +229,26 @@ class _Placing:
     def _place_loose(self, costs: Costs, item: int) -> None:
         """A region that needs no atom goes where it is best, if the node there can carry it too, or gets a node."""
         rate = float(costs.rates[item])
-        roomy = self.distances.topology.roomy
-        for host in np.argsort(costs.up[item] + costs.down[item], kind="stable").tolist():
+        limit = self.rule.limits(self.receiver, 0.0).handled
+        own = costs.up[item] + costs.down[item]
+        quiet = self.hosts[int(np.argmin(self.carried))] if self.hosts else 0
+        # One that costs nothing anywhere, for want of subscribers, is no reason for a node.
+        for host in np.argsort(own, kind="stable").tolist() if own.any() else [quiet]:
             here = [node for node, standing in enumerate(self.hosts) if standing == host]
-            with_room = [node for node in here if not self.limited or self.carried[node] + rate <= self.receiver]
+            with_room = [node for node in here if self.carried[node] + rate <= limit]
             if with_room:
-                node = with_room[0]
-            elif not here or roomy:
-                node = len(self.hosts)
+                self._add_loose(costs, item, with_room[0])
+                return
+            if not here or self.distances.topology.roomy:
                 self.hosts.append(host)
                 self.carried.append(0.0)
-            else:
-                continue
-            self.carried[node] += rate
-            self.paths[int(costs.regions[item][0])] = (node,)
-            return
-        raise AssertionError("a region found no host, though there are more hosts than nodes")
+                self._add_loose(costs, item, len(self.hosts) - 1)
+                return
+        self._add_loose(costs, item, int(np.argmin(self.carried)))
+
+    def _add_loose(self, costs: Costs, item: int, node: int) -> None:
+        self.carried[node] += float(costs.rates[item])
+        self.paths[int(costs.regions[item][0])] = (node,)
 
 
 def _parts(costs: Costs) -> list[IntArray]:
@@ -263,54 +260,3 @@ def _parts(costs: Costs) -> list[IntArray]:
     _, part_of = csgraph.connected_components(graph, directed=False)
     parts = [np.flatnonzero(part_of == part) for part in range(int(part_of.max()) + 1)]
     return sorted(parts, key=lambda items: -float(costs.weight[items].sum()))
-
-
-def _parents(tree: Tree) -> tuple[int, ...] | None:
-    """Return the parent of each vertex, None if the tree is not an in-tree with one root."""
-    over = dict(tree.edges)
-    if len(over) < len(tree.edges) or len(over) != tree.size - 1:
-        return None
-    return tuple(over.get(vertex, -1) for vertex in range(tree.size))
-
-
-def _facilities(search: Improvement, costs: Costs, between: FloatArray, count: int) -> Layout:
-    """Start from a p-median: the hosts from which items are served best if each has the nearest, found by exchange."""
-    served = costs.up + costs.down
-    chosen = [int(served.sum(axis=0).argmin())]
-    while len(chosen) < count:
-        chosen.append(_best_added(served, chosen))
-    improved = True
-    while improved:
-        improved = False
-        for place in range(count):
-            others = chosen[:place] + chosen[place + 1 :]
-            better = _best_added(served, others)
-            if _served(served, [*others, better]) < _served(served, chosen) - IMPROVEMENT_MIN:
-                chosen[place], improved = better, True
-    ingress = served[:, chosen].argmin(axis=1)
-    weight = np.bincount(ingress, costs.weight, count)
-    return search.valued(_joined(between[np.ix_(chosen, chosen)], int(weight.argmax())), chosen, ingress)
-
-
-def _best_added(served: FloatArray, chosen: list[int]) -> int:
-    known = served[:, chosen].min(axis=1) if chosen else np.full(len(served), np.inf)
-    total = np.minimum(served, known[:, None]).sum(axis=0)
-    total[chosen] = np.inf
-    return int(total.argmin())
-
-
-def _served(served: FloatArray, chosen: list[int]) -> float:
-    return float(served[:, chosen].min(axis=1).sum())
-
-
-def _joined(between: FloatArray, root: int) -> tuple[int, ...]:
-    """Return parents that lead to the root, each by way of others as far as these are no great detour."""
-    parents = [-1] * len(between)
-    to_root = between[:, root].copy()
-    joined = [root]
-    for vertex in np.argsort(to_root, kind="stable").tolist():
-        if vertex != root:
-            parents[vertex] = min(joined, key=lambda over: between[vertex, over] + DETOUR_PRICE * to_root[over])
-            to_root[vertex] = between[vertex, parents[vertex]] + to_root[parents[vertex]]
-            joined.append(vertex)
-    return tuple(parents)
