@@ -59,8 +59,8 @@ class _Spreading:
     def _overloaded(self) -> int | None:
         inside = _inside(self.at)
         loads = {vertex: sum(self.rates[item] for item in items) for vertex, items in inside.items()}
-        vertex = max(loads, key=lambda v: loads[v])
-        return vertex if loads[vertex] > self.limit * (1 + TOLERANCE) else None
+        vertex = max(loads, key=lambda v: loads[v], default=-1)
+        return vertex if vertex >= 0 and loads[vertex] > self.limit * (1 + TOLERANCE) else None
 
     def _row(self, vertex: int, pairs: Sequence[Pair]) -> Row | None:
         items = sorted({item for pair in pairs for item in pair})

@@ -25,6 +25,8 @@ TOGETHER_MAX = 24
 PAIR_MOVES_MAX = 4_000
 ROUNDS_MAX = 12
 DISPLACED_PART = 0.15
+VERTEX_KICKED = 0.5
+"""How often a vertex is displaced instead of items."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +84,12 @@ class Improvement:
         return best
 
     def _kicked(self, layout: Layout, random: np.random.Generator) -> Layout:
+        """Displace some items, or a vertex: what enters there then chooses anew among all vertices."""
+        free = np.setdiff1d(np.arange(len(self.between)), layout.hosts)
+        if len(free) and random.random() < VERTEX_KICKED:
+            hosts = list(layout.hosts)
+            hosts[random.integers(len(hosts))] = int(random.choice(free))
+            return self.valued(layout.parents, hosts, layout.ingress)
         ingress = layout.ingress.copy()
         displaced = random.random(len(ingress)) < max(DISPLACED_PART, 1.5 / max(len(ingress), 1))
         ingress[displaced] = random.integers(len(layout.parents), size=int(displaced.sum()))

@@ -62,7 +62,10 @@ class Placed:
     def plan(
         self, workload: Workload, *, ordering: Ordering, names: Sequence[str] | None = None, epoch: int = 1
     ) -> Plan:
-        """Return it as the core's plan; nodes are named n1, n2, … unless given other names."""
+        """Return it as the core's plan; nodes are named n1, n2, … unless given other names.
+
+        There may be more names than nodes: the others are in the plan, and nothing passes them.
+        """
         called = list(names) if names is not None else [f"n{number}" for number in range(1, len(self.hosts) + 1)]
         paths: Mapping[str, tuple[str, ...]] = {
             region: tuple(called[node] for node in path)

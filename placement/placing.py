@@ -42,6 +42,8 @@ Objective = Literal["mean", "p95", "max", "stretch"]
 
 VERTICES_MAX = 8
 KICKS = 4
+FEW_ITEMS, FEW_KICKED = 16, 6
+"""So few items are searched in no time, and have few ways out of a bad beginning."""
 REWEIGHTED = 4
 HANDLED_PRICE = 0.05
 ORDERED_PRICE = 0.02
@@ -175,7 +177,8 @@ class _Placing:
         search = Improvement(near, between, limits, roomy=topology.roomy)
         vertices = min(self.nodes or effort.vertices_max, len(near.weight), len(listed))
         begun = list(starts(search, near, between, vertices, limits.handled))
-        best = search.search(begun, self.random, kicks=effort.kicks)
+        kicks = effort.kicks * (FEW_KICKED if len(near.weight) <= FEW_ITEMS else 1)
+        best = search.search(begun, self.random, kicks=kicks)
         # Rows of nodes at one place often beat nodes that the search has shared the load over.
         finished = [self._finish(search, near, layout, limits) for layout in dict.fromkeys((begun[0], best))]
         self._take(near, min(finished, key=lambda part: part.value), listed)

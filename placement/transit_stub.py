@@ -39,7 +39,7 @@ from scipy.sparse import csgraph
 from placement.topology import FloatArray, IntArray, Network, network
 from sequencing.errors import UsageError
 
-DRAWS_MAX = 10_000
+DRAWS_MAX = 2_000
 """A random graph that is never connected in so many draws has parameters that nobody means."""
 DRAWS_AT_ONCE = 64
 TRANSIT = -1
@@ -191,7 +191,7 @@ class _Drawing:
     def _graphs(self, level: Level, count: int) -> Iterator[tuple[FloatArray, IntArray]]:
         """Yield places (nodes × 2, in [0, scale]²) and links (× 2) of connected random graphs."""
         left, right = np.triu_indices(level.nodes, k=1)
-        made = draws = 0
+        made = in_vain = 0
         while made < count:
             places = self.random.uniform(0.0, level.scale_ms, (DRAWS_AT_ONCE, level.nodes, 2))
             chance = np.full((DRAWS_AT_ONCE, len(left)), level.alpha)
@@ -200,11 +200,11 @@ class _Drawing:
                 chance *= np.exp(-distance / (level.beta * math.sqrt(2) * level.scale_ms))
             drawn = self.random.random(chance.shape) < chance
             for place, joined in zip(places, drawn, strict=True):
-                draws += 1
+                in_vain += 1
                 if made < count and _connected(level.nodes, left[joined], right[joined]):
-                    made += 1
+                    made, in_vain = made + 1, 0
                     yield place, np.stack([left[joined], right[joined]], axis=1)
-            if draws > DRAWS_MAX * count:
+            if made < count and in_vain > DRAWS_MAX:
                 raise UsageError(f"transit-stub: graphs of {level} are hardly ever connected: raise alpha or beta")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
@@ -157,7 +157,8 @@ def plan(
                 made, choice = make_plan_and_report(
                     source.membership, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
                 )
-            why, host_of = choice.why, {}
+            why = choice.why
+            host_of: Mapping[str, str] = {}
             chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
         else:
             with watch.stage("topology", "reading the topology"):

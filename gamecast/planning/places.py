@@ -60,10 +60,11 @@ class PlanOnHosts:
     def why(self) -> tuple[str, ...]:
         """Say for a person where the nodes stand and what that comes to."""
         places = ", ".join(f"{node} on {host}" for node, host in self.host_of.items())
+        ways = self.figures.mean_ms, self.direct_ms, self.central_ms
+        through, direct, central = (f"{ms:,.1f} ms" for ms in ways)
         return (
             f"Nodes stand {places}.",
-            f"Publisher to subscriber: {self.figures.mean_ms:,.1f} ms on average; without a detour {self.direct_ms:,.1f} "
-            f"ms, by one sequencer at the best host {self.central_ms:,.1f} ms.",
+            f"Publisher to subscriber: {through} on average; {direct} directly, {central} by one sequencer for all.",
         )
 
 
@@ -90,13 +91,12 @@ def plan_on_hosts(
         raise UsageError("--capacity EVENTS_PER_S with --topology needs --nodes or --node: how many there may be")
     count = None if names is None else len(names)
     placed = place(distances, np.random.default_rng(0), ordering=ordering, rule=rule, nodes=count)
-    called = list(names[: len(placed.hosts)]) if names is not None else None
-    plan = placed.plan(work, ordering=ordering, names=called)
+    plan = placed.plan(work, ordering=ordering, names=names)
     direct = float(distances.received_direct_ms.sum())
     received = float(distances.received_rates.sum())
     return PlanOnHosts(
         plan,
-        {node: topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=True)},
+        {node: topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
         figures(distances, placed.routes(topology)),
         figures(distances, baselines.central(distances).routes(topology)).mean_ms,
         direct / received if received else 0.0,
