@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from random import Random
 
 import numpy as np
@@ -51,13 +51,13 @@ def best_of_all(load: Load, limit: float, size: int) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_small_rows_are_as_short_as_an_exhaustive_search_finds(seed: int) -> None:
     random = np.random.default_rng(seed)
-    rates = random.uniform(1, 5, 5).tolist()
-    pairs = [pair for pair in combinations(range(5), 2) if random.random() < 0.6]
+    rates = random.uniform(1, 5, 4).tolist()
+    pairs = [pair for pair in combinations(range(4), 2) if random.random() < 0.8]
     heaviest = max((rates[a] + rates[b] for a, b in pairs), default=0.0)
     limit = max(heaviest, 0.6 * sum(rates))
-    load = Load(rates, [1.0] * 5, pairs)
+    load = Load(rates, [1.0] * 4, pairs)
     found = split(load, limit, Random(seed))
-    least = min(best_of_all(load, limit, size) for size in (2, 3))
+    least = min(best_of_all(load, limit, size) for size in (1, 2, 3, 4))
     if found is None:
         assert least == float("inf")
     else:
@@ -75,14 +75,14 @@ def costs_of(rates: list[float], pairs: list[tuple[int, int]]) -> Costs:
 
 
 def test_spreading_leaves_every_pair_an_atom_on_both_paths_and_every_vertex_within_the_limit() -> None:
-    for seed in range(30):
+    for seed in range(8):
         random = np.random.default_rng(seed)
         items = int(random.integers(2, 14))
         rates = random.uniform(1, 9, items).tolist()
         pairs = [pair for pair in combinations(range(items), 2) if random.random() < 0.5]
         if not pairs:
             continue
-        limit = max(max(rates[a] + rates[b] for a, b in pairs), 0.4 * sum(rates))
+        limit = max(*(rates[a] + rates[b] for a, b in pairs), 0.4 * sum(rates))
         parents = (1, 2, -1)
         ways = [tuple(range(start, 3)) for start in random.integers(3, size=items).tolist()]
         found = spread_out(costs_of(rates, pairs), parents, ways, limit, Random(seed))
@@ -94,7 +94,7 @@ def test_spreading_leaves_every_pair_an_atom_on_both_paths_and_every_vertex_with
         for inside in ordered.values():
             assert sum(rates[item] for item in inside) <= limit * (1 + 1e-9)
         for way in found.ways:
-            assert all(found.parents[here] == there for here, there in zip(way, way[1:], strict=False))
+            assert all(found.parents[here] == there for here, there in pairwise(way))
         assert found.parents.count(-1) == 1
 
 
