@@ -22,6 +22,8 @@ from placement.splitting import Load, Row, split
 Pair = tuple[int, int]
 Ways = Sequence[tuple[int, ...]]
 MOVES_MAX = 500
+PAIRS_MAX = 3_000
+"""Each move looks at all pairs for each item of a vertex."""
 TOLERANCE = 1e-9
 
 
@@ -152,7 +154,7 @@ def assign(costs: Costs, ways: Sequence[Sequence[int]], limit: float) -> Mapping
     }
     shared |= {(item, item): list(ways[item]) for item in costs.twins}
     balance = _Balance(costs.rates.tolist(), at, shared, limit)
-    for _ in range(MOVES_MAX):
+    for _ in range(MOVES_MAX if len(at) <= PAIRS_MAX else 0):
         if not balance.improve():
             break
     return balance.at

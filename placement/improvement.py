@@ -22,6 +22,10 @@ from placement.topology import FloatArray, IntArray
 
 IMPROVEMENT_MIN = 1e-7
 TOGETHER_MAX = 24
+SWEEP_LOOKS_MAX = 5_000_000
+"""Looks at a pair in one sweep, some 10 ns each; where there are more moves, some are drawn."""
+LOOKS_MAX = 500_000_000
+"""In the whole search of a component; 64 groups of the paper's take a fifth of it."""
 PAIR_MOVES_MAX = 4_000
 ROUNDS_MAX = 12
 DISPLACED_PART = 0.15
@@ -45,6 +49,8 @@ class Improvement:
     def __init__(self, costs: Costs, between: FloatArray, limits: Limits, *, roomy: bool) -> None:
         self.costs, self.between, self.limits, self.roomy = costs, between, limits, roomy
         self.pairs = Pairs(costs)
+        self.looks = 0
+        self._drawn = np.random.default_rng(0)
 
     def tree(self, parents: Sequence[int], hosts: Sequence[int]) -> RootedTree:
         """Return a tree on these hosts."""
@@ -64,6 +70,8 @@ class Improvement:
     def improve(self, layout: Layout) -> Layout:
         """Return a layout that no move improves, or as far as `ROUNDS_MAX` rounds lead."""
         for _ in range(ROUNDS_MAX):
+            if self.looks > LOOKS_MAX:
+                break
             before = layout.value
             layout = self._descend(layout)
             layout = self._resite(layout)
@@ -77,7 +85,7 @@ class Improvement:
     def search(self, starts: Sequence[Layout], random: np.random.Generator, *, kicks: int) -> Layout:
         """Improve each start, and the best of them again after each of so many displacements."""
         best = min((self.improve(start) for start in starts), key=lambda layout: layout.value)
-        for _ in range(kicks):
+        for _ in range(kicks if self.looks <= LOOKS_MAX else 0):
             found = self.improve(self._kicked(best, random))
             if found.value < best.value - IMPROVEMENT_MIN:
                 best = found
@@ -106,8 +114,9 @@ class Improvement:
         ingress, value = layout.ingress, layout.value
         kinds = [self._singles, self._wholes, self._doubles]
         kind = 0
-        while kind < len(kinds):
+        while kind < len(kinds) and self.looks <= LOOKS_MAX:
             moves = kinds[kind](tree, ingress)
+            self.looks += len(moves) * len(self.pairs.one)
             found, found_value = self._best(tree, ingress, moves) if len(moves) else (ingress, value)
             if found_value < value - IMPROVEMENT_MIN:
                 ingress, value, kind = found, found_value, 0
@@ -132,13 +141,16 @@ class Improvement:
         return moves[order[0]], float(values[order[0]])
 
     def _singles(self, tree: RootedTree, ingress: IntArray) -> IntArray:
-        """Each item to each other vertex."""
+        """Each item to each other vertex, or as many of these as a sweep may look at."""
         items, vertices = len(ingress), tree.size
-        moved = np.repeat(ingress[None], items * (vertices - 1), axis=0)
-        if vertices > 1:
-            item = np.repeat(np.arange(items), vertices - 1)
-            step = np.tile(np.arange(1, vertices), items)
-            moved[np.arange(len(item)), item] = (ingress[item] + step) % vertices
+        if vertices == 1:
+            return np.empty((0, items), np.int64)
+        allowed = max(1, SWEEP_LOOKS_MAX // (len(self.pairs.one) * (vertices - 1)))
+        chosen = np.arange(items) if items <= allowed else self._drawn.choice(items, allowed, replace=False)
+        item = np.repeat(chosen, vertices - 1)
+        moved = np.repeat(ingress[None], len(item), axis=0)
+        step = np.tile(np.arange(1, vertices), len(chosen))
+        moved[np.arange(len(item)), item] = (ingress[item] + step) % vertices
         return moved
 
     def _wholes(self, tree: RootedTree, ingress: IntArray) -> IntArray:
@@ -155,7 +167,7 @@ class Improvement:
     def _doubles(self, tree: RootedTree, ingress: IntArray) -> IntArray:
         """Two items that have to meet, both to one vertex."""
         pairs, vertices = len(self.costs.left), tree.size
-        if not 1 < vertices * pairs <= PAIR_MOVES_MAX:
+        if not 1 < vertices * pairs <= min(PAIR_MOVES_MAX, SWEEP_LOOKS_MAX // len(self.pairs.one)):
             return np.empty((0, len(ingress)), np.int64)
         to = np.tile(np.arange(vertices), pairs)
         rows = np.arange(len(to))

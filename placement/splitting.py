@@ -24,6 +24,8 @@ SIZES = (3, 4, 6, 8, 12)
 SIZES_AFTER = 2
 """Once a row was found, so many longer ones are tried: more room lets the annealing find shorter paths."""
 TRIES = 2
+ITEMS_MAX = 200
+"""More items would need more steps than there is time for."""
 WARM, COLD = 20.0, 0.01
 """Temperatures, in hops of an item of mean weight."""
 UNMET_PRICE = 50.0, 400.0
@@ -58,9 +60,11 @@ class Load:
 
 
 def split(load: Load, limit: float, random: Random) -> Row | None:
-    """Return the best row found whose nodes order at most ``limit`` events/s each, None if none was found."""
+    """Return the best row found whose nodes order at most ``limit`` events/s each, None if none was found or sought."""
     if sum(load.rates) <= limit * (1 + RATE_SLACK):
         return Row(1, (1,) * len(load.rates), 1.0)
+    if len(load.rates) > ITEMS_MAX:
+        return None
     best: Row | None = None
     after = 0
     for size in SIZES:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gamecast.errors import UsageError
 
-WIDTH_MIN = 116
+WIDTH_MIN = 140
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import orjson
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from gamecast.cli.plan import plan as plan_command
 from gamecast.cli.simulate import simulate
+from gamecast.cli.simulate_paper import OBJECTIVES
+from placement.placing import Objective
 
 SMALL = ("--nodes", "300", "--subscribers", "24", "--clusters", "4", "--groups", "4,8", "--jobs", "1")
 
@@ -126,3 +129,7 @@ def test_options_of_a_topology_need_one(tmp_path: Path) -> None:
     result = CliRunner().invoke(plan_command, [str(tmp_path / "members.csv"), "--rtt"])
     assert result.exit_code == 2
     assert "--topology FILE" in result.stderr
+
+
+def test_the_objectives_on_offer_are_those_that_placement_has() -> None:
+    assert set(OBJECTIVES) == set(get_args(Objective))
