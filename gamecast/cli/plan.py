@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 import orjson
@@ -18,6 +18,9 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from gamecast.errors import UsageError
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from placement.placing import Objective
 
 NODES_DEFAULT = 3
 
@@ -91,6 +94,13 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="FILE",
     help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
 )
+@click.option(
+    "--objective",
+    type=click.Choice(("mean", "p95", "max", "stretch")),
+    default="mean",
+    show_default=True,
+    help="With --topology: the delay from publisher to subscriber that is minimised, or the mean stretch.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
 @click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
@@ -109,6 +119,7 @@ def plan(
     rtt: bool,
     weight: str | None,
     hosts: Path | None,
+    objective: Objective,
     out: Path | None,
     picture: Path | None,
     skip_bad: bool,
@@ -171,6 +182,7 @@ def plan(
                     host_of=standing,
                     names=names if nodes is not None or named else None,
                     ordering=ordering,
+                    objective=objective,
                     rates=rate_of,
                     capacity=capacity,
                 )

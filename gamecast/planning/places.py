@@ -13,7 +13,7 @@ from gamecast.errors import UsageError
 from gamecast.planning.rows import MalformedRow, read_rows
 from placement import baselines
 from placement.objective import region_rates
-from placement.placing import LoadRule, place
+from placement.placing import LoadRule, Objective, place
 from placement.stretch import Distances, Figures, figures
 from placement.topology import Topology
 from placement.workloads import Workload
@@ -75,6 +75,7 @@ def plan_on_hosts(
     host_of: Mapping[str, str],
     names: Sequence[str] | None,
     ordering: Ordering,
+    objective: Objective,
     rates: Mapping[str, float],
     capacity: float | Literal["receiver"] | None,
 ) -> PlanOnHosts:
@@ -90,7 +91,7 @@ def plan_on_hosts(
     if names is None and isinstance(capacity, float):
         raise UsageError("--capacity EVENTS_PER_S with --topology needs --nodes or --node: how many there may be")
     count = None if names is None else len(names)
-    placed = place(distances, np.random.default_rng(0), ordering=ordering, rule=rule, nodes=count)
+    placed = place(distances, np.random.default_rng(0), ordering=ordering, objective=objective, rule=rule, nodes=count)
     plan = placed.plan(work, ordering=ordering, names=names)
     direct = float(distances.received_direct_ms.sum())
     received = float(distances.received_rates.sum())
