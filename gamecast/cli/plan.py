@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 import orjson
@@ -18,6 +18,9 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from gamecast.errors import UsageError
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from placement.placing import Objective
 
 NODES_DEFAULT = 3
 
@@ -83,6 +86,27 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="What a node may carry, or 'receiver': as much as the busiest subscriber receives.  [default: the load is "
     "spread as far as that is worth longer paths]",
 )
+@click.option(
+    "--topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Choose hosts for the nodes too: a latency matrix (CSV), GraphML, GML, or NAME_edges.csv.",
+)
+@click.option("--rtt", is_flag=True, help="The topology's delays are round trips: halve them.")
+@click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.  [default: latency_ms]")
+@click.option(
+    "--hosts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(("mean", "p95", "max", "stretch")),
+    default="mean",
+    show_default=True,
+    help="With --topology: the delay from publisher to subscriber that is minimised, or the mean stretch.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
 @click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
@@ -98,6 +122,11 @@ def plan(
     rates: Path | None,
     expect: str | None,
     capacity: float | Literal["receiver"] | None,
+    topology: Path | None,
+    rtt: bool,
+    weight: str | None,
+    hosts: Path | None,
+    objective: Objective,
     out: Path | None,
     picture: Path | None,
     skip_bad: bool,
@@ -122,8 +151,10 @@ def plan(
     from gamecast.planning.figures import PlanFigures
     from gamecast.planning.grid import grid_overlaps
     from gamecast.planning.picture import draw_plan, require_drawable
+    from gamecast.planning.places import plan_on_hosts, read_hosts
     from gamecast.planning.reading import read_membership, read_overlaps, read_rates
     from gamecast.planning.story import tell
+    from gamecast.topologies.reading import read_topology
     from placement.planner import make_plan_and_report
     from sequencing.conditions import violations
     from sequencing.expected import observers
@@ -131,6 +162,8 @@ def plan(
     from sequencing.overlaps import count_double_overlaps
 
     names = _node_names(nodes, named)
+    if topology is None and (rtt or weight is not None or hosts is not None):
+        raise click.UsageError("--rtt, --weight and --hosts say how to read --topology FILE")
     if picture is not None:
         require_drawable(picture)
     with _progress() as (show, advance):
@@ -145,16 +178,37 @@ def plan(
                 reckoned = Membership.of(observers(world.regions_of, pairs), world.regions)
         with watch.stage("overlaps", "counting overlaps"):
             overlaps = count_double_overlaps(source.membership)
-        with watch.stage("plan", "planning"):
-            made, choice = make_plan_and_report(
-                reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
-            )
+        if topology is None:
+            with watch.stage("plan", "planning"):
+                made, choice = make_plan_and_report(
+                    reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
+                )
+            why = choice.why
+            host_of: Mapping[str, str] = {}
+            chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
+        else:
+            with watch.stage("topology", "reading the topology"):
+                network = read_topology(topology, rtt=rtt, weight=weight)
+                standing = read_hosts(hosts) if hosts is not None else {}
+            with watch.stage("plan", "placing"):
+                placed = plan_on_hosts(
+                    reckoned,
+                    network,
+                    host_of=standing,
+                    names=names if nodes is not None or named else None,
+                    ordering=ordering,
+                    objective=objective,
+                    rates=rate_of,
+                    capacity=capacity,
+                )
+            made, host_of, why = placed.plan, placed.host_of, (*network.notes, *placed.why())
+            chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
         with watch.stage("conditions", "checking the conditions"):
             broken = violations(made, reckoned)
         figures = PlanFigures(made, world, rate_of, overlaps, broken)
         if out is not None:
             with watch.stage("out", f"writing {out}"):
-                document = plan_document(made, reckoned)
+                document = plan_document(made, reckoned, host_of)
                 _write(out, document.text)
             if not document.paired:
                 click.echo(
@@ -168,9 +222,7 @@ def plan(
     if as_json:
         report = {
             **figures.as_dict(),
-            "arrangement": choice.arrangement,
-            "optimal": choice.optimal,
-            "why": choice.why,
+            **chosen,
             "violations": broken,
             "rows": source.rows,
             "duplicates": source.duplicates,
@@ -181,7 +233,7 @@ def plan(
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         written = [file for file in (out, picture) if file is not None]
-        tell(Console(highlight=False, markup=False, emoji=False), figures, source, choice.why, watch.seconds, written)
+        tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
     if broken:
         context.exit(1)
 

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gamecast.cli.explore import explore
+from gamecast.cli.simulate_paper import paper
+from gamecast.cli.simulate_placement import placement
 from gamecast.cli.simulate_trees import trees
 from gamecast.cli.simulate_wan import wan
 from gamecast.simulation.attack import ORDERINGS, Outcome, Scenario, attack
@@ -89,6 +91,8 @@ def attack_command(
 
 
 simulate.add_command(explore)
+simulate.add_command(paper)
+simulate.add_command(placement)
 simulate.add_command(trees)
 simulate.add_command(wan)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from gamecast.errors import UsageError
+from gamecast.topologies.reading import read_topology
 from placement.distribution.bounded import cst_c, cst_cd
 from placement.distribution.shared import core_based, reverse_paths, steiner, unicast
 from placement.distribution.tree import DELAY, Distribution, Graph, require_multicast
+from placement.topology import Network, Topology
 
 BOUND_FACTOR = 1.25
 """Without ``--bound-ms``, the last destination may wait so many times as long as by the fastest way."""
@@ -35,7 +35,18 @@ BOUND_FACTOR = 1.25
     type=click.FloatRange(min=0, min_open=True),
     help=f"No destination waits so long, on CST trees.  [default: {BOUND_FACTOR:g} × the slowest by unicast]",
 )
-@click.option("--weight", default=DELAY, show_default=True, help="The edges' column or attribute with the delay.")
+@click.option(
+    "--weight",
+    metavar="NAME",
+    help="The attribute or column of links that holds the delay.  [default: latency_ms in graphs, delay_ms in tables]",
+)
+@click.option(
+    "--blank",
+    "blank_ms",
+    type=click.FloatRange(min=0),
+    metavar="MS",
+    help="The delay of links without one, in tables.  [default: the median of the others]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def trees(
     file: Path,
@@ -46,17 +57,18 @@ def trees(
     seed: int,
     core: str | None,
     bound_ms: float | None,
-    weight: str,
+    weight: str | None,
+    blank_ms: float | None,
     as_json: bool,
 ) -> None:
     """Compare unicast with shared trees over the graph in FILE.
 
-    FILE is GML, GraphML, or a CSV of links: a header, the two ends in its first two columns, and the delay in one of
-    the others; links without a delay are left out, and counted. A column or attribute "cost" counts as what a link
-    costs, else that is its delay. Network cost counts each link as often as the multicast crosses it, destination
-    cost is the mean over destinations (seed 001 §6.11.3).
+    FILE is GraphML (.graphml), GML (.gml), or a table of links (NAME_edges.csv, with NAME_nodes.csv beside it). A link
+    costs its delay. Network cost counts each link as often as the multicast crosses it, destination cost is the mean
+    over destinations (seed 001 §6.11.3).
     """
-    graph, skipped = read_graph(file, weight)
+    topology = read_topology(file, weight=weight, blank_ms=blank_ms)
+    graph = _links(topology, file)
     root, wanted = _members(graph, source, destinations, count, seed)
     require_multicast(graph, root, wanted)
     direct = unicast(graph, root, wanted)
@@ -74,7 +86,7 @@ def trees(
         document = {
             "nodes": len(graph),
             "links": graph.number_of_edges(),
-            "skipped_links": skipped,
+            "notes": list(topology.notes),
             "source": root,
             "destinations": list(wanted),
             "bound_ms": bound,
@@ -82,70 +94,18 @@ def trees(
         }
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         return
-    _tell(graph, skipped, root, wanted, bound, ways)
+    _tell(graph, topology.notes, root, wanted, bound, ways)
 
 
-def read_graph(file: Path, weight: str) -> tuple[Graph, int]:
-    """Return an undirected graph whose edges have a delay, and how many edges were left out because they have none.
-
-    Raises `UsageError`, naming the file and the row, for what is no graph and for delays that are no numbers from 0 on.
-    """
-    readers: dict[str, Callable[[Path], nx.Graph[str]]] = {
-        ".csv": _read_links,
-        ".gml": _read_gml,
-        ".graphml": nx.read_graphml,
-    }
-    if file.suffix.lower() not in readers:
-        raise UsageError(f"{file}: its name must end in {', '.join(readers)}: that tells how to read it")
-    try:
-        found = readers[file.suffix.lower()](file)
-    except (OSError, ValueError, nx.NetworkXException, SyntaxError) as error:
-        raise UsageError(f"{file}: cannot be read as a graph: {error}") from error
+def _links(topology: Topology, file: Path) -> Graph:
+    """Return the links of a topology, each of which costs its delay."""
+    if not isinstance(topology, Network):
+        raise UsageError(f"{file}: trees are made of links, and a matrix has none: name a graph or a table of links")
     graph: Graph = nx.Graph()
-    skipped = 0
-    for u, v, edge in found.edges(data=True):
-        value = edge.get(weight)
-        if value is None or value == "":
-            skipped += 1
-            continue
-        row = f", row {edge['row']}" if "row" in edge else ""
-        where = f"{file}{row}: the link between {u!r} and {v!r}"
-        delay_ms = _number(value, f"{where} has the {weight}")
-        cost = _number(edge["cost"], f"{where} has the cost") if edge.get("cost") not in (None, "") else delay_ms
-        known = graph.edges.get((str(u), str(v)))
-        if known is None or delay_ms < known[DELAY]:  # of parallel links the fastest
-            graph.add_edge(str(u), str(v), **{DELAY: delay_ms, "cost": cost})
-    if not graph:
-        raise UsageError(f"{file}: no link has a {weight!r}: name another column or attribute with --weight")
-    return graph, skipped
-
-
-def _number(value: object, what: str) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise UsageError(f"{what} {value!r}, which is no number from 0 on")
-    return number
-
-
-def _read_gml(file: Path) -> nx.Graph[str]:
-    graph: nx.Graph[str] = nx.read_gml(str(file), label="id")  # labels need not be unique
-    return graph
-
-
-def _read_links(file: Path) -> nx.Graph[str]:
-    graph: nx.Graph[str] = nx.MultiGraph()
-    with file.open(encoding="utf-8", newline="") as text:
-        rows = csv.DictReader(text, strict=True)
-        names = list(rows.fieldnames or ())
-        if len(names) < 3:
-            raise ValueError("a header with two ends and a delay is missing")
-        for number, row in enumerate(rows, start=2):
-            if None in row or None in row.values():
-                raise ValueError(f"row {number} has not {len(names)} cells")
-            graph.add_edge(row[names[0]], row[names[1]], row=number, **{name: row[name] for name in names[2:]})
+    graph.add_nodes_from(topology.names)
+    ends = topology.links.tocoo()
+    for a, b, delay_ms in zip(ends.coords[0].tolist(), ends.coords[1].tolist(), ends.data.tolist(), strict=True):
+        graph.add_edge(topology.names[a], topology.names[b], **{DELAY: delay_ms, "cost": delay_ms})
     return graph
 
 
@@ -178,12 +138,13 @@ def _figures(way: Distribution) -> dict[str, object]:
 
 
 def _tell(
-    graph: Graph, skipped: int, source: str, wanted: Sequence[str], bound: float, ways: list[Distribution]
+    graph: Graph, notes: Sequence[str], source: str, wanted: Sequence[str], bound: float, ways: list[Distribution]
 ) -> None:
     console = Console(highlight=False)
-    left_out = f" ({skipped:,} without a delay are left out)" if skipped else ""
+    for note in notes:
+        console.print(note)
     console.print(
-        f"{len(graph):,} nodes, {graph.number_of_edges():,} links{left_out}; from {source} to {len(wanted):,} "
+        f"{len(graph):,} nodes, {graph.number_of_edges():,} links; from {source} to {len(wanted):,} "
         f"destinations, CST trees within {bound:.3f} ms"
     )
     table = Table("tree", "network cost", "destination cost", "mean delay ms", "last ms", "messages")

@@ -7,7 +7,7 @@ pair that needs order is an atom of the document; ``counter`` names the number s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -32,14 +32,18 @@ class PlanDocument:
     paired: bool
 
 
-def plan_document(plan: Plan, membership: Membership) -> PlanDocument:
+def plan_document(plan: Plan, membership: Membership, host_of: Mapping[str, str] | None = None) -> PlanDocument:
     """Serialise a plan with its atoms as pairs, or as they are where there are more than `PAIRS_MAX` pairs.
+
+    ``host_of``: nodes whose place on a topology is known, each with its ``host``.
 
     `sequencing.plan.Plan.from_json` reads it, as a plan in which each pair has a number space of its own.
     """
     required = _Required(plan, membership)
     paired = required.count <= PAIRS_MAX
     document: dict[str, Any] = orjson.loads(plan.to_json())
+    for node, host in (host_of or {}).items():
+        document["nodes"][node]["host"] = host
     if paired:
         document["atoms"] = [
             {"id": number, "regions": pair, "node": node, "counter": counter}

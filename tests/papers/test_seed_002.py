@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations, count, permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gamecast.paper.curves import by_groups, by_occupancy
+from gamecast.paper.experiment import Experiment, run
+from placement.baselines import sequencing_nodes
+from placement.objective import busiest_receiver
+from placement.placing import Effort
 from placement.planner import make_plan
+from placement.workloads import Workload, zipf_groups
 from sequencing.conditions import violations
 from sequencing.delivery import Delivery, Ready
 from sequencing.frames import PublishedFrame, StampedFrame
@@ -147,7 +154,60 @@ def test_section_3_2_who_is_not_in_the_overlap_needs_only_the_numbers_of_its_gro
     assert delivered(both, *network.out("G1")) == "G1G1G0G1G0"
 
 
+def test_section_3_3_nodes_of_the_papers_heuristic_order_no_more_than_the_busiest_receiver_receives() -> None:
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        work = Workload.of(np.arange(128), zipf_groups(128, 32, random))
+        for pairs in sequencing_nodes(work.members, random.permutation(32)):
+            ordered = sorted({group for pair in pairs for group in pair})
+            # A witness: somebody is in all of them.
+            assert work.members[:, ordered].all(axis=1).any()
+
+
+def test_section_4_2_stretch_stays_below_the_papers_and_near_the_lower_bound() -> None:
+    experiment = Experiment(nodes=1_000, groups=(8, 64), effort=Effort(kicks=1))
+    for few_or_many, limit in zip(run(experiment, seed=2), (2.5, 2.5), strict=True):
+        ours, bound = few_or_many.schemes["ours"], few_or_many.schemes["lower_bound"]
+        assert np.nanmax(ours.stretch) <= limit
+        assert np.nanmedian(ours.stretch) <= 1.10 * np.nanmedian(bound.stretch)
+        assert np.nanmax(ours.stretch) <= 1.15 * np.nanmax(bound.stretch)
+        assert ours.ordered is not None
+        assert ours.ordered <= 1 + 1e-9
+        for worse in ("paper", "random"):
+            assert np.nanmedian(few_or_many.schemes[worse].stretch) > np.nanmedian(ours.stretch)
+
+
+def test_section_4_3_sequencing_nodes_grow_more_slowly_beyond_twenty_groups() -> None:
+    curve = by_groups(range(3), subscribers=128, largest=1.0)
+    nodes = dict(zip(curve.at, curve.mean.tolist(), strict=True))
+    assert (nodes[64] - nodes[20]) / 44 < 0.6 * nodes[20] / 20
+    assert nodes[1] == 0
+
+
+def test_section_4_4_nodes_peak_near_an_occupancy_of_0_15_and_one_is_left_above_0_9() -> None:
+    curve = by_occupancy(range(3), subscribers=128)
+    assert 0.1 <= curve.peak <= 0.2
+    nodes = dict(zip(curve.at, curve.mean.tolist(), strict=True))
+    assert nodes[0.0] == 0
+    assert nodes[0.92] == nodes[0.95] == nodes[1.0] == 1
+    falling = [nodes[at] for at in (0.2, 0.3, 0.4, 0.6, 0.8, 0.92)]
+    assert falling == sorted(falling, reverse=True)
+    assert curve.overlaps[:, -1].tolist() == [32 * 31 // 2] * 3
+
+
 # Where gamecast departs.
+
+
+def test_section_3_3_no_network_keeps_what_passes_its_nodes_below_the_busiest_receiver() -> None:
+    """Groups that all overlap pairwise meet on one node (Helly), and together they may have more than any receiver."""
+    groups = {"G0": "ABCDEF", "G1": "ABGHIJ", "G2": "CDGHKL"}
+    work = members_of(groups)
+    assert overlaps(groups) == {"G0 G1", "G0 G2", "G1 G2"}
+    assert busiest_receiver(work, np.full(3, 6.0)) == 12
+    for nodes in range(1, 6):
+        plan = make_plan(work, {f"Q{number}": "" for number in range(nodes)}, ordering="overlap", capacity="receiver")
+        passing = [sum(6.0 for path in plan.paths.values() if node in path) for node in plan.nodes]
+        assert max(passing) == 18
 
 
 def chain(b: str) -> Plan:

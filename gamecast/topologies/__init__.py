@@ -1,0 +1,1 @@
+"""Topologies from files: latency matrices, node and edge tables, GraphML and GML."""

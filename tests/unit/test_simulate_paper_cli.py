@@ -1,0 +1,135 @@
+"""``gamecast simulate paper`` and ``… placement``: the documents, tables and pictures that they write."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from gamecast.cli.plan import plan as plan_command
+from gamecast.cli.simulate import simulate
+from gamecast.cli.simulate_paper import OBJECTIVES
+from placement.placing import Objective
+
+SMALL = ("--nodes", "300", "--subscribers", "24", "--clusters", "4", "--groups", "4,8", "--jobs", "1")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(simulate, [*map(str, arguments)], catch_exceptions=False)
+
+
+def test_the_document_has_the_stretch_of_each_scheme_by_groups_and_the_seeds() -> None:
+    found = orjson.loads(run("paper", "--runs", "2", "--first", "5", *SMALL, "--json").stdout)
+    assert found["seeds"] == [5, 6]
+    assert list(found["groups"]) == ["4", "8"]
+    for groups, schemes in found["groups"].items():
+        assert set(schemes) == {"ours", "paper", "central", "random", "lower_bound"}
+        for scheme in schemes.values():
+            assert 1 <= scheme["p50"] <= scheme["p90"] <= scheme["max"]
+        assert schemes["lower_bound"]["mean_ms"] <= min(scheme["mean_ms"] for scheme in schemes.values()) + 1e-3
+        assert found["loads"][groups]["ours"]["ordered"]["max"] <= 1.0
+        against = found["against_lower_bound"][groups]
+        assert against["median"] == pytest.approx(schemes["ours"]["p50"] / schemes["lower_bound"]["p50"], abs=1e-3)
+
+
+def test_one_seed_gives_one_document_however_many_processes_there_are() -> None:
+    def stretch(jobs: str) -> object:
+        return orjson.loads(run("paper", "--runs", "2", *SMALL[:-1], jobs, "--json").stdout)["groups"]
+
+    assert stretch("1") == stretch("2")
+
+
+def test_tables_and_pictures_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = run("paper", "--runs", "1", *SMALL, "--csv", tmp_path / "tables", "--plots", tmp_path / "plots")
+    assert "8 groups, lower bound" in result.stdout
+    pictures = {file.name for file in (tmp_path / "plots").iterdir()}
+    assert pictures == {"stretch.png", "nodes.png", "occupancy.png", "load.png", "stamps.png"}
+    with (tmp_path / "tables" / "stretch.csv").open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 2 * 5 * 24
+    assert {row["scheme"] for row in rows} == {"ours", "paper", "central", "random", "lower_bound"}
+    assert {file.name for file in (tmp_path / "tables").iterdir()} == {
+        "stretch.csv",
+        "runs.csv",
+        "groups.csv",
+        "occupancy.csv",
+    }
+
+
+def test_the_table_is_put_between_the_marks_of_a_document(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("before\n\n<!-- simulate paper -->\nold\n<!-- end of simulate paper -->\n\nafter\n")
+    run("paper", "--runs", "1", *SMALL, "--into", document)
+    text = document.read_text()
+    assert text.startswith("before\n\n<!-- simulate paper -->\n\n|  | median |")
+    assert text.endswith("<!-- end of simulate paper -->\n\nafter\n")
+    assert "old" not in text
+    assert text.count("\n| ") == 1 + 1 + 2 * 5
+
+
+@pytest.mark.parametrize("groups", ["", "0,8", "eight"])
+def test_groups_that_are_no_numbers_are_wrong_use(groups: str) -> None:
+    result = run("paper", "--groups", groups)
+    assert result.exit_code == 2
+    assert "is not a list of numbers of groups" in result.stderr
+
+
+def a_matrix(directory: Path) -> Path:
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 100, (8, 2))
+    ms = np.hypot(*(places[:, None] - places[None, :]).transpose(2, 0, 1)) + 1
+    names = [f"city{number}" for number in range(8)]
+    lines = [",".join(["from", *names])] + [
+        ",".join([name, *map(str, row)]) for name, row in zip(names, ms.tolist(), strict=True)
+    ]
+    (directory / "cities.csv").write_text("\n".join(lines))
+    return directory / "cities.csv"
+
+
+def test_placements_are_compared_on_a_topology_from_a_file(tmp_path: Path) -> None:
+    file = a_matrix(tmp_path)
+    found = orjson.loads(run("placement", file, "--rtt", "--runs", "1", "--jobs", "1", "--json").stdout)
+    assert found["seeds"] == [0]
+    by_workload = found["topologies"]["cities.csv"]
+    assert len(by_workload) == 4
+    assert by_workload["correlated"]["against_central"] > 1.2
+    for compared in by_workload.values():
+        assert compared["bound_ms"] <= compared["ours_ms"] <= compared["random_ms"]
+        assert compared["ordered"] <= 1 + 1e-9
+    assert "its diagonal is taken" in found["notes"]["cities.csv"][0]
+
+
+def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
+    members = tmp_path / "members.csv"
+    members.write_text("subscriber,region\n" + "".join(f"city{n},r{n // 2}\nann{n},r{n // 2}\n" for n in range(6)))
+    hosts = tmp_path / "hosts.csv"
+    hosts.write_text("subscriber,host\n" + "".join(f"ann{n},city{n}\n" for n in range(6)))
+    plan = [str(members), "--topology", str(a_matrix(tmp_path)), "--json", "--out", str(tmp_path / "plan.json")]
+    result = CliRunner().invoke(plan_command, [*plan, "--hosts", str(hosts)], catch_exceptions=False)
+    found = orjson.loads(result.stdout)
+    assert found["conditions"] == {"C1": True, "C2": True, "C3": True, "C4": True}
+    placement = found["placement"]
+    assert placement["direct_ms"] <= placement["mean_ms"] <= placement["central_ms"]
+    nodes = orjson.loads((tmp_path / "plan.json").read_bytes())["nodes"]
+    assert {name: node["host"] for name, node in nodes.items()} == placement["hosts"]
+    lost = CliRunner().invoke(plan_command, plan)
+    assert lost.exit_code != 0
+    assert "the topology has no host 'ann0'; say by --hosts FILE" in str(lost.exception)
+    few = CliRunner().invoke(plan_command, [*plan, "--hosts", str(hosts), "--nodes", "2"], catch_exceptions=False)
+    assert len(orjson.loads(few.stdout)["placement"]["hosts"]) <= 2
+
+
+def test_options_of_a_topology_need_one(tmp_path: Path) -> None:
+    result = CliRunner().invoke(plan_command, [str(tmp_path / "members.csv"), "--rtt"])
+    assert result.exit_code == 2
+    assert "--topology FILE" in result.stderr
+
+
+def test_the_objectives_on_offer_are_those_that_placement_has() -> None:
+    assert set(OBJECTIVES) == set(get_args(Objective))
