@@ -38,6 +38,13 @@ Job = tuple["Topology", str, int]
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--rtt", is_flag=True, help="The latency matrices among the files hold round trips: halve them.")
 @click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.")
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="PREFIX",
+    help="Compare them for a match in the demo's format, too, which 32 servers host; give it for each.",
+)
 @click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="How many, one a seed.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
 @click.option(
@@ -50,6 +57,7 @@ def placement(
     *,
     rtt: bool,
     weight: str | None,
+    traces: Sequence[str],
     runs: int,
     first: int,
     jobs: int,
@@ -59,20 +67,25 @@ def placement(
     """Compare placements on real topologies: latency matrices, node and edge tables, GraphML and GML.
 
     128 subscribers (fewer if there are fewer hosts) and 32 groups: of the 8 subscribers nearest to one of them, the
-    same with a tenth of strays, of any 8, and the paper's by Zipf's law. Reported are mean delays from publisher to
+    same with a tenth of strays, of any 8, and the paper's by Zipf's law; and a grid of 64 cells on which the avatars of
+    each subscriber wander. Reported are mean delays from publisher to
     subscriber of ours, of one central sequencer at the 1-median, of ours on random hosts, and of the lower bound, each
     group's own 1-median.
     """
+    from gamecast.demo.trace import read_match
     from gamecast.topologies.comparison import WORKLOADS, mean_of
     from gamecast.topologies.reading import read_topology
 
     topologies = {file.name: read_topology(file, rtt=rtt and _is_matrix(file), weight=weight) for file in files}
     seeds = range(first, first + runs)
-    work = [(topology, name, seed) for topology in topologies.values() for name in WORKLOADS for seed in seeds]
+    names = [*WORKLOADS, *traces]
+    for trace in traces:
+        read_match(trace)  # what is wrong with it is said before the work begins
+    work = [(topology, name, seed) for topology in topologies.values() for name in names for seed in seeds]
     found = iter(_compared(work, jobs))
     by_file: dict[str, list[Compared]] = {}
     for file in topologies:
-        for _ in WORKLOADS:
+        for _ in names:
             by_file.setdefault(file, []).append(mean_of([next(found) for _ in seeds]))
     notes = {file: list(topology.notes) for file, topology in topologies.items()}
     rows = [_row(file, one) for file, several in by_file.items() for one in several]
@@ -126,7 +139,7 @@ def _compare(job: Job) -> Compared:
 def _row(file: str, one: Compared) -> tuple[str, ...]:
     figures = (one.ours_ms, one.central_ms, one.random_ms, one.bound_ms)
     return (
-        f"{file.split('.', 1)[0]}, {one.workload}",
+        f"{file.split('.', 1)[0]}, {Path(one.workload).name}",
         *(f"{ms:.1f}" for ms in figures),
         f"{one.against_central:.2f}",
         f"{one.against_random:.2f}",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from gamecast.demo.hosting import build_workload
+from gamecast.demo.trace import read_match
 from placement import baselines
 from placement.placed import Placed
 from placement.placing import place
 from placement.stretch import Distances, figures
-from placement.topology import IntArray, Topology
-from placement.workloads import Workload, correlated_groups, zipf_groups
+from placement.topology import FloatArray, IntArray, Topology
+from placement.workloads import BoolArray, Workload, correlated_groups, grid_world, zipf_groups
 
 SUBSCRIBERS, GROUPS, GROUP_SIZE = 128, 32, 8
+GRID_SIDE, AVATARS, STEPS = 8, 4, 20
+TRACE_SERVERS = 32
 RANDOM_PLACEMENTS = 5
 STRAY = 0.1
 
@@ -32,13 +37,35 @@ def _zipf(topology: Topology, hosts: IntArray, random: np.random.Generator) -> W
     return Workload.of(hosts, zipf_groups(len(hosts), GROUPS, random))
 
 
+def _wandering(_: Topology, hosts: IntArray, random: np.random.Generator) -> Workload:
+    members, rates = grid_world(len(hosts), random, side=GRID_SIDE, avatars=AVATARS, steps=STEPS)
+    return Workload.of(hosts, members, rates)
+
+
 WORKLOADS: Mapping[str, Groups] = {
     "correlated": _correlated(0.0),
     f"correlated, {STRAY:.0%} strays": _correlated(STRAY),
     "uncorrelated": _correlated(1.0),
     "Zipf": _zipf,
+    "wandering avatars": _wandering,
 }
-"""32 groups: of the 8 subscribers nearest to one of them; the same with strays; of any 8; and the paper's."""
+"""32 groups: of the 8 subscribers nearest to one of them; the same with strays; of any 8; and the paper's. And a grid
+of cells on which each subscriber, a server, has some avatars, wherever it stands itself."""
+
+
+@lru_cache(maxsize=2)
+def _trace(prefix: str) -> tuple[BoolArray, FloatArray]:
+    """Return members and rates of the servers of a match in the demo's format."""
+    match = build_workload(read_match(prefix), servers=TRACE_SERVERS)
+    regions = {region: number for number, region in enumerate(sorted(match.regions))}
+    number_of = {server: number for number, server in enumerate(match.servers)}
+    members = np.zeros((len(number_of), len(regions)), np.bool_)
+    for server, own in match.membership.items():
+        members[number_of[server], [regions[region] for region in own]] = True
+    rates = np.zeros(members.shape)
+    for publication in match.publications:
+        rates[number_of[publication.server], regions[publication.region]] += 1
+    return members, rates / max(1.0, match.publications[-1].t_s - match.publications[0].t_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +97,22 @@ class Compared:
 
 
 def compare(topology: Topology, name: str, seed: int) -> Compared:
-    """Return what the schemes come to for one workload (a name of `WORKLOADS`) and seed.
+    """Return what the schemes come to for one workload and seed.
 
-    Subscribers stand on hosts drawn uniformly: each on its own, unless a place has room for several.
+    ``name``: one of `WORKLOADS`, or the prefix of a match in the demo's format, which 32 servers host. Subscribers
+    stand on hosts drawn uniformly: each on its own, unless a place has room for several.
     """
-    random = np.random.default_rng([seed, sorted(WORKLOADS).index(name)])
+    known = sorted(WORKLOADS)
+    random = np.random.default_rng([seed, known.index(name) if name in WORKLOADS else len(known)])
     count = len(topology.names)
-    subscribers = SUBSCRIBERS if topology.roomy else min(SUBSCRIBERS, count)
+    wanted = SUBSCRIBERS if name in WORKLOADS else TRACE_SERVERS
+    subscribers = wanted if topology.roomy else min(wanted, count)
     hosts = random.choice(count, subscribers, replace=topology.roomy)
-    work = WORKLOADS[name](topology, hosts, random)
+    if name in WORKLOADS:
+        work = WORKLOADS[name](topology, hosts, random)
+    else:
+        members, rates = _trace(name)
+        work = Workload.of(hosts, members[: len(hosts)], rates[: len(hosts)])
     distances = Distances.of(work, topology)
     ours = place(distances, random)
     shuffled = [baselines.scattered(ours, count, random) for _ in range(RANDOM_PLACEMENTS)]

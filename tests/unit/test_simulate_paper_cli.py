@@ -15,6 +15,7 @@ from gamecast.cli.plan import plan as plan_command
 from gamecast.cli.simulate import simulate
 from gamecast.cli.simulate_paper import OBJECTIVES
 from placement.placing import Objective
+from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 SMALL = ("--nodes", "300", "--subscribers", "24", "--clusters", "4", "--groups", "4,8", "--jobs", "1")
 
@@ -97,12 +98,26 @@ def test_placements_are_compared_on_a_topology_from_a_file(tmp_path: Path) -> No
     found = orjson.loads(run("placement", file, "--rtt", "--runs", "1", "--jobs", "1", "--json").stdout)
     assert found["seeds"] == [0]
     by_workload = found["topologies"]["cities.csv"]
-    assert len(by_workload) == 4
+    assert len(by_workload) == 5
     assert by_workload["correlated"]["against_central"] > 1.2
     for compared in by_workload.values():
         assert compared["bound_ms"] <= compared["ours_ms"] <= compared["random_ms"]
         assert compared["ordered"] <= 1 + 1e-9
     assert "its diagonal is taken" in found["notes"]["cities.csv"][0]
+
+
+@needs_shared_data
+def test_a_match_can_be_what_placements_are_compared_for(tmp_path: Path) -> None:
+    file = a_matrix(tmp_path)
+    found = orjson.loads(
+        run("placement", file, "--trace", str(BLACK_GOLD), "--runs", "1", "--jobs", "1", "--json").stdout
+    )
+    compared = found["topologies"]["cities.csv"][str(BLACK_GOLD)]
+    assert compared["bound_ms"] <= compared["ours_ms"] <= compared["random_ms"]
+
+
+def test_a_match_that_is_not_there_is_said_to_be_missing_before_the_work_begins(tmp_path: Path) -> None:
+    assert "nowhere_" in str(run("placement", a_matrix(tmp_path), "--trace", str(tmp_path / "nowhere")).exception)
 
 
 def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
