@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from gamecast.cli.plan import plan as plan_command
 from gamecast.cli.simulate import simulate
 from gamecast.cli.simulate_paper import OBJECTIVES
+from gamecast.errors import InvalidInput
 from placement.placing import Objective
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
@@ -117,7 +118,8 @@ def test_a_match_can_be_what_placements_are_compared_for(tmp_path: Path) -> None
 
 
 def test_a_match_that_is_not_there_is_said_to_be_missing_before_the_work_begins(tmp_path: Path) -> None:
-    assert "nowhere_" in str(run("placement", a_matrix(tmp_path), "--trace", str(tmp_path / "nowhere")).exception)
+    with pytest.raises(InvalidInput, match="nowhere_players"):
+        run("placement", a_matrix(tmp_path), "--trace", tmp_path / "nowhere")
 
 
 def test_plans_choose_hosts_for_their_nodes(tmp_path: Path) -> None:
