@@ -14,11 +14,14 @@ import pytest
 import redis
 
 import gamecast
+import gamecast.chaos.clock as clock
 from adapters.embedded import EmbeddedServer
 from adapters.manager import LEASE_MS, LOOK_EVERY_MS, Manager, Seen
 from adapters.redis_control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
 from adapters.redis_hands import RedisHands
 from gamecast.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
+from gamecast.chaos.faults import cannot
+from gamecast.chaos.schedule import Kind
 from sequencing.plan import Plan
 from sequencing.record import Record
 
@@ -182,6 +185,27 @@ async def test_a_clock_that_is_set_back_neither_loses_anybody_nor_keeps_who_is_g
     left = {n.decode(): until - now_ms(client) for n, until in client.zrange(ControlKeys.alive, 0, -1, withscores=True)}
     assert left.keys() == {"dead", "heard"}
     assert all(0.8 * TTL_MS < ms <= TTL_MS for ms in left.values()), left
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_library_that_is_not_there_or_does_nothing_is_not_used(
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if installed:
+        file = tmp_path / "some-architecture" / clock.LIBRARY
+        file.parent.mkdir(parents=True)
+        file.touch()
+    monkeypatch.setattr(clock, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(clock, "SEEN_S_MAX", 0.5)
+    clock_library.cache_clear()
+    assert clock_library() is None
+    assert Kind.CLOCK_JUMPED in cannot()
+    clock_library.cache_clear()
+
+
+def test_without_the_library_a_clock_is_the_machines(tmp_path: Path) -> None:
+    with ClockedServer(Clock(tmp_path / "clock", None)) as server:
+        assert asyncio.run(server.jump(0))
 
 
 needs_library = pytest.mark.skipif(
