@@ -1,6 +1,7 @@
 -- What managers and connections tell each other: who is there, wishes, the record of what is so, and who leads.
 --
--- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected.
+-- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected,
+-- led.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
 --    or 'renew', name, connection                → a new incarnation for its events, or 'superseded'
 --    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
@@ -8,18 +9,24 @@
 --    or 'want', name, connection, said, wish as JSON, then regions that events are to be published to → as 'beat'
 --    or 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'expect', who, overlaps, two regions and a newline between them each
---    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong
---    or 'keep', token, lease in ms                → whether the lease is (still) held
+--    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
+--       the pulse, as told before, that stood still for longer than a lease, else ''
+--                                                 → 0 and the pulse of the lease, or 1 and what there is
+--    or 'keep', token, lease in ms                → whether the lease is still held
 --    or 'save', token, record as JSON
 --    or 'announce', token, epoch, version, how many to keep, record as JSON
 --    or 'resign', token.
 --
 -- A leader is fenced by its token: whoever has lost the lease can neither save nor announce. A connection is known by the
 -- incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
+--
+-- Redis counts how long keys live by the clock of its machine, and that may jump. So a lease also ends when somebody saw
+-- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody
+-- count as gone, or as there for longer than a ttl.
 
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local incarnations, connections, alive, looked = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local nodes, lossy, expected = KEYS[11], KEYS[12], KEYS[13]
+local nodes, lossy, expected, led = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local verb, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -96,16 +103,23 @@ end
 local token, leader = ARGV[2], redis.call('GET', lease)
 
 if verb == 'look' or verb == 'keep' then
-  local leads = not leader or leader == token
+  -- When the lease has run out, its last holder may keep it only if nobody led in between.
+  local last, pulse = redis.call('HGET', led, 'token'), redis.call('HGET', led, 'pulse')
+  local leads = leader == token or (not leader and (verb == 'look' or last == token))
+  if verb == 'look' and not leads then
+    leads = pulse and pulse == ARGV[6]
+  end
   if leads then
     redis.call('SET', lease, token, 'PX', ARGV[3])
+    redis.call('HSET', led, 'token', token)
+    redis.call('HINCRBY', led, 'pulse', 1)
   end
   if verb == 'keep' then
     return leads and 1 or 0
   elseif not leads then
-    return { 0 }
+    return { 0, pulse or '' }
   end
-  -- While nobody looked, because nobody could, nobody could be heard either.
+  -- While nobody looked, because nobody could, nobody could be heard either; a clock that jumped ahead looks the same.
   local missed_ms = now_ms - tonumber(redis.call('GET', looked) or now_ms)
   if missed_ms > tonumber(ARGV[4]) then
     for _, who in ipairs(redis.call('ZRANGE', alive, 0, -1)) do
@@ -113,13 +127,18 @@ if verb == 'look' or verb == 'keep' then
     end
   end
   redis.call('SET', looked, string.format('%.0f', now_ms))
+  -- Nobody is to live for longer from now on than who is heard of now: the clock was ahead when it was said so.
+  local latest_ms = string.format('%.0f', now_ms + tonumber(ARGV[5]))
+  for _, who in ipairs(redis.call('ZRANGEBYSCORE', alive, '(' .. latest_ms, '+inf')) do
+    redis.call('ZADD', alive, latest_ms, who)
+  end
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now_ms)) do
     forget(who)
   end
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
-    redis.call('SCARD', expected),
+    redis.call('SCARD', expected), last ~= token and 1 or 0,
   }
 end
 

@@ -67,9 +67,10 @@ class EmbeddedServer(_Startable):
     """One private redis-server on 127.0.0.1; a context manager, with and without `async`.
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
-    redis.conf, `arguments` what follows it on the command line. Without a `password`, every user of this machine can
-    speak to the server. All calls block, for milliseconds as a rule and `start_time_s_max` at most; the `_async` ones
-    do so in a thread. Raises EmbeddedServerError, with the end of the server's log.
+    redis.conf, `arguments` what follows it on the command line, `environment` what is added to this process's.
+    Without a `password`, every user of this machine can speak to the server. All calls block, for milliseconds as a
+    rule and `start_time_s_max` at most; the `_async` ones do so in a thread. Raises EmbeddedServerError, with the end
+    of the server's log.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class EmbeddedServer(_Startable):
         password: str | None = None,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
         start_time_s_max: float = 10.0,
     ) -> None:
         self._appendfsync = appendfsync
         self._password = password
         self._settings = dict(settings or {})
         self._arguments = tuple(arguments)
+        self._environment = dict(environment or {})
         self._start_time_s_max = start_time_s_max
         self._directory: Path | None = None
         self._port = 0
@@ -181,6 +184,8 @@ class EmbeddedServer(_Startable):
         assert self._watchdog is not None
         log_from = self._log_file.stat().st_size if self._log_file.exists() else 0
         command = binary, str(self._configuration_file), *self._arguments
+        if self._environment:  # for the server alone, and not for the shell that becomes it
+            command = "env", *(f"{name}={value}" for name, value in self._environment.items()), *command
         self._process = self._watchdog.launch(*command, log_file=self._log_file)
         while not self._answers(deadline):
             if self._process.poll() is not None:

@@ -23,7 +23,7 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 
 LEASE_MS = 2_000
-"""A leader that has not been heard of for so long is no leader any more."""
+"""A leader that has not been heard of for so long is no leader any more; see also `adapters.lease`."""
 
 LOOK_EVERY_MS = 500
 """A leader looks around, and prolongs its lease, as often as this, or sooner when it is asked for something."""
@@ -54,6 +54,8 @@ class Seen(NamedTuple):
     may_lose: frozenset[str] = frozenset()
     expected: int = 0
     """How many overlaps are declared."""
+    taken: bool = False
+    """Whether the lease was taken just now: somebody else may have led since whoever looks did."""
 
     def is_announced(self, plan: Plan) -> bool:
         """Return whether everybody may know of a plan."""
@@ -70,7 +72,7 @@ class Control(Protocol):
         """Return the overlaps that are declared; none is ever taken back."""
 
     async def keep(self, token: str, lease_ms: int) -> bool:
-        """Prolong the lease; False when somebody else leads."""
+        """Prolong the lease; False when somebody else leads, or did since it ran out."""
 
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
@@ -212,7 +214,7 @@ class Manager:
             return await self._control.keep(self._token, LEASE_MS)
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
         seen = await self._control.look(self._token, LEASE_MS)
-        if seen is None:
+        if seen is None or seen.taken:
             return False
         runs = await self._hands.runs({name: plan.nodes[name] for name in seen.may_lose.intersection(plan.nodes)})
         return all(plan.runs.get(name) == run for name, run in runs.items())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from adapters.lease import LeaseWatch
 from adapters.manager import Seen
 from adapters.redis_connection import RedisConnection, Script, redacted
 from sequencing.errors import Superseded, UsageError, superseded_message
@@ -29,6 +31,9 @@ TTL_MS = 10_000
 BLIND_MS = 5_000
 """When nobody has looked at who is there for longer than this, the control store itself was away, or all managers were:
 then nobody is taken for gone because of it."""
+
+LATE_S_MAX = 2.0
+"""How much longer than it should a leader waits for wishes: Redis blocks by a clock that may be set back meanwhile."""
 
 SOLE_NODE = "control"
 """A network in which no node is registered sequences in the control Redis itself, under this name."""
@@ -52,9 +57,10 @@ class ControlKeys:
     nodes = "gamecast:{control}:nodes"
     lossy = "gamecast:{control}:lossy"
     expected = "gamecast:{control}:expected"
+    led = "gamecast:{control}:led"
     script = (
         *(record, wishes, published, lease, news, asked),
-        *(incarnations, connections, alive, looked, nodes, lossy, expected),
+        *(incarnations, connections, alive, looked, nodes, lossy, expected, led),
     )
 
 
@@ -64,6 +70,7 @@ class RedisControl:
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis. Does not connect yet."""
         self._connection = RedisConnection(url, SOLE_NODE)
+        self._watch = LeaseWatch()
         self._written: tuple[Record | None, bytes] = None, b""
         """The record that was written last, and how: a leader writes each several times, and reads it back."""
 
@@ -99,10 +106,13 @@ class RedisControl:
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
-        leads, *rest = await self._run("look", token, lease_ms, BLIND_MS)
+        stale = self._watch.stale(time.monotonic(), lease_ms)
+        leads, *rest = await self._run("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
         if not leads:
+            self._watch.refused(rest[0], time.monotonic())
             return None
-        record, wishes, published, announced, asked, nodes, lossy, expected = rest
+        self._watch.forget()
+        record, wishes, published, announced, asked, nodes, lossy, expected, taken = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             self._read(record) if record else None,
@@ -113,6 +123,7 @@ class RedisControl:
             {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
             frozenset(name.decode() for name in lossy),
             int(expected),
+            bool(taken),
         )
 
     async def expect(self, overlaps: Iterable[Pair]) -> None:
@@ -161,7 +172,8 @@ class RedisControl:
 
     async def asked(self, after: str, *, block_ms: int) -> None:
         """Wait until somebody wants something new, or for ``block_ms``."""
-        await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.asked, after)
+        command = "XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.asked, after
+        await self._connection.call(*command, timeout_s=block_ms / 1000 + LATE_S_MAX)
 
     async def newest(self) -> Record | None:
         """Return what was announced last."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from adapters.embedded import EmbeddedServer
 from adapters.redis_connection import RedisConnection
+from gamecast.chaos.clock import ClockedServer, clock_library
 from gamecast.chaos.network import Network
 from gamecast.chaos.schedule import LEADER, Fault, Kind
 
@@ -42,8 +43,17 @@ class Struck:
     took_over: bool = False
 
 
-CANNOT: tuple[Kind, ...] = () if hasattr(resource, "prlimit") else (Kind.DISK_FULL,)
-"""What this machine has no means for."""
+CANNOT = {
+    Kind.DISK_FULL: "this system has no prlimit",
+    Kind.CLOCK_JUMPED: "libfaketime is not installed, or does not work with this Redis",
+}
+"""Why a machine may have no means for something."""
+
+
+def cannot() -> tuple[Kind, ...]:
+    """Return what this machine has no means for. Blocks for some 0.1 s, once."""
+    means = {Kind.DISK_FULL: hasattr(resource, "prlimit"), Kind.CLOCK_JUMPED: clock_library() is not None}
+    return tuple(kind for kind, there in means.items() if not there)
 
 
 async def carry_out(network: Network, faults: Sequence[Fault], struck: list[Struck]) -> None:
@@ -95,6 +105,8 @@ async def _strike(network: Network, fault: Fault, whom: str, token: str | None) 
             await _set_memory(network.redis[whom], "0")
         case Kind.DISK_FULL:
             note = await _fill_disk(network.redis[whom], seconds)
+        case Kind.CLOCK_JUMPED:
+            note = await _jump_clock(network.redis[whom], fault.jump_s, seconds)
         case Kind.CONNECTIONS_CUT:
             note = f"{network.proxies[whom].cut()} connections"
             await asyncio.sleep(seconds)
@@ -125,6 +137,13 @@ async def _kill_redis(server: EmbeddedServer, seconds: float) -> None:
     await asyncio.to_thread(server.kill)
     await asyncio.sleep(seconds)
     await server.restart_async()
+
+
+async def _jump_clock(server: ClockedServer, ahead_s: int, seconds: float) -> str:
+    seen = await server.jump(ahead_s)
+    await asyncio.sleep(seconds)
+    put_right = await server.jump(0)
+    return f"by {ahead_s:+d} s" + ("" if seen and put_right else ", which was not seen in time")
 
 
 async def _set_memory(server: EmbeddedServer, limit: str) -> None:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from adapters.embedded import EmbeddedServer
 from adapters.redis_connection import RedisConnection
 from adapters.redis_control import ControlKeys
 from gamecast.chaos.board import Board, Phase, Slot
+from gamecast.chaos.clock import Clock, ClockedServer
 from gamecast.chaos.notes import Kept
 from gamecast.chaos.processes import TELL, Child, Guard, command
 from gamecast.chaos.proxy import Proxy
@@ -49,15 +49,23 @@ class ChaosError(GamecastError):
 class Network:
     """An async context manager; whatever it starts ends with it."""
 
-    def __init__(self, directory: Path, *, servers: int, seed: int, lasting: bool, lossy: bool) -> None:
+    def __init__(
+        self, directory: Path, *, servers: int, seed: int, lasting: bool, lossy: bool, clock_library: Path | None
+    ) -> None:
         """``directory``: where all logs go, removed with this process unless ``lasting``; ``lossy``: only the first
-        node keeps what it has, the others have nothing after a restart, and say so."""
+        node keeps what it has, the others have nothing after a restart, and say so; ``clock_library``: by which the
+        clocks of Redis servers can jump."""
         self.directory = directory
         self.server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
         self.relay_names = tuple(f"relay-{node}" for node in NODES)
         self.board = Board(servers)
         self.losing = frozenset(NODES[1:]) if lossy else frozenset[str]()
-        self.redis = {node: EmbeddedServer(appendfsync=None if node in self.losing else "always") for node in NODES}
+        self.redis = {
+            node: ClockedServer(
+                Clock(directory / f"clock-{node}", clock_library), appendfsync=None if node in self.losing else "always"
+            )
+            for node in NODES
+        }
         self.proxies: dict[str, Proxy] = {}
         self.children: dict[str, Child] = {}
         self.ended_by_themselves: list[tuple[str, int, int]] = []

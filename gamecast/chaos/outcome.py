@@ -13,11 +13,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.chaos.faults import Struck
+from gamecast.chaos.faults import CANNOT, Struck
 from gamecast.chaos.judging import Judgement
 from gamecast.chaos.network import NODES
 from gamecast.chaos.notes import Notes
 from gamecast.chaos.recovery import Recovery
+from gamecast.chaos.schedule import Kind
 
 VIOLATIONS_SHOWN = 5
 VIOLATION_LETTERS_MAX = 600
@@ -28,7 +29,7 @@ class Outcome:
     """``struck``: the faults as they were carried out, of ``scheduled`` ones; ``settled_s``: how long the network took
     to come to rest after the last traffic; ``ended_by_themselves``: (process, exit status, when in ns) of those that
     no fault had ended; ``hanging``: servers that did not end when they were told to; ``directory``: where all
-    logs are, if it is ``lasting`` or a promise was broken."""
+    logs are, if it is ``lasting`` or a promise was broken; ``left_out``: what this machine has no means for."""
 
     seed: int
     seconds: float
@@ -45,6 +46,7 @@ class Outcome:
     directory: Path
     lasting: bool
     lossy: bool
+    left_out: tuple[Kind, ...] = ()
 
     @property
     def fine(self) -> bool:
@@ -79,6 +81,7 @@ class Outcome:
             "faults": dict(sorted(self.faults.items())),
             "faults_total": len(self.struck),
             "faults_scheduled": self.scheduled,
+            "faults_left_out": {str(kind): CANNOT[kind] for kind in self.left_out},
             "leaderships_taken_over": sum(fault.took_over for fault in self.struck),
             "published": judgement.published,
             "receipts": judgement.receipts,
@@ -146,6 +149,8 @@ class Outcome:
             f", and {judgement.uncertain_published:,} of those were published. Failed publishes: "
             f"{_counts(self.refused)}. Connections given up: {_counts(self.reopened)}."
         )
+        for kind in self.left_out:
+            yield Text(f"Left out: {kind.replace('_', ' ')}; {CANNOT[kind]}.")
         if self.ended_by_themselves:
             yield Text(
                 "Processes that ended by themselves and were started again: "

@@ -17,6 +17,9 @@ from gamecast.chaos.schedule import Kind
 LEASE_NS = 3_000_000_000
 """Who stays away may have led: until another one does, everybody is concerned; then only who is away."""
 
+EXCUSE_NOBODY = {Kind.CLOCK_JUMPED}
+"""Nothing waits for a time of day: a stall during such a fault counts as if there was none."""
+
 TIME_NS = 1_500_000_000
 """What comes to an end so late cannot be told from what does not recover."""
 
@@ -37,7 +40,7 @@ class Recovery:
     """``seconds``: kind → of each fault, in the order of their ends, the time from its end (or that of the last fault
     that overlapped with its recovery) until each server had been handed an event published after that;
     ``unrecovered``: faults after which this did not come before the end of the traffic; ``longest_stall``: without any
-    fault under way, ``longest_silence``: while others were befallen."""
+    fault under way but those of `EXCUSE_NOBODY`, ``longest_silence``: while others were befallen."""
 
     seconds: Mapping[Kind, Sequence[float]]
     unrecovered: int
@@ -55,10 +58,11 @@ class Recovery:
 def measure(notes: Notes, struck: Sequence[Struck], *, begin_ns: int, end_ns: int) -> Recovery:
     """Measure between two moments, while servers published to all regions all the time."""
     reached = {server: _Reached(notes, lives) for server, lives in _by_server(notes).items()}
+    excusing = [fault for fault in struck if fault.kind not in EXCUSE_NOBODY]
     seconds: dict[Kind, list[float]] = defaultdict(list)
     unrecovered = 0
     for fault in sorted(struck, key=lambda each: each.end_ns):
-        at, recovered = _recovery(fault, struck, reached)
+        at, recovered = _recovery(fault, excusing, reached)
         if recovered <= end_ns:
             seconds[fault.kind].append((recovered - at) / 1e9)
         elif at < end_ns - TIME_NS:  # else there was hardly time
@@ -66,7 +70,7 @@ def measure(notes: Notes, struck: Sequence[Struck], *, begin_ns: int, end_ns: in
     stalls = [Stall(0.0, begin_ns, "")]
     silences = [Stall(0.0, begin_ns, "")]
     for life in notes.lives:
-        faults = _concerning(life.server, struck)
+        faults = _concerning(life.server, excusing)
         gone_ns = min(end_ns, life.closed_ns if life.closing else _gone(life, struck, end_ns))
         own = [(fault.begin_ns, fault.end_ns) for fault in struck if fault.whom == life.server]
         for since, until in _with_regions(life, begin_ns, gone_ns):

@@ -11,13 +11,14 @@ from pathlib import Path
 import orjson
 
 from gamecast.chaos.board import Phase, Slot
-from gamecast.chaos.faults import CANNOT, Struck, carry_out
+from gamecast.chaos.clock import clock_library
+from gamecast.chaos.faults import Struck, cannot, carry_out
 from gamecast.chaos.judging import judge_run
 from gamecast.chaos.network import MANAGERS, NODES, ChaosError, Network
 from gamecast.chaos.notes import Kept, read_notes, write_kept
 from gamecast.chaos.outcome import Outcome
 from gamecast.chaos.recovery import measure
-from gamecast.chaos.schedule import Fault, make_schedule
+from gamecast.chaos.schedule import Fault, Kind, make_schedule
 from sequencing.record import Record
 
 START_S_MAX = 60.0
@@ -45,7 +46,9 @@ async def run_chaos(
     Raises `ChaosError` when the network cannot be started, `EmbeddedServerError` without Redis. Cancelled, it ends all
     that it started.
     """
-    network = Network(directory, servers=servers, seed=seed, lasting=lasting, lossy=lossy)
+    left_out = await asyncio.to_thread(cannot)
+    library = clock_library() if Kind.CLOCK_JUMPED not in left_out else None
+    network = Network(directory, servers=servers, seed=seed, lasting=lasting, lossy=lossy, clock_library=library)
     faults = make_schedule(
         seed,
         seconds,
@@ -53,10 +56,10 @@ async def run_chaos(
         relays=network.relay_names,
         managers=MANAGERS,
         servers=network.server_names,
-        without=CANNOT,
+        without=left_out,
     )
     try:
-        outcome = await _run(network, faults, seed, seconds, progress, lasting=lasting)
+        outcome = await _run(network, faults, seed, seconds, progress, lasting=lasting, left_out=left_out)
     except ChaosError:
         network.release(keep=True)  # it tells where to look
         raise
@@ -68,7 +71,14 @@ async def run_chaos(
 
 
 async def _run(
-    network: Network, faults: list[Fault], seed: int, seconds: float, progress: Progress, *, lasting: bool
+    network: Network,
+    faults: list[Fault],
+    seed: int,
+    seconds: float,
+    progress: Progress,
+    *,
+    lasting: bool,
+    left_out: tuple[Kind, ...],
 ) -> Outcome:
     struck: list[Struck] = []
     async with network:
@@ -109,6 +119,7 @@ async def _run(
         directory=network.directory,
         lasting=lasting,
         lossy=bool(network.losing),
+        left_out=left_out,
     )
 
 

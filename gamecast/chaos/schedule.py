@@ -30,6 +30,7 @@ class Kind(StrEnum):
     CONNECTIONS_STALLED = "connections_stalled"
     MEMORY_FULL = "memory_full"
     DISK_FULL = "disk_full"
+    CLOCK_JUMPED = "clock_jumped"
 
 
 class Dealt(NamedTuple):
@@ -59,8 +60,12 @@ DEALT = {
     Kind.CONNECTIONS_STALLED: Dealt(2, "node", 0.3, 3.0),
     Kind.MEMORY_FULL: Dealt(2, "node", 0.5, 2.5),
     Kind.DISK_FULL: Dealt(1, "node", 0.3, 1.5),
+    Kind.CLOCK_JUMPED: Dealt(2, "node", 2.0, 5.0),
 }
 """A leader's lease is 2 s long, and a connection counts as gone after 10 s: what is to outlast them lasts longer."""
+
+JUMPS_S = 5, 120
+"""How far a clock jumps, ahead or back; when the fault ends, it jumps back to where it should be."""
 
 ROUNDS = (1, 1, 3, 5)
 """How many faults a round may have: half of the rounds are single faults, of which the cost can be told."""
@@ -80,12 +85,14 @@ BACK_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``target``: the name of a node (``n1``) or of a process (``server-3``), or `LEADER`. Times are in seconds."""
+    """``target``: the name of a node (``n1``) or of a process (``server-3``), or `LEADER`; ``jump_s``: how far a clock
+    jumps. Times are in seconds."""
 
     at_s: float
     kind: Kind
     target: str
     duration_s: float
+    jump_s: int = 0
 
     @property
     def end_s(self) -> float:
@@ -123,7 +130,9 @@ def make_schedule(
             duration = random.uniform(dealt.shortest_s, dealt.longest_s)
             candidates = [target for target in targets[dealt.befalls] if free_at.get(target, 0.0) <= at]
             if candidates and at + duration <= seconds:
-                fault = Fault(at, kind, random.choice(candidates), duration)
+                target = random.choice(candidates)
+                jump = random.choice((-1, 1)) * random.randint(*JUMPS_S) if kind is Kind.CLOCK_JUMPED else 0
+                fault = Fault(at, kind, target, duration, jump)
                 faults.append(fault)
                 free_at[fault.target] = fault.end_s + BACK_S
                 if kind is not Kind.SERVER_AWAY:  # nobody waits for who stays away

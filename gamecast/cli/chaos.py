@@ -43,15 +43,17 @@ def chaos(
     process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded
     schedule of 20 faults a minute and more: any of them is killed and started again, or stopped for seconds; a leader
     is stopped until another one leads, and then goes on; a server stays away for so long that it counts as gone;
-    connections are cut in the middle of a reply, or stall; a Redis server's memory is full, or its append-only file
-    cannot grow. Then the faults end, the servers publish a last round, and when all is delivered, the judges of the
-    simulation and the order checkers judge what each connection delivered, from what the servers noted.
+    connections are cut in the middle of a reply, or stall; a Redis server's memory is full, its append-only file cannot
+    grow, or its clock jumps by up to two minutes, ahead or back, and is put right later. Then the faults end, the
+    servers publish a last round, and when all is delivered, the judges of the simulation and the order checkers judge
+    what each connection delivered, from what the servers noted.
 
     With --lossy, what a restart loses is no broken promise if a gap tells of it in its place.
 
-    The seed fixes the schedule, not the run: processes run as the machine lets them. Left out, because a process can be
-    given neither without privileges: clocks that jump, and a full disk; the latter is stood in for by a limit on the
-    size of the append-only file, on which Redis ends itself (not on systems without prlimit).
+    The seed fixes the schedule, not the run: processes run as the machine lets them. Clocks of Redis servers jump by
+    Debian's libfaketime; where that is not installed, this is left out, and the report says so. A disk cannot be filled
+    without privileges: a limit on the size of the append-only file stands in for it, on which Redis ends itself (not on
+    systems without prlimit).
 
     Exit status: 0 if every promise was kept, 1 if not, 2 for wrong use, 3 if the network could not be started.
     """

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import gamecast.chaos.faults
 import gamecast.chaos.run
+from gamecast.chaos.clock import clock_library
 from gamecast.chaos.judging import Judgement, judge_run
 from gamecast.chaos.notes import Kept, Life, Notes, read_kept, read_notes
 from gamecast.chaos.run import KEPT_FILE
@@ -51,6 +53,8 @@ def test_a_short_run_keeps_every_promise_and_tells_its_figures(short_run: tuple[
     assert not any(report[key] for key in BROKEN), report
     assert (report["seed"], report["seconds"], report["servers"], report["nodes"]) == (5, 15, 8, 3)
     assert sum(report["faults"].values()) >= 5
+    assert ("clock_jumped" in report["faults"]) is (clock_library() is not None)
+    assert ("clock_jumped" in report["faults_left_out"]) is (clock_library() is None)
     assert report["published"] > 500
     assert report["delivered"] > report["published"]
     assert report["recovery_s"].keys() <= report["faults"].keys()
@@ -188,9 +192,11 @@ def test_a_broken_promise_is_told_with_its_logs_and_an_exit_status(monkeypatch: 
         return notes
 
     monkeypatch.setattr(gamecast.chaos.run, "read_notes", forgetful)
+    monkeypatch.setattr(gamecast.chaos.faults, "clock_library", lambda: None)
     done = CliRunner().invoke(cli, ["chaos", "--seconds", "6", "--servers", "6"])
     assert done.exit_code == 1, done.output
     assert "gamecast broke a promise" in done.stdout
+    assert "Left out: clock jumped; libfaketime is not installed, or does not work with this Redis." in done.stdout
     words = done.stdout.replace("│", " ").split()
     logs = Path(next(word for word in words if "gamecast-chaos-" in word).rstrip("."))
     assert {file.name for file in logs.iterdir()} >= {"server-1.notes.jsonl", "faults.jsonl", "redis-n1.log"}

@@ -54,6 +54,15 @@ def test_a_fault_that_comes_before_all_have_recovered_begins_the_count_anew() ->
     }
 
 
+def test_a_clock_that_jumps_is_no_excuse_for_a_recovery_that_takes_long() -> None:
+    found = notes([1, 9, 13, 30, 100], [1, 9, 27, 100])
+    recovery = measured(found, fault(Kind.REDIS_KILLED, 10, 12), fault(Kind.CLOCK_JUMPED, 15, 20))
+    assert recovery.by_kind() == {
+        "clock_jumped": {"median": 10.0, "max": 10.0},
+        "redis_killed": {"median": 15.0, "max": 15.0},
+    }
+
+
 def test_who_stays_away_is_not_waited_for() -> None:
     found = notes([1, 9, 13, 30, 100], [1, 50, 100])
     recovery = measured(found, fault(Kind.SERVER_AWAY, 2, 40, "server-2"), fault(Kind.MEMORY_FULL, 10, 12))
@@ -76,6 +85,8 @@ def test_a_server_that_is_never_served_again_is_told() -> None:
         ((fault(Kind.SERVER_STOPPED, 20, 50, "server-1"),), 10, 10),
         ((fault(Kind.SERVER_STOPPED, 20, 50, "server-2"),), 10, 50),
         ((fault(Kind.SERVER_AWAY, 20, 50, "server-2"),), 37, 50),
+        ((fault(Kind.CLOCK_JUMPED, 20, 50),), 50, 50),
+        ((fault(Kind.CLOCK_JUMPED, 15, 50), fault(Kind.REDIS_STOPPED, 20, 30)), 30, 50),
     ],
 )
 def test_a_stall_is_counted_without_the_time_of_faults(struck: tuple[Struck, ...], stall: int, silence: int) -> None:

@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from gamecast.chaos.schedule import BACK_S, DEALT, FIRST_S, LEADER, QUIET_S, Fault, Kind, make_schedule
+from gamecast.chaos.schedule import BACK_S, DEALT, FIRST_S, JUMPS_S, LEADER, QUIET_S, Fault, Kind, make_schedule
 
 NODES = ("n1", "n2", "n3")
 RELAYS = ("relay-n1", "relay-n2", "relay-n3")
 MANAGERS = ("manager-1", "manager-2")
 SERVERS = tuple(f"server-{number}" for number in range(1, 9))
 SEEDS = range(30)
+CARDS = sum(dealt.cards for dealt in DEALT.values())
 
 
 def schedule(seed: int, seconds: float, without: tuple[Kind, ...] = ()) -> list[Fault]:
@@ -32,7 +33,7 @@ def test_there_are_twenty_faults_a_minute_or_more_and_each_kind_comes_up(seed: i
     counts = Counter(fault.kind for fault in ten_minutes)
     assert counts.keys() == set(Kind)
     for kind, dealt in DEALT.items():
-        assert counts[kind] / dealt.cards == pytest.approx(len(ten_minutes) / 23, rel=0.3), kind
+        assert counts[kind] / dealt.cards == pytest.approx(len(ten_minutes) / CARDS, rel=0.3), kind
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,6 +70,15 @@ def test_there_are_quiet_times_between_rounds(seed: int) -> None:
 
 def test_a_kind_that_cannot_be_done_is_left_out() -> None:
     assert {fault.kind for fault in schedule(1, 300, without=(Kind.DISK_FULL,))} == set(Kind) - {Kind.DISK_FULL}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clocks_and_nothing_else_jump_ahead_and_back(seed: int) -> None:
+    faults = schedule(seed, 600)
+    jumps = [fault.jump_s for fault in faults if fault.kind is Kind.CLOCK_JUMPED]
+    assert all(JUMPS_S[0] <= abs(jump) <= JUMPS_S[1] for jump in jumps)
+    assert min(jumps) < 0 < max(jumps)
+    assert not any(fault.jump_s for fault in faults if fault.kind is not Kind.CLOCK_JUMPED)
 
 
 def test_a_run_that_is_too_short_has_no_faults() -> None:
