@@ -50,11 +50,19 @@ class Network:
     """An async context manager; whatever it starts ends with it."""
 
     def __init__(
-        self, directory: Path, *, servers: int, seed: int, lasting: bool, lossy: bool, clock_library: Path | None
+        self,
+        directory: Path,
+        *,
+        servers: int,
+        seed: int,
+        lasting: bool,
+        lossy: bool,
+        walk: bool,
+        clock_library: Path | None,
     ) -> None:
         """``directory``: where all logs go, removed with this process unless ``lasting``; ``lossy``: only the first
-        node keeps what it has, the others have nothing after a restart, and say so; ``clock_library``: by which the
-        clocks of Redis servers can jump."""
+        node keeps what it has, the others have nothing after a restart, and say so; ``walk``: whether servers only
+        go from a region to the next ones; ``clock_library``: by which the clocks of Redis servers can jump."""
         self.directory = directory
         self.server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
         self.relay_names = tuple(f"relay-{node}" for node in NODES)
@@ -73,6 +81,7 @@ class Network:
         self.held: set[str] = set()
         """Processes that a fault keeps down, and that nobody is to start again."""
         self._seed = seed
+        self._walk = walk
         self._guard = Guard(None if lasting else directory)
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -110,7 +119,7 @@ class Network:
         await self._registered()
         for number, name in enumerate(self.server_names):
             file = str(self.delivery_file(name))
-            task = name, number, control.url(name), REGIONS, self._seed, file, self.board
+            task = name, number, control.url(name), REGIONS, self._seed, file, self.board, self._walk
             self.children[name] = Child(name, serve, task, self.directory / f"{name}.log", self._guard)
             self.children[name].start()
         self._supervisor = asyncio.create_task(self._supervise(), name="chaos supervisor")

@@ -38,17 +38,28 @@ Progress = Callable[[float, int, int], None]
 
 
 async def run_chaos(
-    seed: int, seconds: float, servers: int, directory: Path, *, lasting: bool, lossy: bool, progress: Progress
+    seed: int,
+    seconds: float,
+    servers: int,
+    directory: Path,
+    *,
+    lasting: bool,
+    lossy: bool,
+    walk: bool,
+    progress: Progress,
 ) -> Outcome:
     """Run a network under the faults of a seed and judge it; all logs are in ``directory``, which goes with this
-    process unless it is to be ``lasting``; ``lossy``: two of three nodes keep nothing over a restart.
+    process unless it is to be ``lasting``; ``lossy``: two of three nodes keep nothing over a restart; ``walk``: servers
+    only go from a region to the next ones, and say so beforehand.
 
     Raises `ChaosError` when the network cannot be started, `EmbeddedServerError` without Redis. Cancelled, it ends all
     that it started.
     """
     left_out = await asyncio.to_thread(cannot)
     library = clock_library() if Kind.CLOCK_JUMPED not in left_out else None
-    network = Network(directory, servers=servers, seed=seed, lasting=lasting, lossy=lossy, clock_library=library)
+    network = Network(
+        directory, servers=servers, seed=seed, lasting=lasting, lossy=lossy, walk=walk, clock_library=library
+    )
     faults = make_schedule(
         seed,
         seconds,

@@ -23,6 +23,7 @@ import os
 import time
 from asyncio import Task
 from collections.abc import Coroutine
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,6 +36,7 @@ from gamecast.errors import GamecastError
 from gamecast.event import Event, Receipt
 
 REGIONS_MAX = 4
+WALKERS_REGIONS = 2
 """A server follows one region at least and so many at most."""
 
 PUBLISH_EVERY_S = 0.02, 0.2
@@ -48,9 +50,11 @@ IMPATIENT_S = 1.5
 """Every second server gives an ingress up so soon: else a run would hardly see an uncertain publish."""
 
 
-def serve(name: str, number: int, url: str, regions: tuple[str, ...], seed: int, log_file: str, board: Board) -> None:
-    """Be a server until the board says stop; the process's work."""
-    asyncio.run(_Server(name, number, url, regions, seed, Path(log_file), board).run())
+def serve(
+    name: str, number: int, url: str, regions: tuple[str, ...], seed: int, log_file: str, board: Board, walks: bool
+) -> None:
+    """Be a server until the board says stop; the process's work. ``walks``: only from each region to the next ones."""
+    asyncio.run(_Server(name, number, url, regions, seed, Path(log_file), board, walks=walks).run())
 
 
 class _Notes:
@@ -68,13 +72,24 @@ class _Notes:
 
 class _Server:
     def __init__(
-        self, name: str, number: int, url: str, regions: tuple[str, ...], seed: int, log_file: Path, board: Board
+        self,
+        name: str,
+        number: int,
+        url: str,
+        regions: tuple[str, ...],
+        seed: int,
+        log_file: Path,
+        board: Board,
+        *,
+        walks: bool,
     ) -> None:
         self.name = name
         self.number = number
         self.url = url
         self.regions = regions
         self.board = board
+        self.walks = walks
+        self.steps = [set(step) for step in pairwise(regions)]
         self.notes = _Notes(log_file)
         self.random = Random(f"{name} {seed} {board.get(number, Slot.SESSIONS)}")
 
@@ -119,12 +134,14 @@ class _Session:
         server = self.server
         try:
             await self.cast.open()
+            if server.walks:
+                await self.cast.expect(pairwise(server.regions))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is noted, and the next connection tries again
             server.trouble("open", error)
             return
         self.notes.write({"did": "open", "session": self.session})
         server.board.put(server.number, Slot.OPEN, 1)
-        for _ in range(self.random.randint(1, 3)):
+        for _ in range(1 if server.walks else self.random.randint(1, 3)):
             self._join()
         self._call("iterate", self._consume())
         self._call("publish", self._publish())
@@ -221,7 +238,8 @@ class _Session:
             if self.server.board.phase is not Phase.ROAM:
                 continue
             staying = self.mine - self.leaving
-            if len(staying) > 1 and (len(staying) >= REGIONS_MAX or self.random.random() < 0.4):
+            most = WALKERS_REGIONS if self.server.walks else REGIONS_MAX
+            if len(staying) > 1 and (len(staying) >= most or self.random.random() < 0.4):
                 region = self.random.choice(sorted(staying))
                 self.leaving.add(region)
                 self._call("unsubscribe", self._leave(region))
@@ -230,6 +248,8 @@ class _Session:
 
     def _join(self) -> None:
         strange = sorted(set(self.server.regions) - self.mine)
+        if self.server.walks and (staying := self.mine - self.leaving):
+            strange = [there for there in strange if any({here, there} in self.server.steps for here in staying)]
         if strange:
             region = self.random.choice(strange)
             self.mine.add(region)

@@ -25,6 +25,9 @@ from gamecast.errors import UsageError
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the schedule, and of what servers do.")
 @click.option("--servers", type=click.IntRange(2, 64), default=8, show_default=True, help="Game servers.")
+@click.option(
+    "--walk", is_flag=True, help="Servers only walk between neighbouring regions, and declare these overlaps."
+)
 @click.option("--lossy", is_flag=True, help="Two of the three Redis servers keep nothing over a restart, and say so.")
 @click.option(
     "--keep",
@@ -35,7 +38,15 @@ from gamecast.errors import UsageError
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def chaos(
-    context: click.Context, *, seconds: float, seed: int, servers: int, lossy: bool, keep: Path | None, as_json: bool
+    context: click.Context,
+    *,
+    seconds: float,
+    seed: int,
+    servers: int,
+    lossy: bool,
+    walk: bool,
+    keep: Path | None,
+    as_json: bool,
 ) -> None:
     """Run a network of real processes while all kinds of faults befall it, and judge what its servers were handed.
 
@@ -60,7 +71,9 @@ def chaos(
     directory = _directory(keep)
     with _progress(seconds) as report:
         outcome = asyncio.run(
-            run_chaos(seed, seconds, servers, directory, lasting=keep is not None, lossy=lossy, progress=report)
+            run_chaos(
+                seed, seconds, servers, directory, lasting=keep is not None, lossy=lossy, walk=walk, progress=report
+            )
         )
     if as_json:
         click.echo(orjson.dumps(outcome.as_dict(), option=orjson.OPT_INDENT_2))
