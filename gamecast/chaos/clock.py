@@ -112,7 +112,10 @@ class ClockedServer(EmbeddedServer):
 
 @lru_cache(maxsize=1)
 def clock_library() -> Path | None:
-    """Return the library, if it is installed and works with the Redis that is; else None. Blocks for some 0.1 s."""
+    """Return the library, if it is installed and works with the Redis that is; else None.
+
+    Blocks for some 0.2 s the first time, and then not within an event loop.
+    """
     found = (path for folder in FOLDERS for path in (*folder.glob(LIBRARY), *folder.glob(f"*/{LIBRARY}")))
     library = next(found, None)
     if library is None:

@@ -51,7 +51,7 @@ CANNOT = {
 
 
 def cannot() -> tuple[Kind, ...]:
-    """Return what this machine has no means for. Blocks for some 0.1 s, once."""
+    """Return what this machine has no means for. Blocks, see `clock_library`."""
     means = {Kind.DISK_FULL: hasattr(resource, "prlimit"), Kind.CLOCK_JUMPED: clock_library() is not None}
     return tuple(kind for kind, there in means.items() if not there)
 

@@ -196,7 +196,7 @@ def test_a_broken_promise_is_told_with_its_logs_and_an_exit_status(monkeypatch: 
     done = CliRunner().invoke(cli, ["chaos", "--seconds", "6", "--servers", "6"])
     assert done.exit_code == 1, done.output
     assert "gamecast broke a promise" in done.stdout
-    assert "Left out: clock jumped; libfaketime is not installed, or does not work with this Redis." in done.stdout
+    assert "Left out: clock jumped; libfaketime is not installed" in " ".join(done.stdout.split())
     words = done.stdout.replace("│", " ").split()
     logs = Path(next(word for word in words if "gamecast-chaos-" in word).rstrip("."))
     assert {file.name for file in logs.iterdir()} >= {"server-1.notes.jsonl", "faults.jsonl", "redis-n1.log"}

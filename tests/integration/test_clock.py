@@ -208,14 +208,13 @@ def test_without_the_library_a_clock_is_the_machines(tmp_path: Path) -> None:
         assert asyncio.run(server.jump(0))
 
 
-needs_library = pytest.mark.skipif(
-    clock_library() is None, reason="libfaketime is not installed, or not for this Redis"
-)
+LIBRARY = clock_library()
+needs_library = pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed, or not for this Redis")
 
 
 @pytest.fixture
 async def clocked(tmp_path: Path) -> AsyncIterator[ClockedServer]:
-    async with ClockedServer(Clock(tmp_path / "clock", clock_library()), appendfsync="always") as server:
+    async with ClockedServer(Clock(tmp_path / "clock", LIBRARY), appendfsync="always") as server:
         yield server
 
 
