@@ -1,4 +1,4 @@
-"""One trial: one peer on one fresh Redis server, its publishers in one process and all its subscribers in another."""
+"""One trial: one peer on fresh servers of its own, its publishers in one process and all its subscribers in another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from traceback import format_exception
 from typing import Any, Self
 
-from adapters.embedded import EmbeddedServer
 from gamecast.bench.board import Board
+from gamecast.bench.cpu import PARTS
 from gamecast.bench.peers.peer import Peer
+from gamecast.bench.peers.site import Site
 from gamecast.bench.publishing import PublishingReport, publish_phases
 from gamecast.bench.receiving import ReceivingReport, receive_phases
 from gamecast.bench.workload import Grid, Phases
@@ -42,15 +43,21 @@ class Trial:
     pairs_out_of_order: int
     publishers_cpu_cores: float
     subscribers_cpu_cores: float
-    redis_cpu_cores: float
+    servers_cpu_cores: float
+    relays_cpu_cores: float
     schedule_late_ms: float
+
+    @property
+    def cpu_us_per_delivery(self) -> dict[str, float]:
+        """Microseconds of CPU that each part spends on a delivery, fast phase."""
+        return {part: getattr(self, f"{part}_cpu_cores") / self.deliveries_per_s * 1e6 for part in PARTS}
 
 
 def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
-    """Blocks for the whole trial; raises TrialError with a process's traceback, EmbeddedServerError without Redis."""
-    with EmbeddedServer() as server:
+    """Blocks for the whole trial; raises TrialError with a process's traceback, and as `Peer.site` does."""
+    with peer.site(grid) as site:
         board = Board(_context)
-        task = (peer, server.url, grid, phases, board)
+        task = (peer, site, grid, phases, board)
         with _Process(_receive, task) as subscribers, _Process(_publish, task) as publishers:
             subscribers.expect("ready", publishers)
             publishers.tell("go")
@@ -69,18 +76,19 @@ def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
         pairs_out_of_order=received.pairs_out_of_order,
         publishers_cpu_cores=published.cpu_cores,
         subscribers_cpu_cores=received.cpu_cores,
-        redis_cpu_cores=published.redis_cpu_cores,
+        servers_cpu_cores=published.servers_cpu_cores,
+        relays_cpu_cores=published.relays_cpu_cores,
         schedule_late_ms=published.late_ms,
     )
 
 
-def _receive(peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
-    return asyncio.run(receive_phases(peer, url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
+def _receive(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
+    return asyncio.run(receive_phases(peer, site.url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
 
 
-def _publish(peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
+def _publish(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
     pipe.recv()  # "go": the imports are done while the subscribers still subscribe
-    return asyncio.run(publish_phases(peer, url, grid, phases, board))
+    return asyncio.run(publish_phases(peer, site, grid, phases, board))
 
 
 class _Process:
