@@ -21,11 +21,12 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
         f"x: {ours}'s figure in multiples of this peer's.  ms: from publish call to callback.\n"
         "one order: or how many pairs of subscribers that share regions delivered their\n"
         "events in different orders.\n"
-        "CPU: the µs that a delivery costs at full speed, by who spends them.\n"
+        "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
         f"allows: the deliveries/s that {_cores(document)} allow at these costs, if they had nothing\n"
         "else to do; publishers, servers and subscribers have one each at most."
     )
-    return Group(*_tables(document, ours), note)
+    absent = [f"{name} was left out, it is not installed: {cure}" for name, cure in document.get("absent", {}).items()]
+    return Group(*_tables(document, ours), note, *absent)
 
 
 def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
@@ -49,8 +50,7 @@ def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
 def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
-    parts = ("pub-\nlishers", "\nservers", "sub-\nscribers")
-    for heading in (*parts, "CPU\nµs", "\nx", "cores\nin use", "allows\nper s", "\nx"):
+    for heading in ("pub\nµs", "server\nµs", "sub\nµs", "CPU\nµs", "\nx", "cores\nin use", "allows\nper s", "\nx"):
         table.add_column(heading, justify="right")
     for peer in sorted(document["peers"], key=lambda peer: peer != ours):
         figures = document["peers"][peer][size]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import orjson
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,11 +19,15 @@ from gamecast.bench.table import report
 from gamecast.bench.workload import FAN_OUT, Phases
 
 
-def _peers(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
+def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
     chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     for name in chosen:
         if name not in OTHERS:
             raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
+        if (cure := OTHERS[name].missing()) is not None:
+            raise click.BadParameter(f"{name} is not installed: {cure}")
     return chosen
 
 
@@ -37,7 +42,12 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
 
 
 @click.group("bench", invoke_without_command=True)
-@click.option("--against", default=",".join(OTHERS), show_default=True, callback=_peers, help="Peers beside gamecast.")
+@click.option(
+    "--against",
+    metavar=",".join(OTHERS),
+    callback=_peers,
+    help="Peers beside gamecast, some of these.  [default: all that are installed]",
+)
 @click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken.")
 @click.option(
@@ -98,6 +108,8 @@ def bench(
     )
     with _progress(len(campaign.peers) * len(sizes) * runs) as begin:
         result = document(campaign.run(begin), campaign, OURS.name)
+    if context.get_parameter_source("against") is ParameterSource.DEFAULT:
+        result["absent"] = {name: cure for name, peer in OTHERS.items() if (cure := peer.missing()) is not None}
     if as_json:
         click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     else:
