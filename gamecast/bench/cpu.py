@@ -20,7 +20,8 @@ def process_cpu_s(pids: Iterable[int]) -> float:
 def ceiling_per_s(us_per_delivery: Mapping[str, float], cores: int) -> float:
     """Return how many deliveries/s these costs allow on so many cores that have nothing else to do.
 
-    Each part has one core at most, which is so for everything here but a server of several threads.
+    Each part has one core at most. That is so for publishers and subscribers; several servers, or one with threads,
+    would have more, which matters once they cost most.
     """
     busiest_us, all_us = max(us_per_delivery.values()), math.fsum(us_per_delivery.values())
     limit_us = max(busiest_us, all_us / cores)
@@ -30,6 +31,11 @@ def ceiling_per_s(us_per_delivery: Mapping[str, float], cores: int) -> float:
 def usable_cores() -> int:
     """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_in_words(cores: int) -> str:
+    """Return ``one core``, or the plural."""
+    return "one core" if cores == 1 else f"{cores} cores"
 
 
 def _cpu_s(pid: int) -> float:

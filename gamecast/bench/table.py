@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 
 from gamecast.bench.campaign import CEILING, COST, CPU
+from gamecast.bench.cpu import cores_in_words
 
 
 def report(document: Mapping[str, Any], ours: str) -> Group:
@@ -22,7 +23,7 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
         "one order: or how many pairs of subscribers that share regions delivered their\n"
         "events in different orders.\n"
         "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
-        f"allows: the deliveries/s that {_cores(document)} allow at these costs, if they had nothing\n"
+        f"allows: the deliveries/s that {cores_in_words(document['cores'])} allow at these costs, if they had nothing\n"
         "else to do; publishers, servers and subscribers have one each at most."
     )
     absent = [f"{name} was left out, it is not installed: {cure}" for name, cure in document.get("absent", {}).items()]
@@ -65,11 +66,6 @@ def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
             style="bold" if peer == ours else None,
         )
     return table
-
-
-def _cores(document: Mapping[str, Any]) -> str:
-    cores = document["cores"]
-    return "one core" if cores == 1 else f"{cores} cores"
 
 
 def _ratio(document: Mapping[str, Any], measure: str, peer: str, size: str) -> str:

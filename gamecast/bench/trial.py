@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from traceback import format_exception
 from typing import Any, Self
 
 from gamecast.bench.board import Board
 from gamecast.bench.cpu import PARTS
+from gamecast.bench.parent import end_with_parent
 from gamecast.bench.peers.peer import Peer
 from gamecast.bench.peers.site import Site
 from gamecast.bench.publishing import PublishingReport, publish_phases
@@ -141,19 +139,11 @@ class _Process:
 
 
 def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's ^C is for the parent, who then ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         pipe.send(("done", work(*task, pipe)))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
         pipe.send(("failed", "".join(format_exception(error))))
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 _context = get_context("spawn")
