@@ -15,6 +15,7 @@ from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
 from gamecast.bench.workload import FAN_OUT, Phases
+from gamecast.cli.bench_memory import bench_memory
 from gamecast.cli.bench_options import json_option, progress, trial_options
 from gamecast.cli.bench_paths import bench_paths
 
@@ -70,8 +71,9 @@ def bench(
     every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
     exit status is 1 if gamecast lost, repeated or reordered anything.
 
-    Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench plan` how planning
-    grows, and `gamecast bench arrangements` how far plans of small worlds are from the best there are.
+    Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
+    regions and subscribers take, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    plans of small worlds are from the best there are.
     """
     if context.invoked_subcommand is not None:
         return
@@ -137,3 +139,4 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
 
 bench.add_command(arrangements)
 bench.add_command(bench_paths)
+bench.add_command(bench_memory)
