@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
 from traceback import format_exception
@@ -23,10 +24,13 @@ from redis import Redis
 
 import gamecast
 from adapters.embedded import EmbeddedServer
+from adapters.redis_control import RedisControl
+from adapters.redis_network import RedisNetwork
 from gamecast.bench.board import Board
 from gamecast.bench.parent import end_with_parent
 from gamecast.bench.peers.redis_client import redis_client
 from gamecast.bench.trial import TrialError
+from gamecast.configuration import Limits
 from gamecast.testing import DeliverySequence, judge
 from sequencing.checkers import Published
 from sequencing.errors import UsageError
@@ -35,8 +39,14 @@ SHARED = 2
 """How many of its neighbour's regions each subscriber has: enough that the order of those matters to both."""
 
 CONNECTIONS_A_SUBSCRIBER = 6
-OPENING_AT_ONCE = 64
-STALLED_S = 120.0
+PROCESSES = 4
+"""Of subscribers: what is told to all of them takes some seconds, in which one process would miss its heartbeats."""
+
+OPENING_AT_ONCE = 16
+"""In each process."""
+
+STALLED_S = 60.0
+SUBSCRIBE_S_MAX = 300.0
 PUBLISHER = "publisher"
 
 
@@ -69,9 +79,9 @@ def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
     the system allows too few open files.
     """
     _allow_connections(world.subscribers)
-    with _server(world) as url:
+    with _server(world) as url, _manager(url):
         figures = _measure(world, url, events=events, seed=seed)
-    with _server(world) as url, _Crowd(world, url, Board(_context), plain=True) as crowd:
+    with _server(world) as url, _Crowd(world, url, plain=True) as crowd:
         before, began = _stage(crowd, url), time.monotonic()
         crowd.do("open")
         crowd.do("subscribe")
@@ -89,8 +99,7 @@ def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
 
 
 def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any]:
-    board = Board(_context)
-    with _Crowd(world, url, board, plain=False) as crowd:
+    with _Crowd(world, url, plain=False) as crowd:
         empty, began = _stage(crowd, url), time.monotonic()
         crowd.do("open")
         opened_s, opened = time.monotonic() - began, _stage(crowd, url)
@@ -102,14 +111,14 @@ def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any
         subscribed = Counter(region for number in range(world.subscribers) for region in world.regions_of(number))
         expected = sum(subscribed[region] for region in region_of)
         began = time.monotonic()
-        asyncio.run(_publish(url, region_of, expected, board))
+        asyncio.run(_publish(url, region_of, expected, crowd))
         flow_s = time.monotonic() - began
-        delivered: list[tuple[list[str], list[str]]] = crowd.do("deliveries")
+        delivered: dict[int, tuple[list[str], list[str]]] = crowd.do("deliveries")
         plan = asyncio.run(_plan(url))
     verdict = judge(
         [
             DeliverySequence(f"server-{number:04d}", ids, regions, [PUBLISHER] * len(ids))
-            for number, (ids, regions) in enumerate(delivered)
+            for number, (ids, regions) in sorted(delivered.items())
         ],
         published=[Published(str(event), region) for event, region in enumerate(region_of)],
         membership={f"server-{n:04d}": frozenset(world.regions_of(n)) for n in range(world.subscribers)},
@@ -135,7 +144,7 @@ def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any
     }
 
 
-async def _publish(url: str, region_of: Sequence[str], expected: int, board: Board) -> None:
+async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Crowd) -> None:
     """Publish all, and return when all are delivered; raises `TrialError` when nothing comes any more."""
     async with gamecast.connect(url, name=PUBLISHER) as cast:
         receipts = []
@@ -145,17 +154,15 @@ async def _publish(url: str, region_of: Sequence[str], expected: int, board: Boa
                 await asyncio.sleep(0)
         await asyncio.gather(*receipts)
         seen, seen_at = -1, time.monotonic()
-        while board.delivered < expected:
-            if board.delivered != seen:
-                seen, seen_at = board.delivered, time.monotonic()
+        while crowd.delivered < expected:
+            if crowd.delivered != seen:
+                seen, seen_at = crowd.delivered, time.monotonic()
             elif time.monotonic() - seen_at > STALLED_S:
                 raise TrialError(f"{seen} of {expected} deliveries came, and no more for {STALLED_S:g} s")
             await asyncio.sleep(0.005)
 
 
 async def _plan(url: str) -> Any:
-    from adapters.redis_control import RedisControl
-
     control = RedisControl(url)
     try:
         newest = await control.newest()
@@ -200,6 +207,30 @@ def _server(world: World) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _manager(url: str) -> Iterator[None]:
+    """A manager in a process of its own: no server does the work of leading a thousand others beside its own."""
+    process = _context.Process(target=_manage, args=(url,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def _manage(url: str) -> None:
+    end_with_parent()
+    asyncio.run(_manage_for_ever(url))
+
+
+async def _manage_for_ever(url: str) -> None:
+    network = RedisNetwork(url, ordering="acyclic", retention_events=Limits().retention_events)
+    network.stand(RedisControl(url))
+    await asyncio.Event().wait()
+
+
 def _allow_connections(subscribers: int) -> None:
     wanted = CONNECTIONS_A_SUBSCRIBER * subscribers + 200
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -213,89 +244,98 @@ def _allow_connections(subscribers: int) -> None:
 
 
 class _Crowd:
-    """All subscribers in a process of their own, which does one thing after the other when told to."""
+    """All subscribers, in `PROCESSES` processes, which do one thing after the other when told to."""
 
-    def __init__(self, world: World, url: str, board: Board, *, plain: bool) -> None:
-        self._pipe, self._far_pipe = _context.Pipe()
-        task = world, url, board, plain, self._far_pipe
-        self._process = _context.Process(target=_run, args=task, daemon=True)
+    def __init__(self, world: World, url: str, *, plain: bool) -> None:
+        self._boards = [Board(_context) for _ in range(min(PROCESSES, world.subscribers))]
+        self._pipes: list[Connection] = []
+        self._processes: list[SpawnProcess] = []
+        for first, board in enumerate(self._boards):
+            pipe, far_pipe = _context.Pipe()
+            numbers = range(first, world.subscribers, len(self._boards))
+            task = world, numbers, url, board, plain, far_pipe
+            process = _context.Process(target=_run, args=task, daemon=True)
+            process.start()
+            far_pipe.close()
+            self._processes.append(process)
+            self._pipes.append(pipe)
 
     def __enter__(self) -> Self:
-        self._process.start()
-        self._far_pipe.close()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.join()
-        self._process.close()
-        self._pipe.close()
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.kill()
+            process.join()
+            process.close()
+            pipe.close()
 
-    def do(self, what: str) -> Any:
-        self._pipe.send(what)
-        try:
-            said, answer = self._pipe.recv()
-        except EOFError:
-            raise TrialError(f"the subscribers' process ended while it was to {what}") from None
-        if said == "failed":
-            raise TrialError(f"the subscribers' process failed:\n{answer}")
-        return answer
+    @property
+    def delivered(self) -> int:
+        return sum(board.delivered for board in self._boards)
+
+    def do(self, what: str) -> dict[Any, Any]:
+        """Have each process do it; numbers that several answer with are added up."""
+        for pipe in self._pipes:
+            pipe.send(what)
+        together: dict[Any, Any] = {}
+        for pipe in self._pipes:
+            try:
+                said, answer = pipe.recv()
+            except EOFError:
+                raise TrialError(f"a process of subscribers ended while it was to {what}") from None
+            if said == "failed":
+                raise TrialError(f"a process of subscribers failed:\n{answer}")
+            for key, value in answer.items():
+                together[key] = together[key] + value if key in together else value
+        return together
 
 
-def _run(world: World, url: str, board: Board, plain: bool, pipe: Connection) -> None:
+def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
     end_with_parent()
-    _allow_connections(world.subscribers)
+    _allow_connections(len(numbers))
     try:
-        asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, url, board).serve(pipe))
+        asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
         pipe.send(("failed", "".join(format_exception(error))))
 
 
 class _Subscribers:
-    def __init__(self, world: World, url: str, board: Board) -> None:
-        self.world, self.url, self.board = world, url, board
-        self.ids: list[list[str]] = [[] for _ in range(world.subscribers)]
-        self.regions: list[list[str]] = [[] for _ in range(world.subscribers)]
+    def __init__(self, world: World, numbers: Sequence[int], url: str, board: Board) -> None:
+        self.world, self.numbers, self.url, self.board = world, numbers, url, board
+        self.deliveries: dict[int, tuple[list[str], list[str]]] = {number: ([], []) for number in numbers}
         self.delivered = 0
         self.turns = asyncio.Semaphore(OPENING_AT_ONCE)
-        self.casts: list[gamecast.Cast] = []
+        self.casts: dict[int, gamecast.Cast] = {}
 
     async def serve(self, pipe: Connection) -> None:
         """Do what is asked for until killed."""
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             while True:
-                answer: Any = None
+                answer: dict[Any, Any] = {}
                 match await asyncio.to_thread(pipe.recv):
                     case "open":
-                        await self._all(lambda number: self.open(number, stack))
+                        await asyncio.gather(*(self.open(number, stack) for number in self.numbers))
                     case "subscribe":
-                        await self._all(self.subscribe)
-                        self.listen(group)
+                        await asyncio.gather(*map(self.subscribe, self.numbers))
+                        for number, cast in self.casts.items():
+                            group.create_task(self._take(cast, *self.deliveries[number]))
                     case "memory":
                         answer = _memory()
                     case "deliveries":
-                        answer = list(zip(self.ids, self.regions, strict=True))
+                        answer = self.deliveries
                 pipe.send(("done", answer))
-
-    async def _all(self, do: Any) -> None:
-        await asyncio.gather(*(do(number) for number in range(self.world.subscribers)))
 
     async def open(self, number: int, stack: AsyncExitStack) -> None:
         """Connect, some at once, as servers that start one after the other do."""
         async with self.turns:
-            cast = gamecast.connect(self.url, name=f"server-{number:04d}", subscribe_timeout_s=STALLED_S * 5)
-            self.casts.append(await stack.enter_async_context(cast))
+            cast = gamecast.connect(self.url, name=f"server-{number:04d}", subscribe_timeout_s=SUBSCRIBE_S_MAX)
+            self.casts[number] = await stack.enter_async_context(cast)
 
     async def subscribe(self, number: int) -> None:
-        cast = self.casts[number]
-        await cast.subscribe(*self.world.regions_of(int(cast.name.rpartition("-")[2])))
+        await self.casts[number].subscribe(*self.world.regions_of(number))
 
-    def listen(self, group: asyncio.TaskGroup) -> None:
-        for cast in self.casts:
-            group.create_task(self._take(cast, int(cast.name.rpartition("-")[2])))
-
-    async def _take(self, cast: gamecast.Cast, number: int) -> None:
-        ids, regions = self.ids[number], self.regions[number]
+    async def _take(self, cast: gamecast.Cast, ids: list[str], regions: list[str]) -> None:
         async for batch in cast.batches():
             for event in batch:
                 if isinstance(event, gamecast.Event):  # what a gap leaves out is counted as lost
@@ -318,9 +358,6 @@ class _PlainSubscribers(_Subscribers):
 
     async def subscribe(self, number: int) -> None:
         """They have subscribed when they connected: redis-py connects with the first command."""
-
-    def listen(self, group: asyncio.TaskGroup) -> None:
-        """Nothing is published."""
 
 
 def _memory() -> dict[str, int]:

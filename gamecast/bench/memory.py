@@ -128,7 +128,7 @@ def report(result: Mapping[str, Any]) -> Group:
     )
     note = (
         "x: in multiples of plain Redis: of a stream with an entry for each event, of a\n"
-        "Pub/Sub connection for each subscriber. Their process: what remains in use; in\n"
+        "Pub/Sub connection for each subscriber. Their processes: what remains in use; in\n"
         "brackets, with what the C library keeps although it is free. Redis keys: when all\n"
         "have joined, before the events."
     )
@@ -161,7 +161,7 @@ def _crowd_tables(crowd: Mapping[str, Any]) -> Iterator[Table]:
         )
         for name, stage in stages.items()
     )
-    yield _table("all subscribers", rows, "\ns", "their process\nMiB", "Redis\nMiB")
+    yield _table("all subscribers", rows, "\ns", "their processes\nMiB", "Redis\nMiB")
     each, plain, ratio = crowd["a_subscriber"], crowd["a_plain_subscriber"], crowd["ratios"]
     rows_of_one = (
         (

@@ -14,7 +14,11 @@ from gamecast.cli.bench_options import json_option
 @click.command("memory")
 @click.option("--regions", default=10_000, show_default=True, type=click.IntRange(3, 100_000), help="Of one node.")
 @click.option(
-    "--subscribers", default=1_000, show_default=True, type=click.IntRange(1, 10_000), help="In a process of their own."
+    "--subscribers",
+    default=1_000,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Each with its part of them.",
 )
 @click.option(
     "--events",
