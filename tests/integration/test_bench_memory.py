@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from typing import Any
 
 import orjson
 import pytest
@@ -67,11 +68,11 @@ def test_the_command_prints_what_a_crowd_takes_and_that_it_delivered_all() -> No
 def test_the_command_fails_when_deliveries_are_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = crowd._Crowd.do
 
-    def lie(self: crowd._Crowd, what: str) -> object:
+    def lie(self: crowd._Crowd, what: str) -> dict[Any, Any]:
         answer = honest(self, what)
         if what == "deliveries":
-            (ids, regions), *others = answer
-            return [(ids[::-1], regions[::-1]), *others]
+            ids, regions = answer[0]
+            answer[0] = ids[::-1], regions[::-1]
         return answer
 
     monkeypatch.setattr(crowd._Crowd, "do", lie)
