@@ -87,6 +87,7 @@ def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
         crowd.do("subscribe")
         plain = _growth(before, _stage(crowd, url), time.monotonic() - began)
     ours = {key: figures["opened"][key] + figures["joined"][key] for key in ("process_bytes", "redis_bytes")}
+    ours["redis_bytes"] -= figures["a_region"]["redis_bytes"] * world.regions
     each = {key: ours[key] / world.subscribers for key in ours}
     each_plain = {key: plain[key] / world.subscribers for key in ours}
     return {

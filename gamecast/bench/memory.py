@@ -130,7 +130,7 @@ def report(result: Mapping[str, Any]) -> Group:
         "x: in multiples of plain Redis: of a stream with an entry for each event, of a\n"
         "Pub/Sub connection for each subscriber. Their processes: what remains in use; in\n"
         "brackets, with what the C library keeps although it is free. Redis keys: when all\n"
-        "have joined, before the events."
+        "have joined, before the events; what the regions take is not in a subscriber's."
     )
     return Group(_table("frame of", _frame_rows(result), *_FRAME_HEADINGS), *_crowd_tables(crowd), flow, note)
 
