@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
@@ -12,13 +13,16 @@ from typing import Any
 
 import gamecast
 from adapters.redis_binary import find_redis_server
+from gamecast.bench.cpu import PARTS, ceiling_per_s, usable_cores
 from gamecast.bench.figures import median, ratios
 from gamecast.bench.peers.peer import Peer
 from gamecast.bench.trial import Trial, run_trial
 from gamecast.bench.workload import Grid, Phases
 
 MEASURES = ("deliveries_per_s", "p50_ms", "p95_ms", "p99_ms")
-CPU = ("publishers_cpu_cores", "subscribers_cpu_cores", "redis_cpu_cores")
+COST = "cpu_us_per_delivery"
+CEILING = "ceiling_deliveries_per_s"
+CPU = tuple(f"{part}_cpu_cores" for part in PARTS)
 
 Trials = Mapping[str, Mapping[int, Sequence[Trial]]]
 
@@ -57,9 +61,10 @@ def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
                 for name, of_sizes in peers.items()
                 if name != ours
             }
-            for measure in MEASURES
+            for measure in (*MEASURES, COST, CEILING)
             if ours in peers
         },
+        "cores": usable_cores(),
         "versions": versions(),
         "workload": {
             "sizes": list(campaign.sizes),
@@ -94,6 +99,7 @@ def versions() -> dict[str, Any]:
 
 def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
     values = {name: [float(getattr(run, name)) for run in runs] for name in MEASURES + CPU}
+    cost_us = {part: median([run.cpu_us_per_delivery[part] for run in runs]) for part in PARTS}
     return {
         **{name: median(values[name]) for name in MEASURES},
         "expected": sum(run.expected for run in runs),
@@ -102,10 +108,14 @@ def _figures(runs: Sequence[Trial]) -> dict[str, Any]:
         "sharing_pairs": runs[0].sharing_pairs,
         "pairs_out_of_order": max(run.pairs_out_of_order for run in runs),
         **{name: median(values[name]) for name in CPU},
+        COST: {**cost_us, "all": math.fsum(cost_us.values())},
+        CEILING: ceiling_per_s(cost_us, usable_cores()),
         "spread": {name: {"min": min(values[name]), "max": max(values[name])} for name in MEASURES},
         "runs": [asdict(run) for run in runs],
     }
 
 
 def _measured(of_sizes: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
-    return {size: of_size[measure] for size, of_size in of_sizes.items()}
+    return {
+        size: of_size[measure]["all"] if measure == COST else of_size[measure] for size, of_size in of_sizes.items()
+    }

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from redis import Redis
-
 from gamecast.bench.board import FAST, PACED, WARM_UP, Board
+from gamecast.bench.cpu import process_cpu_s
 from gamecast.bench.peers.peer import Peer, Publish
+from gamecast.bench.peers.site import Site
 from gamecast.bench.workload import FAN_OUT, PUBLISHERS, Grid, Phases, payload_of
 
 
@@ -23,15 +23,17 @@ class PublishingReport:
     fast_deliveries: int
     fast_s: float
     cpu_cores: float
-    redis_cpu_cores: float
+    servers_cpu_cores: float
+    relays_cpu_cores: float
     late_ms: float
 
 
-async def publish_phases(peer: Peer, url: str, grid: Grid, phases: Phases, board: Board) -> PublishingReport:
+async def publish_phases(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board) -> PublishingReport:
     """Publishes the three phases, each after the one before has been delivered, or has been given up as lost."""
     async with AsyncExitStack() as stack:
         publishers = [
-            await stack.enter_async_context(peer.publisher(url, f"publisher-{index}")) for index in range(PUBLISHERS)
+            await stack.enter_async_context(peer.publisher(site.url, f"publisher-{index}"))
+            for index in range(PUBLISHERS)
         ]
         traffic = _Traffic(publishers, phases.regions(grid), grid.regions, phases, board)
         board.phase = WARM_UP
@@ -40,12 +42,12 @@ async def publish_phases(peer: Peer, url: str, grid: Grid, phases: Phases, board
         gc.freeze()  # see workload.py
 
         delivered = board.delivered
-        redis_cpu_s, cpu_s = _redis_cpu_s(url), time.process_time()
+        before_s = _used_s(site)
         board.phase = FAST
         began_ns = time.monotonic_ns()
         await traffic.fast(phases.fast)
         fast_s = max(1, board.delivered_at_ns - began_ns) / 1e9
-        cpu_s, redis_cpu_s = time.process_time() - cpu_s, _redis_cpu_s(url) - redis_cpu_s
+        cpu_cores = [(used_s - earlier_s) / fast_s for used_s, earlier_s in zip(_used_s(site), before_s, strict=True)]
         delivered = board.delivered - delivered
 
         board.phase = PACED
@@ -54,8 +56,9 @@ async def publish_phases(peer: Peer, url: str, grid: Grid, phases: Phases, board
     return PublishingReport(
         fast_deliveries=delivered,
         fast_s=fast_s,
-        cpu_cores=cpu_s / fast_s,
-        redis_cpu_cores=redis_cpu_s / fast_s,
+        cpu_cores=cpu_cores[0],
+        servers_cpu_cores=cpu_cores[1],
+        relays_cpu_cores=cpu_cores[2],
         late_ms=late_s * 1e3,
     )
 
@@ -126,10 +129,8 @@ class _Traffic:
                 self._due = seen
 
 
-def _redis_cpu_s(url: str) -> float:
-    with Redis.from_url(url) as redis:
-        cpu = redis.info("cpu")
-    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+def _used_s(site: Site) -> tuple[float, float, float]:
+    return time.process_time(), process_cpu_s(site.servers), process_cpu_s(site.relays)
 
 
 _BATCH_EVENTS = 64  # a pipeline of 32 to 128 commands is where redis-py stops gaining

@@ -1,22 +1,21 @@
-"""One trial: one peer on one fresh Redis server, its publishers in one process and all its subscribers in another."""
+"""One trial: one peer on fresh servers of its own, its publishers in one process and all its subscribers in another."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from traceback import format_exception
 from typing import Any, Self
 
-from adapters.embedded import EmbeddedServer
 from gamecast.bench.board import Board
+from gamecast.bench.cpu import PARTS
+from gamecast.bench.parent import end_with_parent
 from gamecast.bench.peers.peer import Peer
+from gamecast.bench.peers.site import Site
 from gamecast.bench.publishing import PublishingReport, publish_phases
 from gamecast.bench.receiving import ReceivingReport, receive_phases
 from gamecast.bench.workload import Grid, Phases
@@ -42,15 +41,21 @@ class Trial:
     pairs_out_of_order: int
     publishers_cpu_cores: float
     subscribers_cpu_cores: float
-    redis_cpu_cores: float
+    servers_cpu_cores: float
+    relays_cpu_cores: float
     schedule_late_ms: float
+
+    @property
+    def cpu_us_per_delivery(self) -> dict[str, float]:
+        """Microseconds of CPU that each part spends on a delivery, fast phase."""
+        return {part: getattr(self, f"{part}_cpu_cores") / self.deliveries_per_s * 1e6 for part in PARTS}
 
 
 def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
-    """Blocks for the whole trial; raises TrialError with a process's traceback, EmbeddedServerError without Redis."""
-    with EmbeddedServer() as server:
+    """Blocks for the whole trial; raises TrialError with a process's traceback, and as `Peer.site` does."""
+    with peer.site(grid) as site:
         board = Board(_context)
-        task = (peer, server.url, grid, phases, board)
+        task = (peer, site, grid, phases, board)
         with _Process(_receive, task) as subscribers, _Process(_publish, task) as publishers:
             subscribers.expect("ready", publishers)
             publishers.tell("go")
@@ -69,18 +74,19 @@ def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
         pairs_out_of_order=received.pairs_out_of_order,
         publishers_cpu_cores=published.cpu_cores,
         subscribers_cpu_cores=received.cpu_cores,
-        redis_cpu_cores=published.redis_cpu_cores,
+        servers_cpu_cores=published.servers_cpu_cores,
+        relays_cpu_cores=published.relays_cpu_cores,
         schedule_late_ms=published.late_ms,
     )
 
 
-def _receive(peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
-    return asyncio.run(receive_phases(peer, url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
+def _receive(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
+    return asyncio.run(receive_phases(peer, site.url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
 
 
-def _publish(peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
+def _publish(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
     pipe.recv()  # "go": the imports are done while the subscribers still subscribe
-    return asyncio.run(publish_phases(peer, url, grid, phases, board))
+    return asyncio.run(publish_phases(peer, site, grid, phases, board))
 
 
 class _Process:
@@ -133,19 +139,11 @@ class _Process:
 
 
 def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's ^C is for the parent, who then ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         pipe.send(("done", work(*task, pipe)))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
         pipe.send(("failed", "".join(format_exception(error))))
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 _context = get_context("spawn")

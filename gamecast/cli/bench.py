@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 import orjson
+from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gamecast.bench.arrangements import arrangements
 from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
 from gamecast.bench.workload import FAN_OUT, Phases
+from gamecast.cli.bench_memory import bench_memory
+from gamecast.cli.bench_options import json_option, progress, trial_options
+from gamecast.cli.bench_paths import bench_paths
 
 
-def _peers(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
+def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
     chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     for name in chosen:
         if name not in OTHERS:
             raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
+        if (cure := OTHERS[name].missing()) is not None:
+            raise click.BadParameter(f"{name} is not installed: {cure}")
     return chosen
 
 
@@ -37,35 +43,15 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
 
 
 @click.group("bench", invoke_without_command=True)
-@click.option("--against", default=",".join(OTHERS), show_default=True, callback=_peers, help="Peers beside gamecast.")
+@click.option(
+    "--against",
+    metavar=",".join(OTHERS),
+    callback=_peers,
+    help="Peers beside gamecast, some of these.  [default: all that are installed]",
+)
 @click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken.")
-@click.option(
-    "--events",
-    default=200_000,
-    show_default=True,
-    type=click.IntRange(1, 10_000_000),
-    help="Events at full speed, in each trial.",
-)
-@click.option(
-    "--seconds",
-    default=3.0,
-    show_default=True,
-    type=click.FloatRange(0.1, 3_600),
-    help="Of paced traffic, in each trial, to measure delay.",
-)
-@click.option(
-    "--rate", default=1_000, show_default=True, type=click.IntRange(1, 100_000), help="Events/s of the paced traffic."
-)
-@click.option(
-    "--window",
-    default=16_384,
-    show_default=True,
-    type=click.IntRange(1, 1_000_000),
-    help="Events under way at full speed, at most.",
-)
-@click.option("--seed", default=1, show_default=True, help="Of the regions that events are published to.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@trial_options
+@json_option
 @click.pass_context
 def bench(
     context: click.Context,
@@ -85,8 +71,9 @@ def bench(
     every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
     exit status is 1 if gamecast lost, repeated or reordered anything.
 
-    `gamecast bench plan` measures how planning grows instead, and `gamecast bench arrangements` how far plans of small
-    worlds are from the best there are.
+    Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
+    regions and subscribers take, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    plans of small worlds are from the best there are.
     """
     if context.invoked_subcommand is not None:
         return
@@ -96,8 +83,10 @@ def bench(
         runs=runs,
         phases=Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed),
     )
-    with _progress(len(campaign.peers) * len(sizes) * runs) as begin:
+    with progress(len(campaign.peers) * len(sizes) * runs) as begin:
         result = document(campaign.run(begin), campaign, OURS.name)
+    if context.get_parameter_source("against") is ParameterSource.DEFAULT:
+        result["absent"] = {name: cure for name, peer in OTHERS.items() if (cure := peer.missing()) is not None}
     if as_json:
         click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     else:
@@ -119,7 +108,7 @@ def bench(
 )
 @click.option("--seed", default=1, show_default=True, help="Of the worlds.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the growth: .png, .svg or .pdf.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: bool) -> None:
     """Measure how planning grows: seconds and peak memory of each stage, from 1,000 subscribers up.
 
@@ -149,20 +138,5 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
 
 
 bench.add_command(arrangements)
-
-
-@contextmanager
-def _progress(trials: int) -> Iterator[Callable[[str, int, int], None]]:
-    """To be called when a trial begins; it shows on a terminal only."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("starting", total=trials)
-        begun = 0
-
-        def begin(peer: str, size: int, run: int) -> None:
-            nonlocal begun
-            progress.update(task, completed=begun, description=f"run {run + 1}: {peer}, {size} subscribers")
-            begun += 1
-
-        yield begin
+bench.add_command(bench_paths)
+bench.add_command(bench_memory)

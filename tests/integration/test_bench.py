@@ -8,6 +8,9 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
+from gamecast.bench.peers import channel_layer
+from gamecast.bench.peers.channel_layer import ChannelLayerPeer
+from gamecast.bench.peers.jetstream import JetStreamPeer
 from gamecast.bench.peers.peer import Peer
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.peers.streams import StreamsPeer
@@ -21,6 +24,8 @@ SMALL = ["--sizes", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "
 
 @pytest.mark.parametrize("peer", OTHERS.values(), ids=OTHERS)
 def test_another_peer_delivers_everything_once(peer: Peer) -> None:
+    if (cure := peer.missing()) is not None:
+        pytest.skip(f"{peer.name} is not installed: {cure}")
     check(run_trial(peer, Grid(4), PHASES))
 
 
@@ -35,6 +40,9 @@ def check(trial: Trial) -> None:
     assert (trial.lost, trial.duplicated) == (0, 0)
     assert trial.deliveries_per_s > 0
     assert 0 < trial.p50_ms <= trial.p95_ms <= trial.p99_ms
+    assert trial.cpu_us_per_delivery["publishers"] > 0
+    assert trial.cpu_us_per_delivery["subscribers"] > 0
+    assert trial.cpu_us_per_delivery["servers"] >= 0  # which is counted in hundredths of a second
 
 
 def test_an_error_in_a_process_of_the_bench_reaches_the_caller() -> None:
@@ -42,11 +50,14 @@ def test_an_error_in_a_process_of_the_bench_reaches_the_caller() -> None:
         run_trial(StreamsPeer(), Grid(4), cast(Phases, None))
 
 
-def test_the_command_prints_one_document_of_all_peers() -> None:
+def test_the_command_prints_one_document_of_all_peers_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JetStreamPeer, "missing", lambda _: "put it there")
+    monkeypatch.setattr(ChannelLayerPeer, "missing", lambda _: "install it")
     result = CliRunner().invoke(command.bench, ["--json", *SMALL])
     assert result.exit_code == 0, result.output
     document = orjson.loads(result.stdout)
     assert set(document["peers"]) == {"gamecast", "pubsub", "streams", "single-stream"}
+    assert document["absent"] == {"nats": "put it there", "channels-redis": "install it"}
     for of_sizes in document["peers"].values():
         assert set(of_sizes) == {"4"}
         assert of_sizes["4"].keys() >= {"deliveries_per_s", "p50_ms", "p95_ms", "p99_ms"}
@@ -61,6 +72,18 @@ def test_the_command_fails_when_order_is_broken(monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 1
     assert "pairs out of order" in result.stderr
     assert "pubsub" in result.stdout
+    assert "not installed" not in result.stdout  # nobody has asked for the others
+
+
+@pytest.mark.parametrize(("name", "cure"), [("nats", "nats-server on PATH"), ("channels-redis", "pip install")])
+def test_a_peer_that_is_asked_for_by_name_must_be_installed(
+    monkeypatch: pytest.MonkeyPatch, name: str, cure: str
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(channel_layer, "find_spec", lambda _: None)
+    result = CliRunner().invoke(command.bench, ["--against", f"pubsub,{name}", *SMALL])
+    assert result.exit_code == 2
+    assert cure in result.stderr
 
 
 @pytest.mark.parametrize(

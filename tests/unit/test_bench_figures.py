@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections import Counter
 from dataclasses import replace
 from io import StringIO
@@ -13,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from gamecast.bench.campaign import Campaign, document, violations
+from gamecast.bench.cpu import ceiling_per_s, parse_ps_time, process_cpu_s
 from gamecast.bench.figures import median, percentile, ratios
 from gamecast.bench.peers.pubsub import PubSubPeer
 from gamecast.bench.peers.streams import StreamsPeer
@@ -34,7 +37,8 @@ TRIAL = Trial(
     pairs_out_of_order=0,
     publishers_cpu_cores=0.5,
     subscribers_cpu_cores=1.0,
-    redis_cpu_cores=0.1,
+    servers_cpu_cores=0.1,
+    relays_cpu_cores=0.0,
     schedule_late_ms=0.2,
 )
 
@@ -107,6 +111,12 @@ def test_the_document_has_medians_ratios_and_what_each_run_gave() -> None:
     assert result["ratios"]["deliveries_per_s"] == {"pubsub": {"8": 2.0}}
     assert result["ratios"]["p50_ms"] == {"pubsub": {"8": 4.0}}
     assert result["versions"]["redis-server"]
+    # Medians of cores over deliveries/s: 0.5, 0.1 and 1.0 cores for 400 of ours and 200 of theirs.
+    assert result["peers"]["ours"]["8"]["cpu_us_per_delivery"] == pytest.approx(
+        {"publishers": 1_250, "servers": 250, "relays": 0, "subscribers": 2_500, "all": 4_000}
+    )
+    assert result["ratios"]["cpu_us_per_delivery"]["pubsub"]["8"] == pytest.approx(0.5)
+    assert result["ratios"]["ceiling_deliveries_per_s"]["pubsub"]["8"] == pytest.approx(2.0)
     assert violations(result["peers"]["ours"]) == []
     assert violations(result["peers"]["pubsub"]) == ["8 subscribers: 15 lost", "8 subscribers: 8 pairs out of order"]
     assert orjson.loads(orjson.dumps(result)) == result
@@ -115,3 +125,27 @@ def test_the_document_has_medians_ratios_and_what_each_run_gave() -> None:
     shown = cast(StringIO, console.file).getvalue()
     assert "8 subscribers, 8 regions" in shown
     assert "no: 8/16" in shown
+    assert "4000.00" in shown
+
+
+def test_what_costs_allow_is_limited_by_the_busiest_process_or_by_all_cores_together() -> None:
+    costs = {"publishers": 1.0, "servers": 0.5, "relays": 0.0, "subscribers": 2.0}
+    assert ceiling_per_s(costs, 8) == 1e6 / 2.0
+    assert ceiling_per_s(costs, 1) == 1e6 / 3.5
+    assert math.isnan(ceiling_per_s({"publishers": 0.0}, 2))
+
+
+def test_the_cpu_of_a_process_grows_with_its_work_and_that_of_none_is_unknown() -> None:
+    before_s, until_s = process_cpu_s([os.getpid()]), time.process_time() + 0.05
+    while time.process_time() < until_s:
+        pass
+    assert process_cpu_s([os.getpid()]) - before_s == pytest.approx(0.05, abs=0.03)
+    assert process_cpu_s([]) == 0
+    assert math.isnan(process_cpu_s([os.getpid(), 2**22 + 1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0:00.05", 0.05), (" 01:02:03\n", 3_723.0), ("2-00:00:01", 172_801.0), ("", math.nan)]
+)
+def test_the_time_that_ps_writes_is_read_where_there_is_no_proc(text: str, seconds: float) -> None:
+    assert parse_ps_time(text) == pytest.approx(seconds, nan_ok=True)

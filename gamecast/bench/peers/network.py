@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import gamecast
 from gamecast.bench.peers.peer import Deliver, Publish
+from gamecast.bench.peers.site import OnRedis
 from gamecast.bench.workload import Payload
 
 IN_FLIGHT_BATCHES = 64  # of one publisher; above it, it waits for the oldest
 
 
 @dataclass(frozen=True, slots=True)
-class GamecastPeer:
+class GamecastPeer(OnRedis):
     """In the default configuration, on one node, so that all have one Redis server."""
 
     name: str = "gamecast"

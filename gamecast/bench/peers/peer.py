@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
-from gamecast.bench.workload import Payload
+from gamecast.bench.peers.site import Site
+from gamecast.bench.workload import Grid, Payload
 
 Deliver = Callable[[Payload], None]
 Publish = Callable[[Sequence[tuple[str, Payload]]], Awaitable[None]]
 
 
 class Peer(Protocol):
-    """One way to carry events over one fresh Redis server; it is handed to other processes, so it must pickle.
+    """One way to carry events over fresh servers; it is handed to other processes, so it must pickle.
 
     Written as a good user would: idiomatic, well tuned, each event decoded and handed to `deliver` by itself.
     """
 
     @property
     def name(self) -> str: ...
+
+    def missing(self) -> str | None:
+        """What is not installed without which there is no trial, and how to come by it; None if all is there."""
+
+    def site(self, grid: Grid) -> AbstractContextManager[Site]:
+        """Fresh servers, for as long as the context lasts; entering and leaving it block for milliseconds."""
 
     def publisher(self, url: str, name: str) -> AbstractAsyncContextManager[Publish]:
         """A publisher; what it yields takes (region, payload) pairs, and returns when it may be given the next ones."""

@@ -10,11 +10,12 @@ import orjson
 
 from gamecast.bench.peers.peer import Deliver, Publish
 from gamecast.bench.peers.redis_client import redis_client
+from gamecast.bench.peers.site import OnRedis
 from gamecast.bench.workload import Payload
 
 
 @dataclass(frozen=True, slots=True)
-class PubSubPeer:
+class PubSubPeer(OnRedis):
     name: str = "pubsub"
 
     @asynccontextmanager

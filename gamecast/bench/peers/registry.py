@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gamecast.bench.peers.channel_layer import ChannelLayerPeer
+from gamecast.bench.peers.jetstream import JetStreamPeer
 from gamecast.bench.peers.network import GamecastPeer
 from gamecast.bench.peers.peer import Peer
 from gamecast.bench.peers.pubsub import PubSubPeer
@@ -9,4 +11,6 @@ from gamecast.bench.peers.single_stream import SingleStreamPeer
 from gamecast.bench.peers.streams import StreamsPeer
 
 OURS: Peer = GamecastPeer()
-OTHERS: dict[str, Peer] = {peer.name: peer for peer in (PubSubPeer(), StreamsPeer(), SingleStreamPeer())}
+OTHERS: dict[str, Peer] = {
+    peer.name: peer for peer in (PubSubPeer(), StreamsPeer(), SingleStreamPeer(), JetStreamPeer(), ChannelLayerPeer())
+}

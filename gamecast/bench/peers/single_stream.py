@@ -11,6 +11,7 @@ import orjson
 
 from gamecast.bench.peers.peer import Deliver, Publish
 from gamecast.bench.peers.redis_client import redis_client
+from gamecast.bench.peers.site import OnRedis
 from gamecast.bench.peers.streams import BLOCK_MS, READ_COUNT, STREAM_LENGTH
 from gamecast.bench.workload import Payload
 
@@ -18,7 +19,7 @@ STREAM = b"world"
 
 
 @dataclass(frozen=True, slots=True)
-class SingleStreamPeer:
+class SingleStreamPeer(OnRedis):
     """The region is a field of its own, so that only a subscriber's own events are decoded."""
 
     name: str = "single-stream"

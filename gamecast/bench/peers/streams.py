@@ -11,6 +11,7 @@ import orjson
 
 from gamecast.bench.peers.peer import Deliver, Publish
 from gamecast.bench.peers.redis_client import redis_client
+from gamecast.bench.peers.site import OnRedis
 from gamecast.bench.workload import Payload
 
 BLOCK_MS = 1_000
@@ -19,7 +20,7 @@ STREAM_LENGTH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsPeer:
+class StreamsPeer(OnRedis):
     name: str = "streams"
 
     @asynccontextmanager

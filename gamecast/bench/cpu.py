@@ -1,0 +1,58 @@
+"""Who spends the CPU of a trial, and what that allows: delivery costs are steadier than rates on a busy machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+PARTS = ("publishers", "servers", "relays", "subscribers")
+"""Publishers and subscribers are a process each, and so is every relay; servers may use several cores."""
+
+
+def process_cpu_s(pids: Iterable[int]) -> float:
+    """Return the seconds of CPU that processes of this machine have used, all their threads; NaN if one is gone."""
+    return math.fsum(map(_cpu_s, pids))
+
+
+def ceiling_per_s(us_per_delivery: Mapping[str, float], cores: int) -> float:
+    """Return how many deliveries/s these costs allow on so many cores that have nothing else to do.
+
+    Each part has one core at most. That is so for publishers and subscribers; several servers, or one with threads,
+    would have more, which matters once they cost most.
+    """
+    busiest_us, all_us = max(us_per_delivery.values()), math.fsum(us_per_delivery.values())
+    limit_us = max(busiest_us, all_us / cores)
+    return 1e6 / limit_us if limit_us > 0 else math.nan
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_in_words(cores: int) -> str:
+    """Return ``one core``, or the plural."""
+    return "one core" if cores == 1 else f"{cores} cores"
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+    except FileNotFoundError:
+        said = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return parse_ps_time(said.stdout)
+
+
+def parse_ps_time(text: str) -> float:
+    """Return the seconds that ``ps -o time=`` wrote as ``[[days-]hours:]minutes:seconds``; NaN where it wrote none."""
+    days, _, clock = text.strip().rpartition("-")
+    if not clock:
+        return math.nan
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + float(part)
+    return int(days or 0) * 86_400 + seconds
