@@ -10,7 +10,14 @@ takes a sender's messages in this order: two messages of one sender to different
 the later one must not be let through where the earlier one has yet to come by. Across senders the tree does it, for
 closed groups: who replies to a message is below the primary metagroup of the message and of the reply.
 
-Departures from Algorithm 6.6: a manager that has children also hands the message to its own metagroup, if that is in
+A finding. Rule 2b of the source buffers a message that is not its sender's next, and lets others pass it. Between
+primary metagroups that undoes what FIFO links are there for: a message that was first at the upper one can be last at
+the lower one, where an earlier message of its sender, which starts there, has yet to come; and then members below the
+upper one only, and members below both, have the two in opposite orders, or a circle closes over several groups. The
+simulator finds such runs. Here what comes from the parent stays in its order, and waits behind a message that waits;
+it cannot wait for ever, as whatever that message waits for either starts here, or went through the parent before it.
+
+Other departures from Algorithm 6.6: a manager that has children also hands the message to its own metagroup, if that is in
 the group (rule 2f speaks of leaves only); and forwards it to those children only that have metagroups of the group
 below them (rule 2d names all that are subsumed).
 
@@ -19,7 +26,7 @@ Source: seed 001 §6.8, Algorithm 6.6.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 
 from sequencing.protocols.metagroups import Metagroup, build, find_metagroups
@@ -58,7 +65,8 @@ class PropagationTree(Process):
         """SV: manager of a primary metagroup → the messages of this process that go through it."""
         self.taken: dict[str, int] = defaultdict(int)
         """RV: sender → its messages that went through here."""
-        self.held: list[Down] = []
+        self.from_above: deque[Down] = deque()
+        self.from_senders: list[Down] = []
 
     def on_publish(self, message: Message) -> None:
         packet = Down(message, tuple(self.sent_through.items()))
@@ -72,13 +80,26 @@ class PropagationTree(Process):
             case Hand(message):
                 self.deliver(message)
             case Down() if self.is_primary:
-                self.held.append(packet)
-                while ready := next((down for down in self.held if self._is_next(down)), None):
-                    self.held.remove(ready)
-                    self.taken[ready.message.sender] += 1
-                    self._pass_down(ready)
+                if self.forest.primary[packet.message.group] == self.mine:
+                    self.from_senders.append(packet)
+                else:
+                    self.from_above.append(packet)
+                self._take_in_order()
             case Down():
                 self._pass_down(packet)
+
+    def _take_in_order(self) -> None:
+        """Let through what is its sender's next; what comes from above keeps its order."""
+        while True:
+            if self.from_above and self._is_next(self.from_above[0]):
+                ready = self.from_above.popleft()
+            elif direct := next((down for down in self.from_senders if self._is_next(down)), None):
+                self.from_senders.remove(direct)
+                ready = direct
+            else:
+                return
+            self.taken[ready.message.sender] += 1
+            self._pass_down(ready)
 
     def _is_next(self, down: Down) -> bool:
         return dict(down.before).get(self.name, 0) == self.taken[down.message.sender]

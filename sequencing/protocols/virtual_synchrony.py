@@ -128,6 +128,8 @@ class VirtualSynchrony(Process):
         if self.halted:
             return
         match packet:
+            case Flush(view, leaving) if self.name in leaving and source != self.name:
+                self._halt(f"removed from view {view + 1} by {source}")
             case Data(view) | Flush(view) if view > self.view:
                 self.ahead.append((source, packet))
             case Data(view) | Flush(view) if view == self.view and source not in self.members_now:
@@ -139,9 +141,6 @@ class VirtualSynchrony(Process):
             case Flush(view) if view < self.view:
                 self.send(source, self.decisions[view + 1])
             case Flush(_, leaving, joining):
-                if self.name in leaving and source != self.name:
-                    self._halt(f"removed from view {self.view + 1} by {source}")
-                    return
                 self.flushes[source] = packet
                 self._learn(leaving=leaving, joining=joining)
                 self._finish_flush()
