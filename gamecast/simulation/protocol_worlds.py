@@ -85,7 +85,7 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
     if setup.crashes:
         world = replace(world, crashes=_draw_crashes(random, processes))
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
-            suspecting, suspected = random.sample(processes, 2)
+            suspecting, suspected = random.sample([p for p in processes if p not in world.late], 2)
             world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
     return world
 

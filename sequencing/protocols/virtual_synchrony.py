@@ -19,7 +19,7 @@ from the same Flushes.
 
 Who joins takes no part in the agreement, so it cannot trust one member's word: that member may have decided, told, and
 crashed, while the others decide otherwise. It installs its first view when all those members of it that were there
-before, but for the crashed ones, have told it the same.
+before, but for the crashed ones, have told it the same. (So its own suspicions have to be right until then.)
 
 What a removed process may still have sent is delivered by all or by none. A process that was removed though it lives
 (it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
