@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gamecast.cli.explore import explore
+from gamecast.cli.protocols import protocols
 from gamecast.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
@@ -87,6 +88,7 @@ def attack_command(
 
 
 simulate.add_command(explore)
+simulate.add_command(protocols)
 
 
 def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:

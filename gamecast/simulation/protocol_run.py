@@ -64,6 +64,17 @@ def refute(
             yield seed, outcome.violations[0]
 
 
+CLAIMS = (Guarantee.VALIDITY, Guarantee.FIFO, Guarantee.CAUSAL, Guarantee.TOTAL, Guarantee.SYNCHRONOUS)
+"""From the weakest that are worth claiming; who is synchronous can claim no more."""
+
+
+def nearest_wrong_claim(protocol: type[Process]) -> Guarantee | None:
+    """Return the weakest guarantee that a protocol does not declare, and that worlds of its assumptions can refute."""
+    if Guarantee.SYNCHRONOUS in protocol.guarantees:
+        return None
+    return next(claim for claim in CLAIMS if claim not in protocol.guarantees)
+
+
 class Run:
     """The clock, the links and the applications; the processes are the protocol's own."""
 
@@ -146,7 +157,7 @@ class Run:
         match effect:
             case Send(to, packet, lossy):
                 self.packets += 1
-                if not (lossy and self.random.random() < self.world.loss):
+                if not ((lossy or self.world.loses_all) and self.random.random() < self.world.loss):
                     arrival = self._arrival(name, to)
                     self._at(arrival, lambda: self._step(to, lambda: self.processes[to].receive(name, packet)))
             case Alarm(alarm, after_ms):

@@ -53,6 +53,9 @@ class World:
     wrong_suspicion: tuple[float, str, str] | None = None
     """At a time, a process wrongly suspects another."""
     loss: float = 0.0
+    """The probability that a lossy packet is lost."""
+    loses_all: bool = False
+    """That any packet may be lost, also those that a protocol relies on."""
 
     @property
     def late(self) -> frozenset[str]:
@@ -81,7 +84,8 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
     )
     world = World(seed, setup, publications, random.choice((0.0, 0.3, 0.6)), random.randint(0, 8), joins=joins)
     if setup.lossy_links:
-        world = replace(world, loss=random.choice((0.05, 0.2)))
+        loses_all = Assumption.RELIABLE_LINKS in protocol.assumes
+        world = replace(world, loss=random.choice((0.05, 0.2)), loses_all=loses_all)
     if setup.crashes:
         world = replace(world, crashes=_draw_crashes(random, processes))
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:

@@ -3,9 +3,9 @@
 Over links that are not FIFO a sequencer (`sequencer`) may see a sender's second message first, and number it first. So
 the sender numbers its messages too, and the sequencer holds back what is ahead.
 
-In one closed group this is causal as well, for nothing: m → m' means that m' was published by m's sender later (FIFO),
-or by someone that had delivered m, and so had m in its order before m', and the order is everybody's (total); chains
-follow. With senders from outside, who deliver nothing, it is not; `causal_total` is.
+In one group this is causal as well, for nothing: m → m' means that m' was published by m's sender later (FIFO), or by
+someone that had delivered m, and so had m in its order before m', and the order is everybody's (total); chains follow.
+With several groups it is not, because a chain can lead through processes that deliver neither; `causal_total` is.
 
 Source: seed 004, "Hybrid Variants".
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from sequencing.protocols.process import TOTALLY, Guarantee, Message
+from sequencing.protocols.process import CAUSALLY, TOTALLY, Message
 from sequencing.protocols.sequencer import Data, Sequencer
 
 
@@ -32,7 +32,7 @@ class FifoTotal(Sequencer):
 
     title = "FIFO and total order"
     source = "seed 004 Hybrid Variants"
-    guarantees = TOTALLY | {Guarantee.FIFO}
+    guarantees = CAUSALLY | TOTALLY
 
     def on_start(self) -> None:
         super().on_start()

@@ -17,8 +17,8 @@ upper one only, and members below both, have the two in opposite orders, or a ci
 simulator finds such runs. Here what comes from the parent stays in its order, and waits behind a message that waits;
 it cannot wait for ever, as whatever that message waits for either starts here, or went through the parent before it.
 
-Other departures from Algorithm 6.6: a manager that has children also hands the message to its own metagroup, if that is in
-the group (rule 2f speaks of leaves only); and forwards it to those children only that have metagroups of the group
+Other departures from Algorithm 6.6: a manager that has children also hands the message to its own metagroup, if that is
+in the group (rule 2f speaks of leaves only); and forwards it to those children only that have metagroups of the group
 below them (rule 2d names all that are subsumed).
 
 Source: seed 001 §6.8, Algorithm 6.6.
