@@ -18,11 +18,11 @@ def draw(record: Record, *, marked: Collection[str] = (), title: str = "") -> st
     lane = {process: TOP + LANE * row for row, process in enumerate(record.names)}
     width = LEFT + STEP * (len(shown) + 1)
     height = TOP + LANE * len(lane) - LANE // 2 + 10
+    size = f'width="{width}" height="{height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}" font-family="sans-serif">',
         "<defs>" + _head("head", INK) + _head("mark", MARK) + "</defs>",
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<rect {size} fill="white"/>',
         _text(LEFT - 60, 18, title, INK, anchor="start"),
     ]
     for process, y in lane.items():

@@ -53,7 +53,7 @@ class Stepper:
         self._journal = Journal(protocol, setup)
         self._published = dict.fromkeys(setup.processes, 0)
         for name, process in self.processes.items():
-            self._carry_out(name, process.start(), hops=0)
+            self.carry_out(name, process.start(), hops=0)
 
     @property
     def record(self) -> Record:
@@ -72,7 +72,7 @@ class Stepper:
         message = Message(message_id or f"{process}{self._published[process]}", process, group)
         effects = self.processes[process].publish(message)
         self._journal.published(message)
-        return self._carry_out(process, effects, hops=0)
+        return self.carry_out(process, effects, hops=0)
 
     def receive(self, to: str, source: str, *, number: int = 1) -> list[Effect]:
         """Have a process receive the so-many-th of the packets in transit from another to it.
@@ -92,12 +92,12 @@ class Stepper:
         if alarm is None:
             raise UsageError(f"{process} has set no alarm")
         self.alarms.remove(alarm)
-        return self._carry_out(process, self.processes[process].ring(alarm[1]), hops=0)
+        return self.carry_out(process, self.processes[process].ring(alarm[1]), hops=0)
 
     def suspect(self, process: str, other: str) -> list[Effect]:
         """Tell a process that another has crashed."""
         self._named(process)
-        return self._carry_out(process, self.processes[process].suspect(other), hops=0)
+        return self.carry_out(process, self.processes[process].suspect(other), hops=0)
 
     def settle(self, *, alarms: bool = False, until: Callable[[], bool] = lambda: False) -> int:
         """Pass on what is in transit, first sent first, until nothing is; return how many packets that were.
@@ -115,13 +115,8 @@ class Stepper:
                 return passed
         raise UsageError(f"not settled after {PACKETS_MAX:,} packets: this protocol is never done; say until when")
 
-    def _pass(self, packet: InTransit) -> list[Effect]:
-        self.transit.remove(packet)
-        self.passed.append(packet)
-        effects = self.processes[packet.to].receive(packet.source, packet.packet)
-        return self._carry_out(packet.to, effects, hops=packet.hops)
-
-    def _carry_out(self, process: str, effects: list[Effect], *, hops: int) -> list[Effect]:
+    def carry_out(self, process: str, effects: list[Effect], *, hops: int = 0) -> list[Effect]:
+        """Carry out what a process answered, and return it; for calls that only some protocols have, such as `join`."""
         for effect in effects:
             match effect:
                 case Send(to, packet):
@@ -133,6 +128,12 @@ class Stepper:
                     self.deliveries.append(Delivery(process, message, hops))
             self._journal.carried_out(process, effect)
         return effects
+
+    def _pass(self, packet: InTransit) -> list[Effect]:
+        self.transit.remove(packet)
+        self.passed.append(packet)
+        effects = self.processes[packet.to].receive(packet.source, packet.packet)
+        return self.carry_out(packet.to, effects, hops=packet.hops)
 
     def _named(self, process: str) -> None:
         if process not in self.processes:
