@@ -89,7 +89,7 @@ def _report(
         "characterisations": {"co": classes.co, "mo": classes.mo, "ei": classes.ei},
         "crown": list(classes.crown) or None,
         "extension": [f"{event.kind} {event.message} {event.process}" for event in classes.extension] or None,
-        "guarantees": {guarantee: violation.text if violation else None for guarantee, violation in broken.items()},
+        "guarantees": {g.value: violation.text if violation else None for g, violation in broken.items()},
         "timeliness": {
             name: _timeliness(record, local=local, delta_ms=delta_ms)
             for name, local in (("real_time", False), ("local", True))

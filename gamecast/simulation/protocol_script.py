@@ -11,12 +11,14 @@ in, or something has changed.
     group g a b c            without any: one group, all
     edge a b                 of a tree, for protocols that need one
     links overtake           links are FIFO otherwise
+    processes crash          nobody crashes otherwise
     senders outside          groups are closed otherwise
     ---
     a publishes m to g       "to g" may be left out where there is one group
     b receives from a
     b receives number 2 from a
     b rings                  the first alarm that b has set
+    c crashes                and what it has in transit is lost with it
     b suspects c
     the rest is received     what is in transit, first sent first; tokens are passed until all is delivered
     ---
@@ -85,13 +87,15 @@ def _read_head(lines: Sequence[str], file: str) -> Setup:
     processes: tuple[str, ...] = ()
     groups: dict[str, list[str]] = {}
     tree: list[tuple[str, str]] = []
-    overtake = outside = False
+    overtake = outside = crash = False
     for number, line in enumerate(lines, start=1):
         match line.split():
             case []:
                 pass
             case [word, *_] if word.startswith("#"):
                 pass
+            case ["processes", "crash"]:
+                crash = True
             case ["processes", *names]:
                 processes = tuple(names)
             case ["group", group, *members]:
@@ -107,7 +111,7 @@ def _read_head(lines: Sequence[str], file: str) -> Setup:
     if not processes:
         raise InvalidInput(f"{file}: the head names no processes")
     made = Setup.of(groups or {"all": processes}, processes)
-    return Setup(processes, made.groups, tuple(tree), open_groups=outside, fifo_links=not overtake)
+    return Setup(processes, made.groups, tuple(tree), open_groups=outside, fifo_links=not overtake, crashes=crash)
 
 
 def _step(stepper: Stepper, line: str) -> Iterator[str]:
@@ -122,14 +126,14 @@ def _step(stepper: Stepper, line: str) -> Iterator[str]:
             yield from _told(process, stepper.receive(process, source, number=int(number)))
         case [process, "rings"]:
             yield from _told(process, stepper.ring(process))
+        case [process, "crashes"]:
+            stepper.crash(process)
         case [process, "suspects", other]:
             yield from _told(process, stepper.suspect(process, other))
         case ["the", "rest", "is", "received"]:
-            before = len(stepper.deliveries)
-            passed = stepper.settle(alarms=True, until=lambda: _is_all_delivered(stepper))
-            yield f"{passed} packets"
-            for delivery in stepper.deliveries[before:]:
-                yield f"{delivery.process} delivers {delivery.message.id}"
+            while not _is_all_delivered(stepper) and (advanced := stepper.advance(alarms=True)):
+                process, effects = advanced
+                yield from _told(process, [effect for effect in effects if not isinstance(effect, Send | Alarm)])
         case _:
             raise UsageError(f"no step reads {line.strip()!r}")
 
@@ -192,7 +196,7 @@ def _outcome(stepper: Stepper, record: Record, found: Sequence[Violation]) -> It
     for process in stepper.setup.processes:
         yield f"{process}: {' '.join(stepper.delivered(process)) or '(nothing)'}"
     if stepper.transit:
-        yield f"in transit: {len(stepper.transit)} packets"
+        yield f"in transit: {', '.join(f'{p.source} to {p.to}: {tell(p.packet)}' for p in stepper.transit)}"
     yield f"class: {classify(record).smallest}"
     for violation in found:
         yield f"wrong: {violation.guarantee}: {violation.text}"

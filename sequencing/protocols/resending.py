@@ -6,7 +6,7 @@ process passes on before it delivers, even one that delivers and then crashes ha
 
 No order is promised; order and reliability are separate, and any ordering protocol can be laid over this one.
 
-Source: seed 004, "REALLY Implementing Reliable Multicast". About n² messages a multicast.
+Source: seed 004, "REALLY Implementing Reliable Multicast". At most (n − 1)² messages a multicast: the sender's, and each other member's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Resending(Process):
         self.seen: set[str] = set()
 
     def on_publish(self, message: Message) -> None:
-        self.send_all(self.members(message), Data(message))
+        # A member receives its own message, and thereby sends it on.
+        to = self.members(message)
+        self.send_all([self.name] if self.name in to else to, Data(message))
 
     def on_receive(self, source: str, packet: object) -> None:
         if not isinstance(packet, Data):

@@ -51,6 +51,7 @@ class Stepper:
         self.packets = 0
         self.passed: list[InTransit] = []
         self._journal = Journal(protocol, setup)
+        self._dead: set[str] = set()
         self._published = dict.fromkeys(setup.processes, 0)
         for name, process in self.processes.items():
             self.carry_out(name, process.start(), hops=0)
@@ -105,20 +106,34 @@ class Stepper:
         ``alarms``: also ring alarms when nothing is in transit. ``until``: stop earlier.
         """
         for passed in range(PACKETS_MAX):
-            if until():
-                return passed
-            if self.transit:
-                self._pass(self.transit[0])
-            elif alarms and self.alarms:
-                self.ring(self.alarms[0][0])
-            else:
+            if until() or self.advance(alarms=alarms) is None:
                 return passed
         raise UsageError(f"not settled after {PACKETS_MAX:,} packets: this protocol is never done; say until when")
+
+    def advance(self, *, alarms: bool = False) -> tuple[str, list[Effect]] | None:
+        """Pass on the packet that was sent first, or ring the alarm that was set first; None if there is nothing."""
+        if self.transit:
+            packet = self.transit[0]
+            return packet.to, self._pass(packet)
+        if alarms and self.alarms:
+            process = self.alarms[0][0]
+            return process, self.ring(process)
+        return None
+
+    def crash(self, process: str) -> None:
+        """Have a process crash; what it has in transit counts as not sent yet, and is lost with it."""
+        self._named(process)
+        self._journal.crashed(process)
+        self._dead.add(process)
+        self.transit = [packet for packet in self.transit if process not in (packet.source, packet.to)]
+        self.alarms = [alarm for alarm in self.alarms if alarm[0] != process]
 
     def carry_out(self, process: str, effects: list[Effect], *, hops: int = 0) -> list[Effect]:
         """Carry out what a process answered, and return it; for calls that only some protocols have, such as `join`."""
         for effect in effects:
             match effect:
+                case Send(to) if to in self._dead:
+                    self.packets += 1
                 case Send(to, packet):
                     self.packets += 1
                     self.transit.append(InTransit(process, to, packet, hops + 1))
@@ -138,3 +153,5 @@ class Stepper:
     def _named(self, process: str) -> None:
         if process not in self.processes:
             raise UsageError(f"there is no process {process}: there are {', '.join(self.processes)}")
+        if process in self._dead:
+            raise UsageError(f"{process} has crashed")

@@ -190,7 +190,8 @@ def test_5_figures_6_to_9_what_combines_where_and_what_reaches_the_root() -> Non
     [run] = [p.packet for p in stepper.transit if isinstance(p.packet, Swap)]
     assert (run.first.id, run.last) == ("m3", "m2"), "m3 m1 m2 continues towards the root"
 
-    stepper.receive("r", "y")
+    for _ in ("the multicast of m1", "the run m3 m1 m2"):
+        stepper.receive("r", "y")
     assert predecessors(stepper) == {"m2": "m1", "m1": "m3", "m3": NOTHING}, "Figure 9"
     root = stepper.processes["r"]
     assert isinstance(root, Combining)
