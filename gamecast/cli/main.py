@@ -45,6 +45,12 @@ def _simulate() -> click.Command:
     return simulate
 
 
+def _compare() -> click.Command:
+    from gamecast.cli.compare import compare
+
+    return compare
+
+
 def _classify() -> click.Command:
     from gamecast.cli.classify import classify_command
 
@@ -111,6 +117,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "audit": _audit,
     "bench": _bench,
     "simulate": _simulate,
+    "compare": _compare,
     "classify": _classify,
     "step": _step,
     "chaos": _chaos,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -103,9 +104,9 @@ class Run:
         for name, process in self.processes.items():
             self._step(name, process.start)
         for publication in self.world.publications:
-            self._at(publication.at_ms, lambda p=publication: self.publish(p.process, p.group))  # type: ignore[misc]
+            self._at(publication.at_ms, partial(self.publish, publication.process, publication.group))
         for at_ms, name in self.world.joins:
-            self._at(at_ms, lambda n=name: self._join(n))  # type: ignore[misc]
+            self._at(at_ms, partial(self._join, name))
         if self.world.wrong_suspicion is not None:
             at_ms, suspecting, suspected = self.world.wrong_suspicion
             self._at(at_ms, lambda: self._suspect(suspecting, suspected))
@@ -190,7 +191,7 @@ class Run:
         if self.reports:
             for other in self.processes:
                 if other != name:
-                    self._at(self.now + self.random.uniform(0, REPORT_MS), lambda o=other: self._suspect(o, name))  # type: ignore[misc]
+                    self._at(self.now + self.random.uniform(0, REPORT_MS), partial(self._suspect, other, name))
 
     def _suspect(self, suspecting: str, suspected: str) -> None:
         self._step(suspecting, lambda: self.processes[suspecting].suspect(suspected))

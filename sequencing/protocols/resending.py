@@ -6,7 +6,8 @@ process passes on before it delivers, even one that delivers and then crashes ha
 
 No order is promised; order and reliability are separate, and any ordering protocol can be laid over this one.
 
-Source: seed 004, "REALLY Implementing Reliable Multicast". At most (n − 1)² messages a multicast: the sender's, and each other member's.
+Source: seed 004, "REALLY Implementing Reliable Multicast". At most (n − 1)² messages a multicast: n − 1
+of the sender's, and n − 2 of each other member's.
 """
 
 from __future__ import annotations

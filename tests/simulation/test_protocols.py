@@ -268,7 +268,7 @@ class SelfishResending(Resending):
         if self.name in self.members(message):
             self.seen.add(message.id)
             self.deliver(message)
-        super().on_publish(message)
+        self.send_all((m for m in self.members(message) if m != self.name), Resent(message))
 
 
 class NeverResending(Resending):
