@@ -110,7 +110,7 @@ def test_the_command_says_which_protocols_do_not_fit_and_why(tmp_path: Path) -> 
     atoms, vectors = orjson.loads(result.stdout)["rows"]
     assert atoms["undelivered"] == 0
     assert "every message is for all processes" in vectors["not_applicable"]
-    assert [row["protocol"] for row in csv.DictReader(figures.open())] == list(names)
+    assert [row["protocol"] for row in csv.DictReader(figures.read_text().splitlines())] == list(names)
 
 
 def test_the_table_names_those_that_do_not_fit() -> None:
