@@ -23,12 +23,15 @@ from collections import Counter, defaultdict
 from sequencing.executions.happened_before import HappenedBefore
 from sequencing.executions.record import Event, Record
 
+SHORTENED_MESSAGES_MAX = 200
+"""Longer crowns are shown as they were found: looking for short cuts takes the square of their length."""
+
 
 def find_crown(record: Record) -> list[str]:
-    """Return the messages of a crown that no shorter way round is known for; empty if the execution is RSC."""
+    """Return the messages of a crown, as few of one circle as are a crown; empty if the execution is RSC."""
     following = _steps(record)
     circle = _circle(following)
-    return _shorten(circle, record) if circle else []
+    return _shorten(circle, record) if 2 < len(circle) <= SHORTENED_MESSAGES_MAX else circle
 
 
 def non_separated_extension(record: Record) -> list[Event]:

@@ -47,9 +47,10 @@ def _bound(record: Record, uniform: bool) -> tuple[str, ...]:
 
 def _validity(record: Record) -> Found:
     delivered = {process: set(messages) for process, messages in record.deliveries().items()}
+    correct = record.correct
     for message, sent in record.messages.items():
-        if sent.sender in record.correct:
-            for process in record.correct:
+        if sent.sender in correct:
+            for process in correct:
                 if process in sent.to and process not in record.late and message not in delivered[process]:
                     yield (message,), (process,), f"{process} never delivers {message} of {sent.sender}"
 
@@ -58,21 +59,23 @@ def _agreement(record: Record, *, uniform: bool) -> Found:
     deliveries = record.deliveries()
     delivered = {process: set(messages) for process, messages in deliveries.items()}
     first: dict[str, str] = {}
+    correct = record.correct
     for process in _bound(record, uniform):
         for message in deliveries[process]:
             first.setdefault(message, process)
     for message, one in first.items():
         if message not in record.messages:
             continue
-        for process in record.correct:
+        for process in correct:
             wanted = process in record.messages[message].to and process not in record.late
             if wanted and message not in delivered[process]:
                 yield (message,), (one, process), f"{one} delivers {message}, and {process} never does"
 
 
 def _integrity(record: Record, *, uniform: bool) -> Found:
+    deliveries = record.deliveries()
     for process in _bound(record, uniform):
-        for message, count in Counter(record.deliveries()[process]).items():
+        for message, count in Counter(deliveries[process]).items():
             if message not in record.messages:
                 yield (message,), (process,), f"{process} delivers {message}, which nobody published"
             elif process not in record.messages[message].to | record.late:
@@ -185,8 +188,8 @@ def _cycle(following: dict[str, dict[str, str]]) -> list[str]:
 
 def _gaps(record: Record) -> Found:
     """Between neighbours in one order that another process has something between, a gap was announced."""
-    orders = record.deliveries()
-    for process in record.correct:
+    orders, correct = record.deliveries(), record.correct
+    for process in correct:
         last, told = "", False
         for event in record.events:
             if event.process != process or event.kind not in (Kind.RECEIVE, Kind.GAP):
@@ -194,7 +197,7 @@ def _gaps(record: Record) -> Found:
             if event.kind is Kind.GAP:
                 told = True
                 continue
-            for other in record.correct:
+            for other in correct:
                 between = _between(orders[other], last, event.message)
                 if between and not told:
                     what = f"{process} delivers {event.message} right after {last or 'nothing'} and is told of no gap"
@@ -241,8 +244,9 @@ def _view_synchrony(record: Record) -> Found:
     members: dict[int, tuple[str, ...]] = {}
     current: dict[str, int] = {}
     finished: dict[int, list[str]] = defaultdict(list)
+    correct = record.correct
     for event in record.events:
-        if event.process not in record.correct:
+        if event.process not in correct:
             continue
         if event.kind is Kind.VIEW:
             if event.process in current:

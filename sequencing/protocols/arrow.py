@@ -10,6 +10,9 @@ Concurrent swaps deflect each other: the one that passes second finds the arrow 
 publisher, as its successor. A swap crosses at most as many links as the tree's diameter, and where one process alone
 publishes none at all: that is its locality. A process may be a sink several times over; the value is always its latest.
 
+The source has FIFO links. Arrows do without: a link never has two swaps on it, because a process that has sent a swap
+over it points away from it until the next swap comes over it from the other side.
+
 A process joins at any process of the tree, by pointing its arrow there (`joining`). To leave, it locks its neighbours;
 when the links to them are drained it hands the sink's place, if it has it, to the neighbour that takes over its other
 neighbours (`leaving`). Both concern neighbours only.
@@ -39,7 +42,7 @@ class Arrow(Process):
     title = "total order by distributed swap (arrow)"
     source = "seed 000 §4"
     guarantees = CAUSALLY | TOTALLY
-    assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.FIFO_LINKS, Assumption.SPANNING_TREE}
+    assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.SPANNING_TREE}
 
     def on_start(self) -> None:
         self.arrow = towards(self.setup.tree, self.setup.processes[0])[self.name]

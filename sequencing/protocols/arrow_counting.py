@@ -41,7 +41,7 @@ class ArrowCounting(Process):
     title = "total order by distributed counting (arrow)"
     source = "seed 000 §4"
     guarantees = CAUSALLY | TOTALLY
-    assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.FIFO_LINKS, Assumption.SPANNING_TREE}
+    assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.SPANNING_TREE}
 
     def on_start(self) -> None:
         self.arrow = towards(self.setup.tree, self.setup.processes[0])[self.name]

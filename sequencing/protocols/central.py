@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process
+from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
 
@@ -48,3 +48,5 @@ class Central(Process):
                 self.send_all(self.members(message), Relay(message))
             case Relay(message):
                 self.deliver(message)
+            case _:
+                raise unknown(packet)

@@ -30,7 +30,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 
 from sequencing.protocols.metagroups import Metagroup, build, find_metagroups
-from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process
+from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
 
@@ -87,6 +87,8 @@ class PropagationTree(Process):
                 self._take_in_order()
             case Down():
                 self._pass_down(packet)
+            case _:
+                raise unknown(packet)
 
     def _take_in_order(self) -> None:
         """Let through what is its sender's next; what comes from above keeps its order."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sequencing.protocols.process import TOTALLY, Message, Process
+from sequencing.protocols.process import TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
 
@@ -60,6 +60,8 @@ class Sequencer(Process):
                     self.number(message)
             case Number(message_id, number):
                 self.numbers[number] = message_id
+            case _:
+                raise unknown(packet)
         while (following := self.numbers.get(self.delivered + 1)) in self.data:
             self.delivered += 1
             self.deliver(self.data.pop(following))

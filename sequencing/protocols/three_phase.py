@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process
+from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
 
@@ -109,6 +109,8 @@ class ThreePhase(Process):
                 self.queue[message_id].deliverable = True
                 self.priority = max(self.priority, timestamp)
                 self._deliver_what_is_first()
+            case _:
+                raise unknown(packet)
 
     def _deliver_what_is_first(self) -> None:
         while self.queue:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sequencing.protocols.process import TOTALLY, Message, Process
+from sequencing.protocols.process import TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS
 
 
@@ -86,6 +86,8 @@ class TwoPhase(Process):
                 self.waiting[message_id].time = time
                 self.waiting[message_id].committed = True
                 self._deliver_what_is_certain()
+            case _:
+                raise unknown(packet)
 
     def _tick(self, seen: int = 0) -> int:
         self.time = max(self.time, seen) + 1

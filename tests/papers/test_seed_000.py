@@ -141,6 +141,21 @@ def test_4_a_swap_crosses_at_most_as_many_links_as_the_trees_diameter(seed: int)
     assert all(len(stepper.delivered(process)) == 25 for process in setup.processes), "every message finds a sink"
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_4_a_link_never_has_two_swaps_on_it_so_that_links_need_not_be_fifo(seed: int) -> None:
+    random = Random(seed)
+    setup = drawn_tree(random, 8)
+    stepper = Stepper(Arrow, setup)
+    for _ in range(300):
+        if random.random() < 0.2:
+            stepper.publish(random.choice(setup.processes))
+        elif stepper.transit:
+            packet = random.choice(stepper.transit)
+            stepper.receive(packet.to, packet.source)
+        links = [frozenset((p.source, p.to)) for p in stepper.transit if isinstance(p.packet, ArrowSwap)]
+        assert len(links) == len(set(links))
+
+
 def test_4_a_message_is_multicast_once_it_finds_a_sink_and_counting_waits_for_all_before_it() -> None:
     """m1 from v and m2 from w meet at x: see the figures; only m2's swap goes on."""
     ready = {}

@@ -50,7 +50,7 @@ def none(found: object) -> bool:
 
 
 @given(executions())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_three_characterisations_of_causal_order_are_one_class(record: Record) -> None:
     before = HappenedBefore(record)
     everything = range(len(before.events))
@@ -63,7 +63,7 @@ def test_the_three_characterisations_of_causal_order_are_one_class(record: Recor
 
 
 @given(executions())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_an_execution_is_rsc_exactly_when_the_graph_of_its_messages_is_acyclic(record: Record) -> None:
     graph = message_graph(record)
     remaining = dict(graph)
@@ -77,7 +77,7 @@ def test_an_execution_is_rsc_exactly_when_the_graph_of_its_messages_is_acyclic(r
 
 
 @given(executions())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_non_separated_extension_extends_happened_before_and_keeps_messages_together(record: Record) -> None:
     extension = non_separated_extension(record)
     if not extension:
@@ -94,7 +94,7 @@ def test_a_non_separated_extension_extends_happened_before_and_keeps_messages_to
 
 
 @given(executions(multicasts=False))
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_classes_are_within_each_other(record: Record) -> None:
     classes = classify(record)
     if not classes.crown:
