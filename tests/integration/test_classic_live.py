@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,11 +15,13 @@ from adapters.embedded import EmbeddedServer
 from adapters.mailboxes import MemoryMailbox, RedisMailbox
 from gamecast import classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, UsageError
+from gamecast.executionlog import read_execution
 from sequencing.executions.guarantees import violations
 from sequencing.executions.journal import Journal
 from sequencing.protocols.catalogue import PROTOCOLS
 from sequencing.protocols.process import Deliver, Guarantee, Install, Message, Process
 from sequencing.protocols.setup import Assumption, Setup
+from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EACH = 6
@@ -104,6 +109,39 @@ async def test_five_processes_over_redis_keep_what_the_protocol_declares(
 @pytest.mark.parametrize("name", ["isis", "token-ring", "propagation-tree", "combining-counting"])
 async def test_the_same_in_this_process(name: str) -> None:
     record = (await play("memory://", name)).record()
+    assert [violation.text for violation in violations(record, judged(name))] == []
+
+
+@pytest.mark.parametrize("name", ["isis", "newtop-symmetric", "kshemkalyani-singhal", "arrow", "token-ring"])
+async def test_five_operating_system_processes_keep_it_too_by_the_logs_that_they_write(
+    name: str, shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    network, root = uuid4().hex, Path(__file__).parents[2]
+    logs = [tmp_path / f"{process}.jsonl" for process in FIVE]
+    players = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.integration.classic_player"),
+            *(shared_redis.url, network, name, process, str(log)),
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for process, log in zip(FIVE, logs, strict=True)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            for player in players:
+                assert player.stdout is not None
+                assert await player.stdout.readline() == b"done\n"
+            await asyncio.gather(*(player.communicate(b"") for player in players))
+    finally:
+        for player in players:
+            if player.returncode is None:
+                player.kill()
+                await player.wait()
+    record = read_execution(logs)
+    assert len(record.messages) == 5 * EACH_OF_PLAYERS
     assert [violation.text for violation in violations(record, judged(name))] == []
 
 

@@ -31,7 +31,9 @@ from sequencing.protocols.token_ring import TokenRing
 
 def execution(**lines: str) -> Record:
     """An execution of point-to-point messages, a line of sends and receives for each process: ``p1="s1 r2"``."""
-    events, sender, receiver = {}, {}, {}
+    events: dict[str, list[Event]] = {}
+    sender: dict[str, str] = {}
+    receiver: dict[str, str] = {}
     for process, line in lines.items():
         events[process] = [
             Event(process, Kind.SEND if word[0] == "s" else Kind.RECEIVE, f"m{word[1:]}") for word in line.split()
