@@ -19,6 +19,7 @@ from rich.table import Table
 
 from gamecast.comparison.atoms import Atoms
 from gamecast.comparison.measure import measure
+from gamecast.comparison.page import write_page
 from gamecast.comparison.workload import draw_workload
 from sequencing.errors import UsageError
 from sequencing.protocols.catalogue import PROTOCOLS
@@ -54,6 +55,7 @@ class Case:
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures here, too.")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML page here, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def compare(
     names: tuple[str, ...],
@@ -65,6 +67,7 @@ def compare(
     seed: int,
     jobs: int,
     csv_file: Path | None,
+    page: Path | None,
     as_json: bool,
 ) -> None:
     """Compare protocols on one topology and one workload, simulated: latency, packets, bytes, load, what is held.
@@ -88,6 +91,8 @@ def compare(
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
+    if page is not None:
+        page.write_text(write_page(rows, title="Ordering protocols side by side"), encoding="utf-8")
     if as_json:
         click.echo(orjson.dumps({"seed": seed, "seconds": seconds, "rows": rows}))
     else:

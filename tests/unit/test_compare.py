@@ -118,6 +118,20 @@ def test_the_table_names_those_that_do_not_fit() -> None:
     assert "not for this workload, by their assumptions: isis" in result.stdout
 
 
+def test_the_page_has_a_row_for_each_protocol_charts_of_growth_and_nothing_from_elsewhere(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    names = ("atoms", "fifo", "isis")
+    chosen = [part for name in names for part in ("--protocol", name)]
+    result = run(*chosen, "--processes", "4,12", "--groups", "1,4", "--rates", 2, "--seconds", 1, "--page", page)
+    assert result.exit_code == 0, result.output
+    html = page.read_text()
+    assert html.count("<table>") == 4
+    assert html.count("<td>fifo</td>") == 4
+    assert html.count("<svg ") == 6, "three charts each for processes and groups"
+    assert "Not for this workload, by their assumptions: isis." in html
+    assert "http" not in html
+
+
 def test_numbers_that_are_none_are_refused() -> None:
     assert isinstance(run("--rates", "2,many").exception, UsageError)
     assert isinstance(run("--processes", "0").exception, UsageError)
