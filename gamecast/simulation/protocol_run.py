@@ -106,7 +106,9 @@ class Run:
         for publication in self.world.publications:
             self._at(publication.at_ms, partial(self.publish, publication.process, publication.group))
         for at_ms, name in self.world.joins:
-            self._at(at_ms, partial(self._join, name))
+            self._at(at_ms, partial(self._change_membership, name, joins=True))
+        for at_ms, name in self.world.leaves:
+            self._at(at_ms, partial(self._change_membership, name, joins=False))
         if self.world.wrong_suspicion is not None:
             at_ms, suspecting, suspected = self.world.wrong_suspicion
             self._at(at_ms, lambda: self._suspect(suspecting, suspected))
@@ -196,7 +198,7 @@ class Run:
     def _suspect(self, suspecting: str, suspected: str) -> None:
         self._step(suspecting, lambda: self.processes[suspecting].suspect(suspected))
 
-    def _join(self, name: str) -> None:
+    def _change_membership(self, name: str, *, joins: bool) -> None:
         process = self.processes[name]
         assert isinstance(process, VirtualSynchrony)
-        self._step(name, process.join)
+        self._step(name, process.join if joins else process.leave)

@@ -50,6 +50,7 @@ class World:
     replies_max: int
     crashes: tuple[Crash, ...] = ()
     joins: tuple[tuple[float, str], ...] = ()
+    leaves: tuple[tuple[float, str], ...] = ()
     wrong_suspicion: tuple[float, str, str] | None = None
     """At a time, a process wrongly suspects another."""
     loss: float = 0.0
@@ -91,6 +92,9 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
             suspecting, suspected = random.sample([p for p in processes if p not in world.late], 2)
             world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
+        if issubclass(protocol, VirtualSynchrony) and random.random() < 0.2:
+            leaving = random.choice([p for p in processes if p not in world.late])
+            world = replace(world, leaves=((random.uniform(0, PUBLISH_UNTIL_MS), leaving),))
     return world
 
 

@@ -160,6 +160,17 @@ def test_virtual_synchrony_who_joins_delivers_what_is_sent_from_its_first_view_o
     assert joining.members_now == ("a", "b", "n")
 
 
+def test_virtual_synchrony_who_leaves_is_gone_from_the_next_view_and_its_messages_are_not_lost() -> None:
+    stepper = Stepper(VirtualSynchrony, Setup(("a", "b", "c"), {"all": ("a", "b", "c")}, crashes=True))
+    stepper.publish("a", message_id="goodbye")
+    leaving = stepper.processes["a"]
+    assert isinstance(leaving, VirtualSynchrony)
+    stepper.carry_out("a", leaving.leave())
+    stepper.settle()
+    assert stepper.delivered("b") == stepper.delivered("c") == ["goodbye"]
+    assert stepper.processes["b"].members_now == ("b", "c")  # type: ignore[attr-defined]
+
+
 def test_hybrids_fifo_total_and_causal_total_are_there() -> None:
     assert {Guarantee.FIFO, Guarantee.TOTAL} <= PROTOCOLS["fifo-total"].guarantees
     assert {Guarantee.CAUSAL, Guarantee.TOTAL} <= PROTOCOLS["causal-total"].guarantees
