@@ -45,6 +45,24 @@ def _simulate() -> click.Command:
     return simulate
 
 
+def _compare() -> click.Command:
+    from gamecast.cli.compare import compare
+
+    return compare
+
+
+def _classify() -> click.Command:
+    from gamecast.cli.classify import classify_command
+
+    return classify_command
+
+
+def _step() -> click.Command:
+    from gamecast.cli.step import step
+
+    return step
+
+
 def _chaos() -> click.Command:
     from gamecast.cli.chaos import chaos
 
@@ -99,6 +117,9 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "audit": _audit,
     "bench": _bench,
     "simulate": _simulate,
+    "compare": _compare,
+    "classify": _classify,
+    "step": _step,
     "chaos": _chaos,
     "up": _up,
     "node": _node,

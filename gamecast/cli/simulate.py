@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gamecast.cli.explore import explore
+from gamecast.cli.protocols import protocols
 from gamecast.cli.simulate_paper import paper
 from gamecast.cli.simulate_placement import placement
 from gamecast.cli.simulate_trees import trees
@@ -93,6 +94,7 @@ def attack_command(
 simulate.add_command(explore)
 simulate.add_command(paper)
 simulate.add_command(placement)
+simulate.add_command(protocols)
 simulate.add_command(trees)
 simulate.add_command(wan)
 

@@ -1,0 +1,134 @@
+"""Mailboxes: FIFO from each process to each other one, exactly once; in this process, or in Redis.
+
+In Redis a mailbox is a stream, which its owner reads from where it has come to and trims behind itself. A sender
+numbers its packets to each other process, and a script appends only the number that is due: a batch whose answer is
+lost can be sent again. All keys of a network have one hash tag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
+
+from adapters.redis_connection import RedisConnection, Script
+from sequencing.errors import NetworkError
+
+Packet = tuple[str, bytes]
+"""To send: the receiver, and what; received: the sender, and what."""
+
+PACKETS_MAX = 512
+"""Read at once: enough to keep up, few enough to hand on soon."""
+RETRY_S = 0.1
+
+APPEND = Script(
+    b"""
+    -- KEYS: the last numbers, then mailboxes. ARGV: the sender; then for each packet its mailbox's place, number, data.
+    for i = 2, #ARGV, 3 do
+        local box, number = KEYS[tonumber(ARGV[i])], tonumber(ARGV[i + 1])
+        local link = ARGV[1] .. ' ' .. box
+        local last = tonumber(redis.call('HGET', KEYS[1], link) or '0')
+        if number > last + 1 then
+            return redis.error_reply('packet ' .. number .. ' of ' .. link .. ' comes after ' .. last)
+        end
+        if number == last + 1 then
+            redis.call('XADD', box, '*', 's', ARGV[1], 'd', ARGV[i + 2])
+            redis.call('HSET', KEYS[1], link, number)
+        end
+    end
+    return 'OK'
+    """
+)
+
+
+class Mailbox(Protocol):
+    """One process' mailbox, and its way to the others'."""
+
+    async def send(self, packets: Sequence[Packet]) -> None:
+        """Put packets into the receivers' mailboxes, in this order, each once; returns when they are there."""
+
+    async def receive(self) -> list[Packet]:
+        """Wait for packets, and return them in order."""
+
+    async def close(self) -> None:
+        """Let go of what is open."""
+
+
+class MemoryMailbox:
+    """A mailbox in this process. Networks are told apart by their names."""
+
+    _boxes: dict[tuple[str, str], asyncio.Queue[Packet]] = defaultdict(asyncio.Queue)  # noqa: RUF012 — this process'
+
+    def __init__(self, network: str, owner: str) -> None:
+        self._network, self._owner = network, owner
+
+    async def send(self, packets: Sequence[Packet]) -> None:
+        """Put packets into the receivers' mailboxes."""
+        for to, data in packets:
+            self._boxes[self._network, to].put_nowait((self._owner, data))
+
+    async def receive(self) -> list[Packet]:
+        """Wait for packets."""
+        box = self._boxes[self._network, self._owner]
+        packets = [await box.get()]
+        while not box.empty():
+            packets.append(box.get_nowait())
+        return packets
+
+    async def close(self) -> None:
+        """Forget what was not read."""
+        self._boxes.pop((self._network, self._owner), None)
+
+
+class RedisMailbox:
+    """A mailbox in Redis. One task may send while another receives: each has a connection of its own."""
+
+    def __init__(self, url: str, network: str, owner: str, *, block_ms: int = 1000) -> None:
+        self._network, self._owner, self._block_ms = network, owner, block_ms
+        self._writer, self._reader = RedisConnection(url), RedisConnection(url)
+        self._sent: dict[str, int] = defaultdict(int)
+        self._last_read = b"0"
+
+    async def send(self, packets: Sequence[Packet]) -> None:
+        """Put packets into the receivers' mailboxes, again and again while the server cannot be reached."""
+        keys = [self._key("numbers"), *dict.fromkeys(self._box(to) for to, _ in packets)]
+        arguments: list[object] = [self._owner]
+        for to, data in packets:
+            self._sent[to] += 1
+            arguments += [keys.index(self._box(to)) + 1, self._sent[to], data]
+        while True:
+            try:
+                await self._writer.run(APPEND, keys, *arguments)
+                return
+            except NetworkError:
+                await asyncio.sleep(RETRY_S)
+
+    async def receive(self) -> list[Packet]:
+        """Wait for packets, also while the server cannot be reached."""
+        while True:
+            try:
+                command = ("XREAD", "COUNT", PACKETS_MAX, "BLOCK", self._block_ms)
+                answer = await self._reader.call(*command, "STREAMS", self._box(self._owner), self._last_read)
+                if not answer:
+                    continue
+                [[_, entries]] = answer.items() if isinstance(answer, dict) else answer
+                self._last_read = entries[-1][0]
+                packets = [(fields[1].decode(), fields[3]) for _, fields in entries]
+                # All before the last one read: what is trimmed is certain to be here.
+                await self._reader.call("XTRIM", self._box(self._owner), "MINID", self._last_read)
+            except NetworkError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return packets
+
+    async def close(self) -> None:
+        """Close the connections; the mailbox stays, as others may still write to it."""
+        await self._writer.close()
+        await self._reader.close()
+
+    def _box(self, process: str) -> str:
+        return self._key(f"box:{process}")
+
+    def _key(self, what: str) -> str:
+        return f"{{classic:{self._network}}}:{what}"

@@ -1,0 +1,182 @@
+"""The classic protocols live: the same state machines as in the simulator, over mailboxes in Redis or in this process.
+
+    async with classic.connect("redis://…", name="a", protocol="isis", processes=["a", "b", "c"]) as cast:
+        await cast.publish("all", {"type": "spell"})
+        async for message in cast:
+            ...
+
+Everybody who takes part says the same set-up: processes, groups, protocol, network. What a protocol assumes and the
+set-up does not offer is refused with `UsageError`. There is no membership service here: who is in a group is fixed, and
+that a process has crashed is for the application to say (`suspect`), to the one protocol that survives it in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import orjson
+
+from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
+from sequencing.errors import NotConnected, UnknownScheme, UsageError
+from sequencing.names import check_connection_name
+from sequencing.protocols.catalogue import find_protocol
+from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Message, Send
+from sequencing.protocols.setup import Setup
+from sequencing.protocols.wire import decode, encode
+
+Handed = Message | Gap | Install | Halt
+"""What an application is handed: messages, and what some protocols say between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """The application says that a process has crashed."""
+
+    process: str
+
+
+def connect(
+    url: str,
+    *,
+    name: str,
+    protocol: str,
+    processes: Sequence[str],
+    groups: Mapping[str, Iterable[str]] | None = None,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+    network: str = "default",
+) -> ClassicCast:
+    """Return a process of a classic protocol; it opens with ``async with``.
+
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` for mailboxes there, ``memory://`` for ones in this process.
+    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; ``groups``: one of
+    all, called ``all``, if not given. ``tree``: for the protocols that need one, a star around the first process if not
+    given. ``network``: tells apart what shares a server; a network is used once.
+
+    Raises `UsageError` where the set-up breaks what the protocol assumes; does not block.
+    """
+    check_connection_name(name)
+    everyone = tuple(processes)
+    if name not in everyone:
+        raise UsageError(f"{name} is none of the processes: {', '.join(everyone)}")
+    made = Setup.of(groups or {"all": everyone}, everyone)
+    star = tuple((everyone[0], other) for other in everyone[1:])
+    setup = Setup(everyone, made.groups, tree=tuple(tree) or star, open_groups=open_groups)
+    kind = find_protocol(protocol)
+    setup.require(kind.assumes, title=kind.title)
+    mailbox: Mailbox
+    match urlsplit(url).scheme:
+        case "memory":
+            mailbox = MemoryMailbox(network, name)
+        case "redis" | "rediss" | "unix":
+            mailbox = RedisMailbox(url, network, name)
+        case scheme:
+            raise UnknownScheme(f"mailboxes are in redis://, rediss://, unix:// or memory://, not {scheme}://")
+    return ClassicCast(name, protocol, setup, mailbox)
+
+
+class ClassicCast:
+    """One process: an owner task that steps the machine, one that reads the mailbox."""
+
+    def __init__(self, name: str, protocol: str, setup: Setup, mailbox: Mailbox) -> None:
+        self.name = name
+        self.setup = setup
+        self._protocol = find_protocol(protocol)
+        self._machine = self._protocol(name, setup)
+        self._mailbox = mailbox
+        self._published = 0
+        self._inbox: asyncio.Queue[Packet | Alarm | Message | Suspicion] = asyncio.Queue()
+        self._out: asyncio.Queue[Handed] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._step()), asyncio.create_task(self._read())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self._mailbox.close()
+
+    async def publish(self, group: str, payload: Any) -> Message:
+        """Hand a payload (what orjson takes) to the protocol, and return the message that it became.
+
+        Raises `UsageError` for a group that there is not or, where groups are closed, that this process is not in.
+        """
+        if not self._tasks:
+            raise NotConnected("the process is not open: use `async with classic.connect(...)`")
+        if not self.setup.open_groups and self.name not in self.setup.members(group):
+            raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
+        self._published += 1
+        message = Message(f"{self.name}-{self._published}", self.name, group, orjson.dumps(payload).decode())
+        self._inbox.put_nowait(message)
+        return message
+
+    def suspect(self, process: str) -> None:
+        """Tell the protocol that another process has crashed."""
+        self._inbox.put_nowait(Suspicion(process))
+
+    async def __aiter__(self) -> AsyncIterator[Handed]:
+        """Yield what is delivered, in order, for ever; raises what ended the process, if something did."""
+        while True:
+            getting = asyncio.ensure_future(self._out.get())
+            try:
+                await asyncio.wait([getting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    for task in self._tasks:
+                        if task.done():
+                            task.result()
+                    return
+            finally:
+                if not getting.done():
+                    getting.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await getting
+            yield getting.result()
+
+    async def _read(self) -> None:
+        while True:
+            for packet in await self._mailbox.receive():
+                self._inbox.put_nowait(packet)
+
+    async def _step(self) -> None:
+        """The only task that touches the machine: one thing after another, its packets sent before the next."""
+        await self._carry_out(self._machine.start())
+        while True:
+            await self._carry_out(self._take(await self._inbox.get()))
+
+    def _take(self, item: Packet | Alarm | Message | Suspicion) -> list[Effect]:
+        match item:
+            case Message():
+                return self._machine.publish(item)
+            case Suspicion(process):
+                return self._machine.suspect(process)
+            case Alarm(alarm):
+                return self._machine.ring(alarm)
+            case source, data:
+                return self._machine.receive(source, decode(self._protocol, data))
+
+    async def _carry_out(self, effects: list[Effect]) -> None:
+        packets: list[Packet] = []
+        for effect in effects:
+            match effect:
+                case Send(to, packet):
+                    packets.append((to, encode(packet)))
+                case Alarm(_, after_ms):
+                    asyncio.get_running_loop().call_later(after_ms / 1000, self._inbox.put_nowait, effect)
+                case Deliver(message):
+                    self._out.put_nowait(message)
+                case Gap() | Install() | Halt():
+                    self._out.put_nowait(effect)
+        if packets:
+            await self._mailbox.send(packets)

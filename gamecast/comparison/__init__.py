@@ -1,0 +1,1 @@
+"""The classic protocols and ours on one topology and one workload, measured alike."""

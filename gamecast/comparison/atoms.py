@@ -1,0 +1,148 @@
+"""Gamecast's own protocol as one more process of the comparison: atoms on sequencing nodes.
+
+The nodes, the plan and the delivery are the product's own (`sequencing.node`, `placement`, `sequencing.delivery`); only
+what carries frames between them is here. A real sequencing node is a server beside the game servers. In the comparison
+each is at a process, so that all protocols have the same hosts, and the load of both counts for one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from placement.planner import make_plan
+from sequencing.delivery import Delivery, Ready
+from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.membership import Membership
+from sequencing.node import LinkedFrame, Node
+from sequencing.plan import Plan
+from sequencing.protocols.process import TOTALLY, Guarantee, Message, Process, unknown
+from sequencing.protocols.setup import NO_FAULTS, Assumption, Setup
+
+NODES = 4
+"""Sequencing nodes, or as many as there are processes if fewer: enough to spread load, few enough for short paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """A frame on its way to its region's ingress."""
+
+    message: Message
+    frame: PublishedFrame
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What the frame weighs beyond its payload."""
+        return len(self.frame.meta) + len(self.frame.region)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A frame between two nodes."""
+
+    message: Message
+    source: str
+    target: str
+    linked: LinkedFrame
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What the frame weighs beyond its payload."""
+        return _weight(self.linked.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A finished frame on its way to a subscriber."""
+
+    message: Message
+    frame: StampedFrame
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What the frame weighs beyond its payload."""
+        return _weight(self.frame)
+
+
+class Atoms(Process):
+    """Ours: a path of sequencing nodes for each region, atoms for what overlaps."""
+
+    title = "atoms on a sequencing network (gamecast)"
+    source = "seed 002"
+    guarantees = TOTALLY | {Guarantee.FIFO}
+    assumes = NO_FAULTS | {Assumption.FIFO_LINKS, Assumption.CLOSED_GROUPS}
+
+    def on_start(self) -> None:
+        groups = tuple((group, members) for group, members in self.setup.groups.items())
+        self.plan = _plan(groups, len(self.setup.processes))
+        self.hosts = _hosts(self.plan, self.setup)
+        self.nodes = {name: Node(name) for name, host in self.hosts.items() if host == self.name}
+        for node in self.nodes.values():
+            node.install(self.plan.epoch, self.plan.version, self.plan.steps(node.name))
+        self.delivery = Delivery(self.plan.epoch, self.setup.groups_of(self.name), self.plan.atoms)
+        self.published: dict[str, int] = defaultdict(int)
+        self.on_its_way: dict[bytes, Message] = {}
+        """Body of a frame → the message, at nodes and subscribers of this process."""
+        self.handed_out: dict[tuple[int, str], int] = defaultdict(int)
+
+    def on_publish(self, message: Message) -> None:
+        self.published[message.group] += 1
+        number = self.published[message.group]
+        frame = PublishedFrame(message.group, self.plan.epoch, self.name, 1, number, 1, message.id.encode())
+        self.send(self.hosts[self.plan.paths[message.group][0]], Enter(message, frame))
+
+    def on_receive(self, source: str, packet: object) -> None:
+        match packet:
+            case Enter(message, frame):
+                self.on_its_way[frame.body] = message
+                node = self.nodes[self.plan.paths[frame.region][0]]
+                node.publish([frame])
+                self._pass_on(node)
+            case Forward(message, from_node, target, linked):
+                self.on_its_way[linked.frame.body] = message
+                self.nodes[target].transfer(from_node, [linked])
+                self._pass_on(self.nodes[target])
+            case Leave(message, stamped):
+                self.on_its_way[stamped.body] = message
+                for ready in self.delivery.receive([stamped]):
+                    if isinstance(ready, Ready):
+                        self.deliver(self.on_its_way.pop(ready.frame.body))
+            case _:
+                raise unknown(packet)
+
+    def _pass_on(self, node: Node) -> None:
+        """Send what a node has in its links, and to subscribers what it has finished."""
+        for target, link in node.links.items():
+            for linked in link:
+                message = self.on_its_way[linked.frame.body]
+                self.send(self.hosts[target], Forward(message, node.name, target, linked))
+            link.clear()
+        for key, finished in node.egress.items():
+            new, self.handed_out[key] = finished[self.handed_out[key] :], len(finished)
+            for stamped in new:
+                self.send_all(self.setup.members(stamped.region), Leave(self.on_its_way[stamped.body], stamped))
+
+
+def _weight(frame: StampedFrame) -> int:
+    return len(frame.region) + len(frame.meta) + len(frame.stamp) + len(str(frame.epoch)) + len(str(frame.last)) + 4
+
+
+@lru_cache(maxsize=64)
+def _plan(groups: tuple[tuple[str, tuple[str, ...]], ...], processes: int) -> Plan:
+    """The plan of a membership; every process would compute the same, so it is kept."""
+    regions_of: dict[str, list[str]] = defaultdict(list)
+    for group, members in groups:
+        for member in members:
+            regions_of[member].append(group)
+    return make_plan(Membership.of(regions_of), {f"n{i}": "" for i in range(1, min(NODES, processes) + 1)})
+
+
+def _hosts(plan: Plan, setup: Setup) -> dict[str, str]:
+    """Put each node at the process that has most of the regions that pass it, the earliest among equals."""
+    hosts: dict[str, str] = {}
+    for node in plan.nodes:
+        regions = {region for region, path in plan.paths.items() if node in path}
+        free = [process for process in setup.processes if process not in hosts.values()]
+        hosts[node] = max(free, key=lambda process: len(regions & set(setup.groups_of(process))))
+    return hosts

@@ -1,0 +1,140 @@
+"""What happened at some processes: the record that every judgement of an execution is made from.
+
+An execution is the events of each process in their order, and which receive belongs to which send. Time is not part of
+it: one event happened before another if there is a way from it to the other along processes and messages. A multicast
+is one send and several receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sequencing.errors import InvalidInput
+
+
+class Kind(StrEnum):
+    """What an event is."""
+
+    PUBLISH = "publish"
+    """The application asked for a message to be sent; recorded where the send takes place later."""
+    SEND = "send"
+    RECEIVE = "receive"
+    """The application was given the message (delivery)."""
+    GAP = "gap"
+    """The application was told that messages may be missing here."""
+    VIEW = "view"
+    """A view was installed."""
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event at a process; times where they are known: real time, and the process' own clock."""
+
+    process: str
+    kind: Kind
+    message: str = ""
+    at_ms: float | None = None
+    local_ms: float | None = None
+    view: int = 0
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is known of a message: who sent it, to which group, and who that is."""
+
+    sender: str
+    group: str
+    to: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The events of all processes, each after all that happened before it, and the messages.
+
+    ``faulty``: processes that crashed or were removed. ``late``: processes that joined later, so that they are owed
+    nothing of what was sent to the group before.
+    """
+
+    events: Sequence[Event]
+    messages: Mapping[str, Sent]
+    faulty: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+    processes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(cls, lines: Mapping[str, Sequence[Event]], messages: Mapping[str, Sent]) -> Record:
+        """Put the events of several processes into one order that respects happened-before.
+
+        Raises `InvalidInput` where there is none: the events then are no execution, as one would precede itself.
+        """
+        faulty = frozenset(e.process for line in lines.values() for e in line if e.kind is Kind.CRASH)
+        return cls(tuple(_interleave(lines, messages)), messages, faulty, processes=tuple(lines))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The processes, those of the set-up first."""
+        return tuple(dict.fromkeys((*self.processes, *(event.process for event in self.events))))
+
+    @property
+    def correct(self) -> tuple[str, ...]:
+        """The processes that neither crashed nor were removed."""
+        return tuple(name for name in self.names if name not in self.faulty)
+
+    def deliveries(self) -> dict[str, list[str]]:
+        """Return what each process was given, in its order."""
+        found: dict[str, list[str]] = {name: [] for name in self.names}
+        for event in self.events:
+            if event.kind is Kind.RECEIVE:
+                found[event.process].append(event.message)
+        return found
+
+    def between_processes(self) -> Iterator[Event]:
+        """The sends and receives of messages that went from one process to another and arrived there.
+
+        A process that is given its own message has not communicated, and what never arrived is not a message of the
+        execution as the classes of seed 001 §6.1 are defined.
+        """
+        arrived = {
+            event.message
+            for event in self.events
+            if event.kind is Kind.RECEIVE and event.message in self.messages
+            if self.messages[event.message].sender != event.process
+        }
+        for event in self.events:
+            if event.message in arrived:
+                sender = self.messages[event.message].sender
+                if event.kind is Kind.SEND or (event.kind is Kind.RECEIVE and event.process != sender):
+                    yield event
+
+
+def _interleave(lines: Mapping[str, Sequence[Event]], messages: Mapping[str, Sent]) -> Iterator[Event]:
+    sent: set[str] = set()
+    at = dict.fromkeys(lines, 0)
+    waiting: dict[str, list[str]] = {}
+    ready = list(lines)
+    for process in ready:
+        line = lines[process]
+        while at[process] < len(line):
+            event = line[at[process]]
+            if event.kind is Kind.RECEIVE and event.message in messages and event.message not in sent:
+                waiting.setdefault(event.message, []).append(process)
+                break
+            at[process] += 1
+            yield event
+            if event.kind is Kind.SEND:
+                sent.add(event.message)
+                ready.extend(waiting.pop(event.message, ()))
+    stuck = [f"{process} receives {message}" for message, held in waiting.items() for process in held]
+    if stuck:
+        raise InvalidInput(
+            f"no execution: {_few(stuck)} before it can have been sent, as these events wait for each other"
+        )
+
+
+def _few(texts: Iterable[str]) -> str:
+    found = list(texts)
+    return "; ".join(found[:3]) + (" …" if len(found) > 3 else "")

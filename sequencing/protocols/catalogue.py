@@ -1,0 +1,80 @@
+"""All protocols by name, and how to make the processes of one."""
+
+from __future__ import annotations
+
+from sequencing.errors import UsageError
+from sequencing.protocols.arrow import Arrow
+from sequencing.protocols.arrow_combining import ArrowCombining
+from sequencing.protocols.arrow_counting import ArrowCounting
+from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.causal_total import CausalTotal
+from sequencing.protocols.central import Central
+from sequencing.protocols.chang_maxemchuk import ChangMaxemchuk
+from sequencing.protocols.combining import Combining
+from sequencing.protocols.combining_counting import CombiningCounting
+from sequencing.protocols.fifo import Fifo
+from sequencing.protocols.fifo_total import FifoTotal
+from sequencing.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
+from sequencing.protocols.lamport import Lamport
+from sequencing.protocols.newtop_asymmetric import NewtopAsymmetric
+from sequencing.protocols.newtop_symmetric import NewtopSymmetric
+from sequencing.protocols.process import Process
+from sequencing.protocols.propagation_tree import PropagationTree
+from sequencing.protocols.raynal_schiper_toueg import RaynalSchiperToueg
+from sequencing.protocols.rendezvous import Rendezvous
+from sequencing.protocols.resending import Resending
+from sequencing.protocols.sequencer import Sequencer
+from sequencing.protocols.setup import Setup
+from sequencing.protocols.three_phase import OverlappingThreePhase, ThreePhase
+from sequencing.protocols.token_on_demand import TokenOnDemand
+from sequencing.protocols.token_ring import TokenRing
+from sequencing.protocols.two_phase import TwoPhase
+from sequencing.protocols.vector_clocks import VectorClocks
+from sequencing.protocols.virtual_synchrony import VirtualSynchrony
+
+PROTOCOLS: dict[str, type[Process]] = {
+    "fifo": Fifo,
+    "vector-clocks": VectorClocks,
+    "raynal-schiper-toueg": RaynalSchiperToueg,
+    "kshemkalyani-singhal": KshemkalyaniSinghal,
+    "central": Central,
+    "sequencer": Sequencer,
+    "newtop-asymmetric": NewtopAsymmetric,
+    "isis": ThreePhase,
+    "isis-overlapping": OverlappingThreePhase,
+    "two-phase": TwoPhase,
+    "lamport": Lamport,
+    "newtop-symmetric": NewtopSymmetric,
+    "token-ring": TokenRing,
+    "token-on-demand": TokenOnDemand,
+    "chang-maxemchuk": ChangMaxemchuk,
+    "propagation-tree": PropagationTree,
+    "arrow": Arrow,
+    "combining": Combining,
+    "arrow-combining": ArrowCombining,
+    "arrow-counting": ArrowCounting,
+    "combining-counting": CombiningCounting,
+    "arrow-gaps": ArrowGaps,
+    "rendezvous": Rendezvous,
+    "resending": Resending,
+    "virtual-synchrony": VirtualSynchrony,
+    "fifo-total": FifoTotal,
+    "causal-total": CausalTotal,
+}
+
+
+def find_protocol(name: str) -> type[Process]:
+    """Return the protocol of a name; raises `UsageError` that lists the names."""
+    try:
+        return PROTOCOLS[name]
+    except KeyError:
+        raise UsageError(f"there is no protocol {name!r}; there are {', '.join(PROTOCOLS)}") from None
+
+
+def make_processes(protocol: type[Process], setup: Setup) -> dict[str, Process]:
+    """Return a process for each of the set-up; raises `UsageError` where it breaks what the protocol assumes.
+
+    `Process.start` is still to be called on each.
+    """
+    setup.require(protocol.assumes, title=protocol.title)
+    return {name: protocol(name, setup) for name in setup.processes}

@@ -1,0 +1,235 @@
+"""The classic protocols live: five processes over mailboxes, judged by the guarantees that each protocol declares."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from adapters.embedded import EmbeddedServer
+from adapters.mailboxes import MemoryMailbox, RedisMailbox
+from gamecast import classic
+from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, UsageError
+from gamecast.executionlog import read_execution
+from sequencing.executions.guarantees import violations
+from sequencing.executions.journal import Journal
+from sequencing.protocols.catalogue import PROTOCOLS
+from sequencing.protocols.process import Deliver, Guarantee, Install, Message, Process
+from sequencing.protocols.setup import Assumption, Setup
+from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
+
+FIVE = ("p1", "p2", "p3", "p4", "p5")
+EACH = 6
+REGIONS = {"forest": ("p1", "p2", "p3"), "river": ("p2", "p3", "p4"), "hill": ("p3", "p4", "p5", "p1")}
+
+
+def groups_for(protocol: type[Process]) -> Mapping[str, tuple[str, ...]]:
+    if Assumption.ONE_TO_ONE in protocol.assumes:
+        return {f"to-{process}": (process,) for process in FIVE}
+    if protocol.assumes & {Assumption.ONE_GROUP, Assumption.BROADCAST}:
+        return {"all": FIVE}
+    return REGIONS
+
+
+async def play(url: str, name: str) -> Journal:
+    """Have five processes publish at once, answer some of what they deliver, and deliver everything."""
+    protocol, network = PROTOCOLS[name], uuid4().hex
+    groups = groups_for(protocol)
+    journal = Journal(protocol, Setup.of(groups, FIVE))
+    one_to_one = Assumption.ONE_TO_ONE in protocol.assumes
+    due = dict.fromkeys(FIVE, 0)
+    handed = dict.fromkeys(FIVE, 0)
+    changed = asyncio.Event()
+
+    def allowed(process: str) -> list[str]:
+        return [group for group, members in groups.items() if (process in members) != one_to_one]
+
+    async def publish(cast: classic.ClassicCast, number: int) -> None:
+        own = allowed(cast.name)
+        message = await cast.publish(own[number % len(own)], {"number": number})
+        journal.published(message)
+        for process in groups[message.group]:
+            due[process] += 1
+
+    async def listen(cast: classic.ClassicCast) -> None:
+        async for item in cast:
+            if isinstance(item, Message):
+                journal.carried_out(cast.name, Deliver(item))
+                handed[cast.name] += 1
+                if handed[cast.name] in (2, 5):
+                    await publish(cast, handed[cast.name])
+            else:
+                journal.carried_out(cast.name, item)
+            changed.set()
+
+    casts = [
+        classic.connect(
+            url, name=process, protocol=name, processes=FIVE, groups=groups, network=network, open_groups=one_to_one
+        )
+        for process in FIVE
+    ]
+    async with casts[0], casts[1], casts[2], casts[3], casts[4], asyncio.timeout(30):
+        listeners = [asyncio.create_task(listen(cast)) for cast in casts]
+        for number in range(EACH):
+            for cast in casts:
+                await publish(cast, number)
+        while handed != due:
+            changed.clear()
+            waiting = asyncio.create_task(changed.wait())
+            await asyncio.wait([waiting, *listeners], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            for listener in listeners:
+                if listener.done():
+                    listener.result()
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+    return journal
+
+
+def judged(name: str) -> frozenset[Guarantee]:
+    """Where a send takes place is not visible from outside, so that synchrony is left to the simulator."""
+    return PROTOCOLS[name].guarantees - {Guarantee.SYNCHRONOUS}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+async def test_five_processes_over_redis_keep_what_the_protocol_declares(
+    name: str, shared_redis: EmbeddedServer
+) -> None:
+    record = (await play(shared_redis.url, name)).record()
+    assert len(record.messages) >= 5 * EACH
+    assert [violation.text for violation in violations(record, judged(name))] == []
+
+
+@pytest.mark.parametrize("name", ["isis", "token-ring", "propagation-tree", "combining-counting"])
+async def test_the_same_in_this_process(name: str) -> None:
+    record = (await play("memory://", name)).record()
+    assert [violation.text for violation in violations(record, judged(name))] == []
+
+
+@pytest.mark.parametrize("name", ["isis", "newtop-symmetric", "kshemkalyani-singhal", "arrow", "token-ring"])
+async def test_five_operating_system_processes_keep_it_too_by_the_logs_that_they_write(
+    name: str, shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    network, root = uuid4().hex, Path(__file__).parents[2]
+    logs = [tmp_path / f"{process}.jsonl" for process in FIVE]
+    players = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.integration.classic_player"),
+            *(shared_redis.url, network, name, process, str(log)),
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for process, log in zip(FIVE, logs, strict=True)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            for player in players:
+                assert player.stdout is not None
+                assert await player.stdout.readline() == b"done\n"
+            await asyncio.gather(*(player.communicate(b"") for player in players))
+    finally:
+        for player in players:
+            if player.returncode is None:
+                player.kill()
+                await player.wait()
+    record = read_execution(logs)
+    assert len(record.messages) == 5 * EACH_OF_PLAYERS
+    assert [violation.text for violation in violations(record, judged(name))] == []
+
+
+async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServer) -> None:
+    network = uuid4().hex
+    a, b, c = (
+        classic.connect(shared_redis.url, name=name, protocol="virtual-synchrony", processes=FIVE[:3], network=network)
+        for name in FIVE[:3]
+    )
+    async with a, b, asyncio.timeout(10):
+        async with c:
+            views = [anext(aiter(cast)) for cast in (a, b, c)]
+            assert [(await view) for view in views] == [Install(1, FIVE[:3])] * 3
+        for cast in (a, b):
+            cast.suspect("p3")
+        assert [await anext(aiter(cast)) for cast in (a, b)] == [Install(2, FIVE[:2])] * 2
+        message = await a.publish("all", "still here")
+        assert [await anext(aiter(cast)) for cast in (a, b)] == [message] * 2
+
+
+async def test_a_batch_that_is_sent_again_arrives_once(shared_redis: EmbeddedServer) -> None:
+    network = uuid4().hex
+    sender, receiver = (RedisMailbox(shared_redis.url, network, name, block_ms=50) for name in ("a", "b"))
+    async with asyncio.timeout(10):
+        await sender.send([("b", b"one"), ("b", b"two")])
+        sender._sent["b"] = 0  # as if the answer had been lost
+        await sender.send([("b", b"one"), ("b", b"two"), ("b", b"three")])
+        received: list[tuple[str, bytes]] = []
+        while len(received) < 3:
+            received += await receiver.receive()
+    assert received == [("a", b"one"), ("a", b"two"), ("a", b"three")]
+    for mailbox in (sender, receiver):
+        await mailbox.close()
+
+
+async def test_a_mailbox_survives_the_restart_of_a_durable_server() -> None:
+    with EmbeddedServer(appendfsync="always") as server:
+        sender, receiver = (RedisMailbox(server.url, "n", name, block_ms=50) for name in ("a", "b"))
+        async with asyncio.timeout(20):
+            await sender.send([("b", b"one")])
+            assert await receiver.receive() == [("a", b"one")]
+            reading = asyncio.create_task(receiver.receive())
+            server.kill()
+            writing = asyncio.create_task(sender.send([("b", b"two")]))
+            await server.restart_async()
+            await writing
+            assert await reading == [("a", b"two")]
+        for mailbox in (sender, receiver):
+            await mailbox.close()
+
+
+async def test_a_server_that_has_forgotten_mailboxes_is_noticed(redis_server: EmbeddedServer) -> None:
+    sender = RedisMailbox(redis_server.url, "n", "a")
+    try:
+        async with asyncio.timeout(20):
+            await sender.send([("b", b"one")])
+            redis_server.kill()
+            await redis_server.restart_async()
+            with pytest.raises(OtherSideError, match=r"packet 2 of a .* comes after 0"):
+                await sender.send([("b", b"two")])
+    finally:
+        await sender.close()
+
+
+async def test_networks_in_memory_are_told_apart_by_name() -> None:
+    one, other = MemoryMailbox("one", "a"), MemoryMailbox("other", "a")
+    await one.send([("a", b"1")])
+    await other.send([("a", b"2")])
+    assert (await one.receive(), await other.receive()) == ([("a", b"1")], [("a", b"2")])
+
+
+def test_wrong_use_is_refused_with_its_cure() -> None:
+    with pytest.raises(UsageError, match="there is one group"):
+        classic.connect("memory://", name="p1", protocol="isis", processes=FIVE, groups=REGIONS)
+    with pytest.raises(UsageError, match="none of the processes"):
+        classic.connect("memory://", name="p9", protocol="isis", processes=FIVE)
+    with pytest.raises(UsageError, match="there is no protocol"):
+        classic.connect("memory://", name="p1", protocol="paxos", processes=FIVE)
+    with pytest.raises(UnknownScheme):
+        classic.connect("nats://localhost", name="p1", protocol="isis", processes=FIVE)
+
+
+async def test_publishing_needs_an_open_process_and_a_group_of_its_own() -> None:
+    cast = classic.connect("memory://", name="p1", protocol="fifo", processes=FIVE, groups=REGIONS)
+    with pytest.raises(NotConnected):
+        await cast.publish("forest", 1)
+    async with cast:
+        with pytest.raises(UsageError, match="open_groups"):
+            await cast.publish("river", 1)
+        with pytest.raises(UsageError, match="no group"):
+            await cast.publish("sea", 1)

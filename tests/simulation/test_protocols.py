@@ -1,0 +1,352 @@
+"""The classic protocols in adversarial worlds: what they declare holds, what they do not declare does not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from gamecast.simulation.protocol_run import judge_protocol, nearest_wrong_claim, refute
+from sequencing.checkers import DeliverySequence, History, judge
+from sequencing.errors import UsageError
+from sequencing.executions.guarantees import violations
+from sequencing.protocols import kshemkalyani_singhal as ks
+from sequencing.protocols import virtual_synchrony as vs
+from sequencing.protocols.arrow import Arrow
+from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.catalogue import PROTOCOLS, make_processes
+from sequencing.protocols.fifo import Data as FifoData
+from sequencing.protocols.fifo import Fifo
+from sequencing.protocols.lamport import Lamport
+from sequencing.protocols.process import Effect, Gap, Guarantee, Message, Process, Scheduled
+from sequencing.protocols.propagation_tree import Down, PropagationTree
+from sequencing.protocols.raynal_schiper_toueg import Data as MatrixData
+from sequencing.protocols.raynal_schiper_toueg import RaynalSchiperToueg
+from sequencing.protocols.rendezvous import Data as Asked
+from sequencing.protocols.rendezvous import Rendezvous
+from sequencing.protocols.resending import Data as Resent
+from sequencing.protocols.resending import Resending
+from sequencing.protocols.sequencer import Data as Unnumbered
+from sequencing.protocols.sequencer import Sequencer
+from sequencing.protocols.setup import Assumption, Setup
+from sequencing.protocols.three_phase import Final, ThreePhase
+from sequencing.protocols.two_phase import TwoPhase
+from sequencing.protocols.vector_clocks import Data as VectorData
+from sequencing.protocols.vector_clocks import VectorClocks
+from sequencing.protocols.virtual_synchrony import VirtualSynchrony
+
+SEEDS = 40
+REFUTED_WITHIN = 200
+
+
+def seeds_that_break(protocol: type[Process], guarantee: Guarantee, *, seeds: int = REFUTED_WITHIN) -> list[int]:
+    """The first seed that breaks a guarantee, in a list; an empty one if none does."""
+    return [seed for seed, _ in [next(refute(protocol, guarantee, seeds=seeds), (None, None))] if seed is not None]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_declared_guarantee_holds_in_adversarial_worlds(name: str) -> None:
+    for seed in range(SEEDS):
+        outcome = judge_protocol(PROTOCOLS[name], seed)
+        assert outcome.violations == (), f"gamecast simulate protocols --protocol {name} --seed {seed}"
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_nearest_guarantee_that_is_not_declared_is_refuted_within_200_seeds(name: str) -> None:
+    claim = nearest_wrong_claim(PROTOCOLS[name])
+    if claim is None:
+        assert Guarantee.SYNCHRONOUS in PROTOCOLS[name].guarantees, "there is nothing above it"
+    else:
+        assert seeds_that_break(PROTOCOLS[name], claim)
+
+
+@pytest.mark.parametrize(
+    ("name", "claim"),
+    [
+        *(
+            (name, Guarantee.CAUSAL)
+            for name in ("fifo", "sequencer", "two-phase", "isis-overlapping", "chang-maxemchuk")
+        ),
+        *((name, Guarantee.TOTAL) for name in ("fifo", "vector-clocks", "raynal-schiper-toueg", "resending")),
+        ("kshemkalyani-singhal", Guarantee.TOTAL),
+        ("virtual-synchrony", Guarantee.UNIFORM_AGREEMENT),
+        ("arrow-gaps", Guarantee.AGREEMENT),
+    ],
+)
+def test_a_deliberately_wrong_guarantee_is_refuted_within_200_seeds(name: str, claim: Guarantee) -> None:
+    assert claim not in PROTOCOLS[name].guarantees
+    assert seeds_that_break(PROTOCOLS[name], claim)
+
+
+FIFO_IS_NEEDED = (
+    *("central", "isis", "lamport", "newtop-symmetric", "newtop-asymmetric", "propagation-tree", "combining"),
+    *("arrow-combining", "combining-counting", "virtual-synchrony"),
+)
+
+
+@pytest.mark.parametrize("name", FIFO_IS_NEEDED)
+def test_who_assumes_fifo_links_breaks_without_them(name: str) -> None:
+    runs = (judge_protocol(PROTOCOLS[name], seed, dropping=[Assumption.FIFO_LINKS]) for seed in range(REFUTED_WITHIN))
+    assert any(run.violations for run in runs)
+
+
+NO_CRASHES_ARE_NEEDED = [
+    name
+    for name, protocol in PROTOCOLS.items()
+    # Total order with gaps is no longer live after a crash, but breaks no promise: it makes none of validity.
+    if Assumption.NO_CRASHES in protocol.assumes and name != "arrow-gaps"
+]
+
+
+@pytest.mark.parametrize("name", NO_CRASHES_ARE_NEEDED)
+def test_who_assumes_no_crashes_breaks_with_them(name: str) -> None:
+    runs = (judge_protocol(PROTOCOLS[name], seed, dropping=[Assumption.NO_CRASHES]) for seed in range(REFUTED_WITHIN))
+    assert any(run.violations for run in runs)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_set_up_that_breaks_an_assumption_is_refused_with_its_name(name: str) -> None:
+    everyone = ("a", "b", "c")
+    hostile = Setup(
+        everyone,
+        {"g": ("a", "b"), "h": ("b", "c")},
+        open_groups=True,
+        fifo_links=False,
+        lossy_links=True,
+        crashes=True,
+        crash_reports=False,
+    )
+    with pytest.raises(UsageError, match="assumes") as refused:
+        make_processes(PROTOCOLS[name], hostile)
+    for assumption in PROTOCOLS[name].assumes:
+        assert str(assumption) in str(refused.value)
+
+
+def test_a_stranger_to_a_closed_group_is_refused_politely() -> None:
+    processes = make_processes(Lamport, Setup.of({"g": "ab"}, "abc"))
+    with pytest.raises(UsageError, match="closed groups only"):
+        processes["c"].publish(Message("m", "c", "g"))
+
+
+def test_a_seed_gives_the_same_run_every_time() -> None:
+    one, other = (judge_protocol(PROTOCOLS["virtual-synchrony"], 7) for _ in range(2))
+    assert one.record == other.record
+
+
+@pytest.mark.parametrize("name", ["resending", "two-phase", "fifo", "causal-total", "arrow"])
+def test_the_checkers_of_recorded_sessions_agree_with_those_of_protocols(name: str) -> None:
+    for seed in range(25):
+        record = judge_protocol(PROTOCOLS[name], seed).record
+        sequences = [
+            DeliverySequence(
+                process,
+                messages,
+                [record.messages[m].group for m in messages],
+                [record.messages[m].sender for m in messages],
+            )
+            for process, messages in record.deliveries().items()
+        ]
+        verdict = judge(History.of(sequences))
+        found = {v.guarantee for v in violations(record, [Guarantee.UNIFORM_TOTAL, Guarantee.ACYCLIC])}
+        assert bool(verdict.inversions) == (Guarantee.UNIFORM_TOTAL in found)
+        assert bool(verdict.cycles) == (Guarantee.ACYCLIC in found)
+
+
+# Protocols broken on purpose, one for each guarantee: the checker that owns it must see it.
+
+
+class Deaf(Fifo):
+    """Never sends."""
+
+    def on_publish(self, message: Message) -> None:
+        pass
+
+
+class Stuttering(Fifo):
+    """Delivers everything twice."""
+
+    def deliver(self, message: Message) -> None:
+        super().deliver(message)
+        super().deliver(message)
+
+
+class Careless(Fifo):
+    """Delivers what comes as it comes."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        assert isinstance(packet, FifoData)
+        self.deliver(packet.message)
+
+
+class ForgetfulClocks(VectorClocks):
+    """Looks at the sender's own entry only."""
+
+    def _is_next(self, data: VectorData) -> bool:
+        sender = self.index[data.message.sender]
+        return data.vector[sender] == self.delivered[sender] + 1
+
+
+class ForgetfulMatrix(RaynalSchiperToueg):
+    """Does not learn whom else a message went to."""
+
+    def _learn(self, data: MatrixData) -> None:
+        sender = self.index[data.message.sender]
+        super()._learn(replace(data, message=replace(data.message, group="me")))
+        self.sent[sender][self.me] = max(self.sent[sender][self.me], self.delivered[sender])
+
+    def members(self, message: Message) -> tuple[str, ...]:
+        return () if message.group == "me" else super().members(message)
+
+
+class ForgetfulLogs(ks.KshemkalyaniSinghal):
+    """Drops from a message what its destination itself must know (constraint II taken too far)."""
+
+    def _log_for(self, destination: str, to: Iterable[str]) -> ks.Log:
+        return ks.without_empty({key: dests - frozenset(to) for key, dests in self.log.items()})
+
+
+class EverybodyNumbers(Sequencer):
+    """Each member numbers for itself."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, Unnumbered):
+            self.deliver(packet.message)
+
+
+class PrintedThreePhase(ThreePhase):
+    """Algorithm 6.5 to the letter."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        priority = self.priority
+        super().on_receive(source, packet)
+        if isinstance(packet, Final):
+            self.priority = priority
+
+
+class PrintedPropagation(PropagationTree):
+    """Algorithm 6.6 to the letter: whatever is its sender's next may pass what waits."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if isinstance(packet, Down) and self.is_primary:
+            self.from_senders.append(packet)
+            self._take_in_order()
+        else:
+            super().on_receive(source, packet)
+
+
+class HastyTwoPhase(TwoPhase):
+    """Delivers what is committed without looking at what is not."""
+
+    def _deliver_what_is_certain(self) -> None:
+        for waiting in [w for w in self.waiting.values() if w.committed]:
+            self.deliver(self.waiting.pop(waiting.message.id).message)
+
+
+class HastyLamport(Lamport):
+    """Waits for one member instead of all."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        super().on_receive(source, packet)
+        while self.held and min(self.held)[0] <= max(self.heard.values()):
+            self.deliver(self.held.pop(min(self.held)))
+
+
+class LostArrows(Arrow):
+    """Does not note its own message as the value."""
+
+    def on_publish(self, message: Message) -> None:
+        value = self.value
+        super().on_publish(message)
+        self.value = value
+
+
+class SelfishResending(Resending):
+    """Delivers its own messages before it sends them."""
+
+    def on_publish(self, message: Message) -> None:
+        if self.name in self.members(message):
+            self.seen.add(message.id)
+            self.deliver(message)
+        self.send_all((m for m in self.members(message) if m != self.name), Resent(message))
+
+
+class NeverResending(Resending):
+    """The lecture's first cut."""
+
+    def on_receive(self, source: str, packet: object) -> None:
+        assert isinstance(packet, Resent)
+        self.deliver(packet.message)
+
+
+class SilentGaps(ArrowGaps):
+    """Goes on without a word."""
+
+    def effect(self, effect: Effect) -> None:
+        if not isinstance(effect, Gap):
+            super().effect(effect)
+
+
+class RudeRendezvous(Rendezvous):
+    """Sends without asking and without waiting."""
+
+    def _try_to_send(self, message: Message) -> None:
+        self.effect(Scheduled(message))
+        self.send_all(self.members(message), Asked(message))
+
+    def _take(self, source: str, packet: object) -> None:
+        if isinstance(packet, Asked):
+            self.deliver(packet.message)
+
+
+class EmptyFlushes(VirtualSynchrony):
+    """Tells the changes and not the messages."""
+
+    def _flush(self) -> None:
+        self.send_all(self.members_now, vs.Flush(self.view, *self._changes(), ()))
+
+
+class HastyViews(VirtualSynchrony):
+    """Installs the next view at the first suspicion."""
+
+    def on_suspicion(self, process: str) -> None:
+        if not self.halted and process in self.members_now:
+            staying = tuple(m for m in self.members_now if m != process)
+            self._install(vs.Decided(self.view + 1, staying, (), ()))
+
+
+MUTANTS = [
+    (Deaf, Guarantee.VALIDITY),
+    (Stuttering, Guarantee.INTEGRITY),
+    (Careless, Guarantee.FIFO),
+    (ForgetfulClocks, Guarantee.CAUSAL),
+    (ForgetfulMatrix, Guarantee.CAUSAL),
+    (ForgetfulLogs, Guarantee.CAUSAL),
+    (EverybodyNumbers, Guarantee.TOTAL),
+    (PrintedThreePhase, Guarantee.TOTAL),
+    (HastyTwoPhase, Guarantee.TOTAL),
+    (HastyTwoPhase, Guarantee.ACYCLIC),
+    (HastyLamport, Guarantee.TOTAL),
+    (LostArrows, Guarantee.VALIDITY),
+    (NeverResending, Guarantee.AGREEMENT),
+    (SelfishResending, Guarantee.UNIFORM_AGREEMENT),
+    (SilentGaps, Guarantee.GAPS),
+    (RudeRendezvous, Guarantee.SYNCHRONOUS),
+    (EmptyFlushes, Guarantee.VIEW_SYNCHRONY),
+    (HastyViews, Guarantee.VIEWS),
+]
+
+
+@pytest.mark.parametrize(("mutant", "guarantee"), MUTANTS)
+def test_a_protocol_broken_on_purpose_is_caught(mutant: type[Process], guarantee: Guarantee) -> None:
+    assert guarantee in mutant.guarantees
+    assert seeds_that_break(mutant, guarantee)
+
+
+def test_delivering_before_sending_on_breaks_only_the_uniform_flavour() -> None:
+    assert not seeds_that_break(SelfishResending, Guarantee.AGREEMENT)
+
+
+def test_algorithm_6_6_as_printed_breaks_total_order_and_the_mended_one_does_not() -> None:
+    assert seeds_that_break(PrintedPropagation, Guarantee.TOTAL, seeds=2000)
+    assert not seeds_that_break(PropagationTree, Guarantee.TOTAL, seeds=600)
