@@ -85,20 +85,20 @@ def next_record(
     if not joining and not missing and not lost and not declared:
         return None
     plans = behind = (*record.behind, record.plan)
-    abandoned = record.abandoned
+    abandoned, moving = record.abandoned, set(joining)
     if not announced:
         behind, abandoned = record.behind, (*abandoned, record.plan)
-        record = replace(record, members=_union(record.members, record.leaving))
+        record, moving = replace(record, members=_union(record.members, record.leaving)), moving.union(record.leaving)
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
     plan = replace(record.plan.with_regions(sorted(missing), nodes), runs=found)
     record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
     if not broken and not declared:
-        if _are_ordered(plan, grown, joining.keys(), pairs):
+        if _are_ordered(plan, grown, moving, pairs):
             return replace(record, plan=plan, members=grown)
-        leaving = {name: grown[name] - wishes[name].since.keys() for name in joining} if pairs else {}
+        leaving = {name: grown[name] - wishes.get(name, _NO_WISH).since.keys() for name in moving} if pairs else {}
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
-        if any(leaving.values()) and _are_ordered(plan, staying, joining.keys(), pairs):
+        if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
     membership = Membership.of(observers(grown, pairs) if pairs else grown, plan.paths)
     affected = _affected(plan, membership, declared.union(broken, *joining.values()))
@@ -125,10 +125,10 @@ def next_record(
     return replace(record, plan=merged, members=members, next_atom=next_atom)
 
 
-def _are_ordered(plan: Plan, members: Members, joining: Iterable[str], expected: Collection[Pair]) -> bool:
-    """Return whether the plan's atoms order all that is to be ordered, now that some subscribers join something."""
-    if expected:  # every pair that somebody has is ordered already, but for what is joined
-        members = observers({name: members[name] for name in joining})
+def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:
+    """Return whether the plan's atoms order all that is to be ordered, now that some subscribers have other regions."""
+    if expected:  # every pair that somebody has is ordered already, but for what they have now
+        members = observers({name: members[name] for name in moving})
     return "C4" not in violations(plan, Membership.of(members, plan.paths))
 
 

@@ -103,6 +103,16 @@ def test_a_walk_that_nobody_heard_of_is_taken_back_when_a_node_is_lost() -> None
     assert (lost.plan.epoch, lost.leaving) == (3, {})
 
 
+def test_a_walk_that_nobody_heard_of_is_swept_anew_when_what_is_lost_has_nothing_to_do_with_it() -> None:
+    apart = replace(CHAIN, nodes={**NODES, "n4": ""}, runs={"n4": "old"})
+    walked = {**WISHES, "x": wish(3, c=3)}
+    walking = next_record(replace(RECORD, plan=apart), walked, (), planner)
+    assert walking is not None
+    again = next_record(walking, walked, (), planner, runs={"n4": "new"}, announced=False)
+    assert again is not None
+    assert (again.plan.epoch, again.members["x"], again.leaving) == (2, {"c"}, {"x": {"a"}})
+
+
 def test_as_many_rounds_are_swept_as_the_longest_chain_of_nodes_has_links_and_only_where_somebody_leaves() -> None:
     assert links_to_sweep(CHAIN, "a") == ({"n1": ("n2",), "n2": ("n3",)}, 2)
     apart = replace(CHAIN, paths={"a": ("n1",), "b": ("n1",), "c": ("n2", "n3"), "d": ("n3",)})
