@@ -162,7 +162,7 @@ def test_the_table_tells_measured_and_predicted_and_who_stands_where(matrix: Pat
     [
         (MATRIX, ["--hosts", "west,mars"], "--hosts: the matrix has no host 'mars'; it has west, east, south"),
         (MATRIX, ["--node-hosts", "mars"], "--node-hosts: the matrix has no host 'mars'"),
-        (MATRIX.replace("40,", ","), [], "line 3: from 'east' to 'west' the delay is missing"),
+        (MATRIX.replace("40,", ","), [], "line 3: row 'east', column 'west' is missing"),
         ("a,b\n1,2\n3,4\n", [], "is not square"),
         (MATRIX, ["--roam"], "leave out --roam"),
     ],
