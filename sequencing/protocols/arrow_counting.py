@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sequencing.protocols.arrow import Swap
+from sequencing.protocols.numbered import Numbered
 from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
-from sequencing.protocols.swap import NOTHING, Numbered, towards
+from sequencing.protocols.swap import NOTHING, towards
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sequencing.protocols.numbered import Numbered
 from sequencing.protocols.process import TOTALLY, Alarm, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
@@ -62,8 +63,7 @@ class ChangMaxemchuk(Process):
         self.numbered_unseen: set[str] = set()
         """As a sequencer: what is numbered and has not come here yet."""
         self.token: Token | None = None
-        self.delivered = 0
-        self.held: dict[int, Message] = {}
+        self.delivery = Numbered()
         if self.name == self.sequencers[0]:
             self._take(Token(1, ()))
 
@@ -79,10 +79,8 @@ class ChangMaxemchuk(Process):
             case Token():
                 self._take(packet)
             case Data(message, number):
-                self.held[number] = message
-                while self.delivered + 1 in self.held:
-                    self.delivered += 1
-                    self.deliver(self.held.pop(self.delivered))
+                for ready in self.delivery.add(message, number):
+                    self.deliver(ready)
             case _:
                 raise unknown(packet)
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sequencing.protocols.combining import MEETING_MS
+from sequencing.protocols.numbered import Numbered
 from sequencing.protocols.process import CAUSALLY, TOTALLY, Alarm, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
-from sequencing.protocols.swap import Numbered, towards
+from sequencing.protocols.swap import towards
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,21 +45,6 @@ class Chain:
             yield message
 
 
-@dataclass(slots=True)
-class Numbered:
-    """The same for counting protocols: the messages of one member by their numbers, from 1."""
-
-    last: int = 0
-    held: dict[int, Message] = field(default_factory=dict)
-
-    def add(self, message: Message, number: int) -> Iterator[Message]:
-        """Take a message, and yield what can be delivered now, in order."""
-        self.held[number] = message
-        while following := self.held.pop(self.last + 1, None):
-            self.last += 1
-            yield following
-
-
 def towards(tree: tuple[tuple[str, str], ...], root: str) -> dict[str, str]:
     """Return the neighbour of each process on its way to the root, which has itself."""
     parent = {root: root}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from sequencing.protocols.numbered import Numbered
 from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
@@ -55,8 +56,7 @@ class TokenOnDemand(Process):
         self.token = Token(1, tuple((m, 0) for m in self.group), ()) if self.name == self.group[0] else None
         self.requested = dict.fromkeys(self.group, 0)
         self.waiting: deque[Message] = deque()
-        self.delivered = 0
-        self.held: dict[int, Message] = {}
+        self.delivery = Numbered()
 
     def on_publish(self, message: Message) -> None:
         self.waiting.append(message)
@@ -74,10 +74,8 @@ class TokenOnDemand(Process):
             case Token():
                 self._use(packet)
             case Data(message, number):
-                self.held[number] = message
-                while self.delivered + 1 in self.held:
-                    self.delivered += 1
-                    self.deliver(self.held.pop(self.delivered))
+                for ready in self.delivery.add(message, number):
+                    self.deliver(ready)
             case _:
                 raise unknown(packet)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from sequencing.protocols.numbered import Numbered
 from sequencing.protocols.process import CAUSALLY, TOTALLY, Alarm, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
@@ -51,8 +52,7 @@ class TokenRing(Process):
         [self.group] = self.setup.groups.values()
         self.waiting: deque[Message] = deque()
         self.token: Token | None = None
-        self.delivered = 0
-        self.held: dict[int, Message] = {}
+        self.delivery = Numbered()
         if self.name == self.group[0]:
             self.take(Token(1))
 
@@ -66,10 +66,8 @@ class TokenRing(Process):
             case Token():
                 self.take(packet)
             case Data(message, number):
-                self.held[number] = message
-                while self.delivered + 1 in self.held:
-                    self.delivered += 1
-                    self.deliver(self.held.pop(self.delivered))
+                for ready in self.delivery.add(message, number):
+                    self.deliver(ready)
             case _:
                 raise unknown(packet)
 
