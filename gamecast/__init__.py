@@ -34,6 +34,7 @@ from gamecast.errors import (
     UsageError,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.protocolcast import ProtocolCast
 
 try:
     __version__ = version("gamecast")
@@ -57,6 +58,7 @@ __all__ = [
     "OutOfMemory",
     "PayloadTooLarge",
     "PlanError",
+    "ProtocolCast",
     "PublishUncertain",
     "Receipt",
     "Refused",

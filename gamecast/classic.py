@@ -13,9 +13,9 @@ that a process has crashed is for the application to say (`suspect`), to the one
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -25,12 +25,12 @@ import orjson
 from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
 from sequencing.errors import NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
-from sequencing.protocols.catalogue import find_protocol
-from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Message, Send
+from sequencing.protocols.catalogue import find_protocol, require_fit
+from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Message, Scheduled, Send
 from sequencing.protocols.setup import Setup
 from sequencing.protocols.wire import decode, encode
 
-Handed = Message | Gap | Install | Halt
+Handed = Message | Gap | Install | Halt | Scheduled
 """What an application is handed: messages, and what some protocols say between them."""
 
 
@@ -55,30 +55,53 @@ def connect(
     """Return a process of a classic protocol; it opens with ``async with``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` for mailboxes there, ``memory://`` for ones in this process.
-    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; ``groups``: one of
-    all, called ``all``, if not given. ``tree``: for the protocols that need one, a star around the first process if not
-    given. ``network``: tells apart what shares a server; a network is used once.
+    ``network``: tells apart what shares a server; a network is used once. The others are those of `prepare`.
 
     Raises `UsageError` where the set-up breaks what the protocol assumes; does not block.
     """
+    setup = prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
+    return ClassicCast(name, protocol, setup, mailbox_at(url, network, name))
+
+
+def prepare(
+    name: str,
+    protocol: str,
+    processes: Sequence[str],
+    groups: Mapping[str, Iterable[str]] | None,
+    *,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+) -> Setup:
+    """Return the set-up that everybody who takes part says, checked.
+
+    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; the members of the
+    groups, sorted, if there are none. ``groups``: one of all, called ``all``, if not given. ``tree``: for the protocols
+    that need one, a star around the first process if not given.
+
+    Raises `UsageError` where that breaks what the protocol assumes, naming protocols that would fit.
+    """
     check_connection_name(name)
-    everyone = tuple(processes)
-    if name not in everyone:
-        raise UsageError(f"{name} is none of the processes: {', '.join(everyone)}")
-    made = Setup.of(groups or {"all": everyone}, everyone)
-    star = tuple((everyone[0], other) for other in everyone[1:])
-    setup = Setup(everyone, made.groups, tree=tuple(tree) or star, open_groups=open_groups)
     kind = find_protocol(protocol)
-    setup.require(kind.assumes, title=kind.title)
-    mailbox: Mailbox
+    if not processes and not groups:
+        raise UsageError("who takes part in a classic protocol is fixed: give processes=[…], or groups={…} of them")
+    made = Setup.of(groups or {"all": processes}, processes)
+    if name not in made.processes:
+        raise UsageError(f"{name} is none of the processes: {', '.join(made.processes)}")
+    star = tuple((made.processes[0], other) for other in made.processes[1:])
+    setup = replace(made, tree=tuple(tree) or star, open_groups=open_groups)
+    require_fit(kind, setup)
+    return setup
+
+
+def mailbox_at(url: str, network: str, name: str) -> Mailbox:
+    """Return the mailbox of a process; raises `UnknownScheme`."""
     match urlsplit(url).scheme:
         case "memory":
-            mailbox = MemoryMailbox(network, name)
+            return MemoryMailbox(network, name)
         case "redis" | "rediss" | "unix":
-            mailbox = RedisMailbox(url, network, name)
+            return RedisMailbox(url, network, name)
         case scheme:
             raise UnknownScheme(f"mailboxes are in redis://, rediss://, unix:// or memory://, not {scheme}://")
-    return ClassicCast(name, protocol, setup, mailbox)
 
 
 class ClassicCast:
@@ -92,11 +115,14 @@ class ClassicCast:
         self._mailbox = mailbox
         self._published = 0
         self._inbox: asyncio.Queue[Packet | Alarm | Message | Suspicion] = asyncio.Queue()
-        self._out: asyncio.Queue[Handed] = asyncio.Queue()
+        self._out: deque[Handed] = deque()
+        self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._step()), asyncio.create_task(self._read())]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
         return self
 
     async def __aexit__(
@@ -106,13 +132,23 @@ class ClassicCast:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        self._changed.set()
         await self._mailbox.close()
+
+    @property
+    def waiting(self) -> int:
+        """How many things are there to be taken."""
+        return len(self._out)
 
     async def publish(self, group: str, payload: Any) -> Message:
         """Hand a payload (what orjson takes) to the protocol, and return the message that it became.
 
         Raises `UsageError` for a group that there is not or, where groups are closed, that this process is not in.
         """
+        return self.publish_now(group, payload)
+
+    def publish_now(self, group: str, payload: Any) -> Message:
+        """The same; nothing of it needs waiting for."""
         if not self._tasks:
             raise NotConnected("the process is not open: use `async with classic.connect(...)`")
         if not self.setup.open_groups and self.name not in self.setup.members(group):
@@ -128,21 +164,20 @@ class ClassicCast:
 
     async def __aiter__(self) -> AsyncIterator[Handed]:
         """Yield what is delivered, in order, for ever; raises what ended the process, if something did."""
-        while True:
-            getting = asyncio.ensure_future(self._out.get())
-            try:
-                await asyncio.wait([getting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    for task in self._tasks:
-                        if task.done():
-                            task.result()
-                    return
-            finally:
-                if not getting.done():
-                    getting.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await getting
-            yield getting.result()
+        while (item := await self.take()) is not None:
+            yield item
+
+    async def take(self) -> Handed | None:
+        """Return what is delivered next, None when the process is closed; who is cancelled has taken nothing."""
+        while not self._out:
+            for task in self._tasks:
+                if task.done() and not task.cancelled():
+                    task.result()
+            if not self._tasks or any(task.done() for task in self._tasks):
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._out.popleft()
 
     async def _read(self) -> None:
         while True:
@@ -175,8 +210,9 @@ class ClassicCast:
                 case Alarm(_, after_ms):
                     asyncio.get_running_loop().call_later(after_ms / 1000, self._inbox.put_nowait, effect)
                 case Deliver(message):
-                    self._out.put_nowait(message)
-                case Gap() | Install() | Halt():
-                    self._out.put_nowait(effect)
+                    self._out.append(message)
+                case Gap() | Install() | Halt() | Scheduled():
+                    self._out.append(effect)
+        self._changed.set()
         if packets:
             await self._mailbox.send(packets)

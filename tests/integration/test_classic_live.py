@@ -6,11 +6,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+import gamecast
 from adapters.embedded import EmbeddedServer
 from adapters.mailboxes import MemoryMailbox, RedisMailbox
 from gamecast import classic
@@ -19,7 +21,7 @@ from gamecast.executionlog import read_execution
 from sequencing.executions.guarantees import violations
 from sequencing.executions.journal import Journal
 from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Deliver, Guarantee, Install, Message, Process
+from sequencing.protocols.process import Deliver, Install, Message, Process
 from sequencing.protocols.setup import Assumption, Setup
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
 
@@ -92,57 +94,100 @@ async def play(url: str, name: str) -> Journal:
     return journal
 
 
-def judged(name: str) -> frozenset[Guarantee]:
-    """Where a send takes place is not visible from outside, so that synchrony is left to the simulator."""
-    return PROTOCOLS[name].guarantees - {Guarantee.SYNCHRONOUS}
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
 async def test_five_processes_over_redis_keep_what_the_protocol_declares(
     name: str, shared_redis: EmbeddedServer
 ) -> None:
     record = (await play(shared_redis.url, name)).record()
     assert len(record.messages) >= 5 * EACH
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)] == []
 
 
 @pytest.mark.parametrize("name", ["isis", "token-ring", "propagation-tree", "combining-counting"])
 async def test_the_same_in_this_process(name: str) -> None:
     record = (await play("memory://", name)).record()
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)] == []
 
 
-@pytest.mark.parametrize("name", ["isis", "newtop-symmetric", "kshemkalyani-singhal", "arrow", "token-ring"])
-async def test_five_operating_system_processes_keep_it_too_by_the_logs_that_they_write(
-    name: str, shared_redis: EmbeddedServer, tmp_path: Path
+async def test_five_operating_system_processes_keep_what_every_protocol_declares_by_the_logs_that_they_write(
+    shared_redis: EmbeddedServer, tmp_path: Path
 ) -> None:
+    """The five are started once and run one protocol after the other."""
     network, root = uuid4().hex, Path(__file__).parents[2]
-    logs = [tmp_path / f"{process}.jsonl" for process in FIVE]
     players = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.integration.classic_player"),
-            *(shared_redis.url, network, name, process, str(log)),
+            *(shared_redis.url, network, process, str(tmp_path)),
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        for process, log in zip(FIVE, logs, strict=True)
+        for process in FIVE
     ]
+
+    def tell_all(line: str) -> None:
+        for player in players:
+            assert player.stdin is not None
+            player.stdin.write(f"{line}\n".encode())
+
+    broken: dict[str, list[str]] = {}
     try:
-        async with asyncio.timeout(60):
-            for player in players:
-                assert player.stdout is not None
-                assert await player.stdout.readline() == b"done\n"
-            await asyncio.gather(*(player.communicate(b"") for player in players))
+        for name in PROTOCOLS:
+            tell_all(name)
+            async with asyncio.timeout(30):
+                for player in players:
+                    assert player.stdout is not None
+                    assert await player.stdout.readline() == b"done\n", name
+            tell_all("enough")
+            record = read_execution(tmp_path / f"{name}.{process}.jsonl" for process in FIVE)
+            assert len(record.messages) == 5 * EACH_OF_PLAYERS
+            broken[name] = [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)]
+        await asyncio.gather(*(player.communicate(b"") for player in players))
     finally:
         for player in players:
             if player.returncode is None:
                 player.kill()
                 await player.wait()
-    record = read_execution(logs)
-    assert len(record.messages) == 5 * EACH_OF_PLAYERS
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert broken == {name: [] for name in PROTOCOLS}
+
+
+async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: EmbeddedServer) -> None:
+    groups = {"forest": ["p1", "p2"], "river": ["p1", "p2", "p3"]}
+    p1, p2, p3 = (
+        gamecast.connect(shared_redis.url, name=name, protocol="isis-overlapping", groups=groups, network=uuid)
+        for uuid in [uuid4().hex]
+        for name in FIVE[:3]
+    )
+    async with p1, p2, p3, asyncio.timeout(10):
+        await p1.subscribe("forest", "river")
+        assert (await p1.publish("forest", {"type": "spell"})).region == "forest"
+        p3.publish_soon("river", b"bytes")
+        with suppress(TimeoutError):  # who is cancelled has taken nothing
+            async with asyncio.timeout(0):
+                await anext(p2)
+        one, other = [[await anext(cast) for _ in range(2)] for cast in (p1, p2)]
+        assert [event[:5] for event in one] == [event[:5] for event in other]
+        assert [event.payload for event in one] in ([{"type": "spell"}, b"bytes"], [b"bytes", {"type": "spell"}])
+        assert (await anext(p3)).payload == b"bytes"
+        with pytest.raises(UsageError, match="p3 is not in forest"):
+            await p3.subscribe("forest")
+        with pytest.raises(UsageError, match="no history"):
+            await p1.subscribe("forest", since=0)
+    with pytest.raises(NotConnected):
+        await p1.publish("forest", 1)
+
+
+async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
+    async with asyncio.timeout(20):
+        for url in ("memory://here", "embedded://"):
+            async with AsyncExitStack() as stack:
+                both = {"protocol": "arrow", "processes": ["p1", "p2"]}
+                one = await stack.enter_async_context(gamecast.connect(url, name="p1", **both))
+                other = await stack.enter_async_context(gamecast.connect(one.url, name="p2", **both))
+                await other.publish("all", 7)
+                seen = [await anext(cast) for cast in (one, other)]
+                assert [(event.sender, event.payload) for event in seen] == [("p2", 7)] * 2
 
 
 async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServer) -> None:
@@ -211,6 +256,19 @@ async def test_networks_in_memory_are_told_apart_by_name() -> None:
     await one.send([("a", b"1")])
     await other.send([("a", b"2")])
     assert (await one.receive(), await other.receive()) == ([("a", b"1")], [("a", b"2")])
+
+
+def test_a_protocol_that_does_not_fit_is_refused_and_what_would_fit_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is one group.*central.*isis-overlapping, .* would fit"):
+        gamecast.connect("memory://", name="p1", protocol="isis", groups=REGIONS)
+    with pytest.raises(UsageError, match="give name="):
+        gamecast.connect("memory://", protocol="isis", processes=FIVE)
+    with pytest.raises(UsageError, match="give processes="):
+        gamecast.connect("memory://", name="p1", protocol="isis")
+    with pytest.raises(UsageError, match="no such option with a protocol"):
+        gamecast.connect("memory://", name="p1", protocol="isis", processes=FIVE, when_full="wait")
+    with pytest.raises(UnknownScheme, match="one server"):
+        gamecast.connect("embedded://?nodes=3", name="p1", protocol="isis", processes=FIVE)
 
 
 def test_wrong_use_is_refused_with_its_cure() -> None:
