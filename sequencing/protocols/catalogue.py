@@ -7,11 +7,13 @@ from sequencing.protocols.arrow import Arrow
 from sequencing.protocols.arrow_combining import ArrowCombining
 from sequencing.protocols.arrow_counting import ArrowCounting
 from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.arrow_joining import ArrowJoining
 from sequencing.protocols.causal_total import CausalTotal
 from sequencing.protocols.central import Central
 from sequencing.protocols.chang_maxemchuk import ChangMaxemchuk
 from sequencing.protocols.combining import Combining
 from sequencing.protocols.combining_counting import CombiningCounting
+from sequencing.protocols.combining_joining import CombiningJoining
 from sequencing.protocols.fifo import Fifo
 from sequencing.protocols.fifo_total import FifoTotal
 from sequencing.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
@@ -55,6 +57,8 @@ PROTOCOLS: dict[str, type[Process]] = {
     "arrow-counting": ArrowCounting,
     "combining-counting": CombiningCounting,
     "arrow-gaps": ArrowGaps,
+    "arrow-joining": ArrowJoining,
+    "combining-joining": CombiningJoining,
     "rendezvous": Rendezvous,
     "resending": Resending,
     "virtual-synchrony": VirtualSynchrony,

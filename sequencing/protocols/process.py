@@ -222,6 +222,20 @@ class Process(ABC):
         return effects
 
 
+class Joinable(Process):
+    """A process of a protocol whose groups change: others than the group's members, which begin, may join, and any
+    may leave.
+    """
+
+    @abstractmethod
+    def join(self) -> list[Effect]:
+        """Ask to become a member."""
+
+    @abstractmethod
+    def leave(self) -> list[Effect]:
+        """Leave; it has taken effect with `Halt`."""
+
+
 def unknown(packet: object) -> AssertionError:
     """The error of a packet that the protocol does not have: a bug of ours."""
     return AssertionError(f"no such packet in this protocol: {packet!r}")

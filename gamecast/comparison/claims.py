@@ -1,0 +1,122 @@
+"""What is claimed of the protocols, put to the test on measured rows: each claim with its verdict and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+SAME = 1.02
+"""What differs by less is no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``holds``: whether in all cases that were measured; ``figures``: a line a case; ``against``: where it fails."""
+
+    claim: str
+    source: str
+    holds: bool
+    figures: tuple[str, ...]
+    against: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``."""
+        return asdict(self)
+
+
+def judge_claims(rows: Sequence[Row]) -> list[Claim]:
+    """Judge each claim that there are rows for."""
+    found = [test(Figures(rows)) for test in CLAIMS]
+    return [claim for claim in found if claim is not None]
+
+
+class Figures:
+    """Rows by case and protocol."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.of: dict[tuple[int, int, float], dict[str, Row]] = {}
+        for row in rows:
+            if "packets" in row:
+                case = (row["processes"], row["groups"], row["rate"])
+                self.of.setdefault(case, {})[row["protocol"]] = row
+
+    def pairs(self, one: str, other: str, *, one_group: bool) -> Iterator[tuple[str, Row, Row]]:
+        """Yield the cases in which two protocols were measured, one group or several."""
+        for (processes, groups, rate), rows in sorted(self.of.items()):
+            if one in rows and other in rows and (groups == 1) is one_group:
+                where = f"{processes} processes, {rate:g}/s each"
+                yield (where if one_group else f"{groups} groups, {where}"), rows[one], rows[other]
+
+
+def _swap_below_counting(figures: Figures) -> Claim | None:
+    lines: list[str] = []
+    against: list[str] = []
+    for swap in ("arrow", "combining"):
+        for where, mine, theirs in figures.pairs(swap, f"{swap}-counting", one_group=True):
+            line = f"{swap}, {where}: {_ms(mine['mean_ms'])} against {_ms(theirs['mean_ms'])}"
+            (lines if mine["mean_ms"] <= theirs["mean_ms"] * SAME else against).append(line)
+    return _claim(
+        "A message is delivered sooner by swapping than by counting, and more so the more is published at once",
+        "seed 000 §4, §5",
+        lines,
+        against,
+    )
+
+
+def _root_against_locality(figures: Figures) -> Claim | None:
+    lines: list[str] = []
+    against: list[str] = []
+    for where, root, arrows in figures.pairs("combining", "arrow", one_group=True):
+        line = (
+            f"{where}: the busiest of the combining tree ({root['busiest_process']}) has {root['busiest']:.1f} packets "
+            f"a multicast, of the arrows {arrows['busiest']:.1f}; time to deliver {_ms(root['mean_ms'])} and "
+            f"{_ms(arrows['mean_ms'])}"
+        )
+        (lines if root["busiest"] > arrows["busiest"] * SAME else against).append(line)
+    return _claim("A combining tree loads its root, arrows load nobody in particular", "seed 000 §6.1", lines, against)
+
+
+def _atoms_below_vectors(figures: Figures) -> Claim | None:
+    lines: list[str] = []
+    against: list[str] = []
+    rivals = (("vector-clocks", True), ("kshemkalyani-singhal", False), ("raynal-schiper-toueg", False))
+    for rival, one_group in rivals:
+        for where, ours, theirs in figures.pairs("atoms", rival, one_group=one_group):
+            line = f"{where}: atoms {ours['metadata_bytes']:.0f}, {rival} {theirs['metadata_bytes']:.0f} bytes"
+            (lines if ours["metadata_bytes"] * SAME < theirs["metadata_bytes"] else against).append(line)
+    return _claim("Atoms weigh less on a message than vector clocks and matrices", "seed 002 §4", lines, against)
+
+
+def _against(rival: str, metric: str, words: str) -> Callable[[Figures], Claim | None]:
+    def test(figures: Figures) -> Claim | None:
+        lines: list[str] = []
+        against: list[str] = []
+        for where, ours, theirs in figures.pairs("atoms", rival, one_group=False):
+            line = f"{where}: atoms {ours[metric]:.2f}, {rival} {theirs[metric]:.2f}"
+            (lines if ours[metric] <= theirs[metric] * SAME else against).append(line)
+        return _claim(f"In several groups atoms {words} {rival}", "ours", lines, against)
+
+    return test
+
+
+CLAIMS: tuple[Callable[[Figures], Claim | None], ...] = (
+    _swap_below_counting,
+    _root_against_locality,
+    _atoms_below_vectors,
+    _against("central", "stretch", "have no more stretch than"),
+    _against("central", "busiest", "load their busiest process no more than"),
+    _against("propagation-tree", "stretch", "have no more stretch than"),
+    _against("propagation-tree", "busiest", "load their busiest process no more than"),
+)
+
+
+def _claim(claim: str, source: str, lines: list[str], against: list[str]) -> Claim | None:
+    if not lines and not against:
+        return None
+    return Claim(claim, source, not against, tuple(lines), tuple(against))
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms"
