@@ -25,8 +25,8 @@ import orjson
 from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
 from sequencing.errors import NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
-from sequencing.protocols.catalogue import find_protocol, require_fit
-from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Message, Scheduled, Send
+from sequencing.protocols.catalogue import PROTOCOLS, find_protocol, require_fit
+from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Joinable, Message, Scheduled, Send
 from sequencing.protocols.setup import Setup
 from sequencing.protocols.wire import decode, encode
 
@@ -104,6 +104,14 @@ def mailbox_at(url: str, network: str, name: str) -> Mailbox:
             raise UnknownScheme(f"mailboxes are in redis://, rediss://, unix:// or memory://, not {scheme}://")
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The application wants to join, at a member, or to leave."""
+
+    joins: bool
+    at: str = ""
+
+
 class ClassicCast:
     """One process: an owner task that steps the machine, one that reads the mailbox."""
 
@@ -114,7 +122,7 @@ class ClassicCast:
         self._machine = self._protocol(name, setup)
         self._mailbox = mailbox
         self._published = 0
-        self._inbox: asyncio.Queue[Packet | Alarm | Message | Suspicion] = asyncio.Queue()
+        self._inbox: asyncio.Queue[Packet | Alarm | Message | Suspicion | Change] = asyncio.Queue()
         self._out: deque[Handed] = deque()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,7 +159,8 @@ class ClassicCast:
         """The same; nothing of it needs waiting for."""
         if not self._tasks:
             raise NotConnected("the process is not open: use `async with classic.connect(...)`")
-        if not self.setup.open_groups and self.name not in self.setup.members(group):
+        members = self.setup.members(group)
+        if not (self.setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
             raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
         self._published += 1
         message = Message(f"{self.name}-{self._published}", self.name, group, orjson.dumps(payload).decode())
@@ -161,6 +170,26 @@ class ClassicCast:
     def suspect(self, process: str) -> None:
         """Tell the protocol that another process has crashed."""
         self._inbox.put_nowait(Suspicion(process))
+
+    def join(self, at: str = "") -> None:
+        """Become a member, though not one that began; ``at``: a member, in trees the one to be linked to.
+
+        What is published meanwhile waits. Raises `UsageError` where the protocol's groups are fixed.
+        """
+        self._require_joinable()
+        self._inbox.put_nowait(Change(joins=True, at=at))
+
+    def leave(self) -> None:
+        """Leave, in good order; `Halt` comes when it has taken effect. Raises as `join` does."""
+        self._require_joinable()
+        self._inbox.put_nowait(Change(joins=False))
+
+    def _require_joinable(self) -> None:
+        if not isinstance(self._machine, Joinable):
+            able = ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, Joinable))
+            raise UsageError(
+                f"the groups of {self._protocol.title} are fixed; processes may join and leave with {able}"
+            )
 
     async def __aiter__(self) -> AsyncIterator[Handed]:
         """Yield what is delivered, in order, for ever; raises what ended the process, if something did."""
@@ -190,14 +219,18 @@ class ClassicCast:
         while True:
             await self._carry_out(self._take(await self._inbox.get()))
 
-    def _take(self, item: Packet | Alarm | Message | Suspicion) -> list[Effect]:
+    def _take(self, item: Packet | Alarm | Message | Suspicion | Change) -> list[Effect]:
         match item:
             case Message():
                 return self._machine.publish(item)
+            case Change(joins, at) if isinstance(self._machine, Joinable):
+                return self._machine.join(at) if joins else self._machine.leave()
             case Suspicion(process):
                 return self._machine.suspect(process)
             case Alarm(alarm):
                 return self._machine.ring(alarm)
+            case Change():
+                raise AssertionError("checked when it was asked for")
             case source, data:
                 return self._machine.receive(source, decode(self._protocol, data))
 

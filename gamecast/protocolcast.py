@@ -31,6 +31,7 @@ from gamecast.configuration import default_url
 from gamecast.event import Event, Gap, Receipt, Statistics
 from sequencing.errors import InvalidPayload, NotConnected, UnknownScheme, UsageError
 from sequencing.protocols import process as protocols
+from sequencing.protocols.catalogue import find_protocol
 
 Handler = Callable[[Event], Awaitable[None] | None]
 SomeHandler = TypeVar("SomeHandler", bound=Handler)
@@ -67,7 +68,8 @@ class ProtocolCast:
         self.setup = classic.prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
         self._network = f"{network} {parts.netloc}" if parts.scheme == "memory" else network
         self._cast: classic.ClassicCast | None = None
-        self._opened = False
+        self._opened = self._left = False
+        self._changes = issubclass(find_protocol(protocol), protocols.Joinable)
         self._stack = AsyncExitStack()
         self._drained = False
         self._published: Counter[str] = Counter()
@@ -104,23 +106,30 @@ class ProtocolCast:
         self._drained = True
 
     async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
-        """Check that this process is in regions: who is in one was said to `gamecast.connect`, for good.
+        """Check that this process is in regions: who is in one was said to `gamecast.connect`.
 
-        Raises `UsageError` for others, and for ``since``: there is no history to replay.
+        With a protocol whose groups change, a process that is not in the group begins to join it, and what is published
+        to it before it is in is not delivered. Raises `UsageError` for regions that others are in, and for ``since``:
+        there is no history to replay.
         """
         self._working()
         if since is not None:
             raise UsageError(f"{self.protocol} keeps no history to replay: leave out since")
         for region in regions:
-            if self.name not in self.setup.members(region):
+            if self.name in self.setup.members(region):
+                continue
+            if self._changes:
+                self._working().join()
+            else:
                 raise UsageError(
                     f"{self.name} is not in {region}, and who is in a group is fixed with a classic protocol: name it "
                     "in connect(groups=…), of everybody"
                 )
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Raise `UsageError`: groups are fixed."""
-        raise UsageError("who is in a group is fixed with a classic protocol: nobody leaves one")
+        """Leave the group, with a protocol whose groups change; then iteration ends. Raises `UsageError` otherwise."""
+        self._left = True
+        self._working().leave()
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """Hand an event to the protocol. Its ``sequence`` counts what this process has published to the region.
@@ -176,6 +185,8 @@ class ProtocolCast:
                     return Gap(region, EPOCH, number, number, f"{self.protocol} gave up waiting for what is missing")
                 case protocols.Install() as view:
                     return view
+                case protocols.Halt() if self._left:
+                    raise StopAsyncIteration
                 case protocols.Halt(reason):
                     raise NotConnected(f"the others went on without this process: {reason}")
                 case protocols.Scheduled():

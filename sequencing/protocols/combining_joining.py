@@ -48,6 +48,7 @@ class CombiningJoining(TreeMembers):
         for swap in swaps:
             assert isinstance(swap, Swap)
             self._combine(swap)
+        self._send_on()  # what came later than those, before what comes from now on
 
     def _combine(self, run: Swap) -> None:
         if self.link == self.name:

@@ -228,8 +228,8 @@ class Joinable(Process):
     """
 
     @abstractmethod
-    def join(self) -> list[Effect]:
-        """Ask to become a member."""
+    def join(self, at: str = "") -> list[Effect]:
+        """Ask to become a member; ``at``: of which member, for protocols in which that matters."""
 
     @abstractmethod
     def leave(self) -> list[Effect]:

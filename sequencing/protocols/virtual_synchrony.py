@@ -104,7 +104,7 @@ class VirtualSynchrony(Joinable):
         if self.name in self.founders:
             self._install(Decided(1, self.founders, (), ()))
 
-    def join(self) -> list[Effect]:
+    def join(self, at: str = "") -> list[Effect]:
         """Ask to become a member."""
         self.send_all((p for p in self.setup.processes if p != self.name), Join())
         return self._finish_step()

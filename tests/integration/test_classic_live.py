@@ -178,6 +178,70 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
         await p1.publish("forest", 1)
 
 
+@pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining"])
+async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
+    protocol: str, shared_redis: EmbeddedServer
+) -> None:
+    """p1, p3 and p4 begin, p5 joins; then p3 leaves, which is the middle of the tree, and after that p4 does."""
+    network, groups = uuid4().hex, {"all": ["p1", "p3", "p4"]}
+    names = ["p1", "p3", "p4", "p5"]
+    options = {"protocol": protocol, "processes": names, "network": network, "tree": [("p1", "p3"), ("p3", "p4")]}
+    seen: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    changed = asyncio.Event()
+    published = 0
+
+    async def listen(cast: gamecast.ProtocolCast) -> None:
+        async for event in cast:
+            assert isinstance(event, gamecast.Event)
+            seen[cast.name].append((event.sender, event.payload))
+            changed.set()
+
+    async with AsyncExitStack() as stack:
+        casts = {
+            name: await stack.enter_async_context(
+                gamecast.connect(shared_redis.url, name=name, groups=groups, **options)
+            )
+            for name in names
+        }
+        listening = {name: asyncio.create_task(listen(cast)) for name, cast in casts.items()}
+        for number in range(40):
+            if number == 10:
+                await casts["p5"].subscribe("all")
+            if number == 20:
+                await casts["p3"].unsubscribe("all")
+            if number == 30:
+                await casts["p4"].unsubscribe("all")
+            publishers = [name for name in names if not listening[name].done() and name not in _leaving(number)]
+            for name in publishers[: None if number >= 10 else 3]:
+                await casts[name].publish("all", number)
+                published += 1
+            await asyncio.sleep(0.002)  # so that members come and go among messages, not before or after them
+        async with asyncio.timeout(10):
+            await asyncio.gather(listening["p3"], listening["p4"])
+            while len(seen["p1"]) < published or seen["p5"][-3:] != seen["p1"][-3:]:
+                changed.clear()
+                await changed.wait()
+        for name in ("p1", "p5"):
+            listening[name].cancel()
+        await asyncio.gather(*listening.values(), return_exceptions=True)
+    everything = seen["p1"]
+    assert len(everything) == published == 10 * 3 + 10 * 4 + 10 * 3 + 10 * 2
+    assert 0 < len(seen["p5"]) < len(everything)
+    assert seen["p5"] == everything[-len(seen["p5"]) :]
+    for left in ("p3", "p4"):
+        assert seen[left] == everything[: len(seen[left])]
+
+
+def _leaving(number: int) -> set[str]:
+    return {name for name, since in (("p3", 20), ("p4", 30)) if number >= since}
+
+
+async def test_who_cannot_join_or_leave_is_told_which_protocols_can() -> None:
+    async with gamecast.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as cast:
+        with pytest.raises(UsageError, match="leave with arrow-joining, combining-joining, virtual-synchrony"):
+            await cast.unsubscribe("all")
+
+
 async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
     async with asyncio.timeout(20):
         for url in ("memory://here", "embedded://"):
