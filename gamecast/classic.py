@@ -26,7 +26,19 @@ from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
 from sequencing.errors import NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
 from sequencing.protocols.catalogue import PROTOCOLS, find_protocol, require_fit
-from sequencing.protocols.process import Alarm, Deliver, Effect, Gap, Halt, Install, Joinable, Message, Scheduled, Send
+from sequencing.protocols.process import (
+    Alarm,
+    Deliver,
+    Effect,
+    Gap,
+    Halt,
+    Install,
+    Joinable,
+    Message,
+    Regrouping,
+    Scheduled,
+    Send,
+)
 from sequencing.protocols.setup import Setup
 from sequencing.protocols.wire import decode, encode
 
@@ -106,10 +118,11 @@ def mailbox_at(url: str, network: str, name: str) -> Mailbox:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The application wants to join, at a member, or to leave."""
+    """The application wants to join, at a member, or to leave; with groups, these."""
 
     joins: bool
     at: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class ClassicCast:
@@ -159,8 +172,9 @@ class ClassicCast:
         """The same; nothing of it needs waiting for."""
         if not self._tasks:
             raise NotConnected("the process is not open: use `async with classic.connect(...)`")
-        members = self.setup.members(group)
-        if not (self.setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
+        setup = self._machine.setup  # whose groups may have changed
+        members = setup.members(group)
+        if not (setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
             raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
         self._published += 1
         message = Message(f"{self.name}-{self._published}", self.name, group, orjson.dumps(payload).decode())
@@ -183,6 +197,17 @@ class ClassicCast:
         """Leave, in good order; `Halt` comes when it has taken effect. Raises as `join` does."""
         self._require_joinable()
         self._inbox.put_nowait(Change(joins=False))
+
+    def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> None:
+        """Ask to join and leave groups, with a protocol for several groups that change; raises `UsageError` if not."""
+        if not isinstance(self._machine, Regrouping):
+            able = ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, Regrouping))
+            raise UsageError(
+                f"the groups of {self._protocol.title} are fixed; processes join and leave groups with {able}"
+            )
+        for groups, joining in ((tuple(joins), True), (tuple(leaves), False)):
+            if groups:
+                self._inbox.put_nowait(Change(joins=joining, groups=groups))
 
     def _require_joinable(self) -> None:
         if not isinstance(self._machine, Joinable):
@@ -225,6 +250,8 @@ class ClassicCast:
                 return self._machine.publish(item)
             case Change(joins, at) if isinstance(self._machine, Joinable):
                 return self._machine.join(at) if joins else self._machine.leave()
+            case Change(joins, groups=groups) if isinstance(self._machine, Regrouping):
+                return self._machine.regroup(joins=groups) if joins else self._machine.regroup(leaves=groups)
             case Suspicion(process):
                 return self._machine.suspect(process)
             case Alarm(alarm):

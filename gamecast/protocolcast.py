@@ -69,7 +69,7 @@ class ProtocolCast:
         self._network = f"{network} {parts.netloc}" if parts.scheme == "memory" else network
         self._cast: classic.ClassicCast | None = None
         self._opened = self._left = False
-        self._changes = issubclass(find_protocol(protocol), protocols.Joinable)
+        self._kind = find_protocol(protocol)
         self._stack = AsyncExitStack()
         self._drained = False
         self._published: Counter[str] = Counter()
@@ -108,17 +108,19 @@ class ProtocolCast:
     async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
         """Check that this process is in regions: who is in one was said to `gamecast.connect`.
 
-        With a protocol whose groups change, a process that is not in the group begins to join it, and what is published
-        to it before it is in is not delivered. Raises `UsageError` for regions that others are in, and for ``since``:
-        there is no history to replay.
+        With a protocol whose groups change, a process that is not in a group asks to join it; it is in some time later,
+        and what is published before that it is not given. Raises `UsageError` for regions that others are in, and for
+        ``since``: there is no history to replay.
         """
         self._working()
         if since is not None:
             raise UsageError(f"{self.protocol} keeps no history to replay: leave out since")
         for region in regions:
-            if self.name in self.setup.members(region):
+            if issubclass(self._kind, protocols.Regrouping):
+                self._working().regroup(joins=[region])
+            elif self.name in self.setup.members(region):
                 continue
-            if self._changes:
+            elif issubclass(self._kind, protocols.Joinable):
                 self._working().join()
             else:
                 raise UsageError(
@@ -127,7 +129,13 @@ class ProtocolCast:
                 )
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Leave the group, with a protocol whose groups change; then iteration ends. Raises `UsageError` otherwise."""
+        """Leave groups, with a protocol whose groups change, raises `UsageError` otherwise.
+
+        With one for one group, iteration ends when it is left.
+        """
+        if not issubclass(self._kind, protocols.Joinable):
+            self._working().regroup(leaves=regions)
+            return
         self._left = True
         self._working().leave()
 

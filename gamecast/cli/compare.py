@@ -33,10 +33,10 @@ COLUMNS = ("packets", "metadata_bytes", "control_bytes", "busiest", "mean_ms", "
 @click.option("--protocol", "names", multiple=True, type=click.Choice(list(COMPARED)), help="This one; repeat it.")
 @click.option("--all", "every", is_flag=True, help="All protocols; the default if none is named.")
 @click.option(
-    "--processes", "sizes", default="24,8,16,48", show_default=True, metavar="N,…", help="How many processes."
+    "--processes", "sizes", default="24,8,16,40", show_default=True, metavar="N,…", help="How many processes."
 )
 @click.option("--groups", default="1,8,2,4,16,32", show_default=True, metavar="N,…", help="Groups; 1 is one of all.")
-@click.option("--rates", default="3,1,10,30", show_default=True, metavar="R,…", help="Events/s of each process.")
+@click.option("--rates", default="3,1,8,20", show_default=True, metavar="R,…", help="Events/s of each process.")
 @click.option(
     "--workload",
     "kind",

@@ -21,6 +21,7 @@ from sequencing.protocols.lamport import Lamport
 from sequencing.protocols.newtop_asymmetric import NewtopAsymmetric
 from sequencing.protocols.newtop_symmetric import NewtopSymmetric
 from sequencing.protocols.process import Guarantee, Process
+from sequencing.protocols.propagation_regrouping import PropagationRegrouping
 from sequencing.protocols.propagation_tree import PropagationTree
 from sequencing.protocols.raynal_schiper_toueg import RaynalSchiperToueg
 from sequencing.protocols.rendezvous import Rendezvous
@@ -51,6 +52,7 @@ PROTOCOLS: dict[str, type[Process]] = {
     "token-on-demand": TokenOnDemand,
     "chang-maxemchuk": ChangMaxemchuk,
     "propagation-tree": PropagationTree,
+    "propagation-regrouping": PropagationRegrouping,
     "arrow": Arrow,
     "combining": Combining,
     "arrow-combining": ArrowCombining,

@@ -238,8 +238,48 @@ def _leaving(number: int) -> set[str]:
 
 async def test_who_cannot_join_or_leave_is_told_which_protocols_can() -> None:
     async with gamecast.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as cast:
-        with pytest.raises(UsageError, match="leave with arrow-joining, combining-joining, virtual-synchrony"):
+        with pytest.raises(UsageError, match="leave groups with propagation-regrouping"):
             await cast.unsubscribe("all")
+    async with classic.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as process:
+        with pytest.raises(UsageError, match="leave with arrow-joining, combining-joining, virtual-synchrony"):
+            process.leave()
+
+
+async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis: EmbeddedServer) -> None:
+    """p3 comes into the forest and goes again; meanwhile p1 and p2 publish to it without a pause of their own."""
+    network, groups = uuid4().hex, {"forest": ["p1", "p2"], "river": ["p2", "p3"]}
+    p1, p2, p3 = (
+        gamecast.connect(shared_redis.url, name=name, protocol="propagation-regrouping", groups=groups, network=network)
+        for name in FIVE[:3]
+    )
+    async with p1, p2, p3, asyncio.timeout(20):
+        number = 0
+
+        async def published_until(member: bool) -> list[int]:
+            """Publish one event after the other until p3 is in the forest, or is not; return what it was given."""
+            nonlocal number
+            given: list[int] = []
+            while True:
+                number += 1
+                await p1.publish("forest", number)
+                for cast in (p1, p2):
+                    assert (await anext(cast)).payload == number
+                await p2.publish("river", 0)  # p3 has it only after all that it is to have from before
+                assert (await anext(p2)).payload == 0
+                event = await anext(p3)
+                if event.payload:
+                    given.append(event.payload)
+                    assert (await anext(p3)).payload == 0
+                if bool(event.payload) is member:
+                    return given
+
+        await p3.subscribe("forest")
+        first = await published_until(member=True)
+        await p3.publish("forest", "from p3")
+        assert [(await anext(cast)).payload for cast in (p1, p2, p3)] == ["from p3"] * 3
+        await p3.unsubscribe("forest")
+        rest = await published_until(member=False)
+    assert first + rest == list(range(first[0], first[0] + len(first + rest)))
 
 
 async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
