@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from io import StringIO
@@ -131,4 +132,5 @@ def as_svg(figure: Figure) -> str:
     with quiet_style():
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    return re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg)

@@ -108,4 +108,10 @@ def _instead(protocol: type[Process], setup: Setup) -> str:
     if order is not None and rest:
         what = "agreement" if order is Guarantee.AGREEMENT else f"{order} order"
         said.append(f"{', '.join(rest)} would fit, too, for {what} alone" if same else f"For {what}: {', '.join(rest)}")
-    return "; ".join(said) if said else "None of the others fits, either"
+    less = [f"{name} ({_strongest(other)})" for name, other in fitting.items()]
+    nobody = f"None that promises {order} order fits" if order else "None that promises as much fits"
+    return "; ".join(said or [nobody + (f"; with less: {', '.join(less)}" if less else ", nor any other")])
+
+
+def _strongest(protocol: type[Process]) -> str:
+    return next((order.value for order in ORDERS if order in protocol.guarantees), "no order")
