@@ -76,7 +76,7 @@ def _claim(claim: Claim) -> str:
     counted = f"{len(claim.figures)} of {len(claim.figures) + len(claim.against)} cases"
     return (
         f"<div class='claim'><span class='{mark}'></span>{escape(claim.claim)} <small>({escape(claim.source)})</small>"
-        f"<details><summary>{counted}</summary><ul>{against}{lines}</ul></details></div>"
+        f"<details{' open' * (not claim.holds)}><summary>{counted}</summary><ul>{against}{lines}</ul></details></div>"
     )
 
 
