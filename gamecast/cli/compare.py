@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from gamecast.comparison.claims import Claim, judge_claims
+from gamecast.comparison.claims import Claim, judge_claims, lessons
 from gamecast.comparison.page import write_page
 from gamecast.comparison.plots import figures
 from gamecast.comparison.sweep import COMPARED, Row, World, run, star
@@ -126,7 +126,7 @@ def compare(
     if as_json:
         document = {"seed": seed, "seconds": seconds, "workload": kind, "topology": file.name if file else None}
         said = [claim.as_dict() for claim in claims]
-        click.echo(orjson.dumps(document | {"about": about, "claims": said, "rows": rows}))
+        click.echo(orjson.dumps(document | {"about": about, "lessons": lessons(rows), "claims": said, "rows": rows}))
     else:
         _tell(rows, claims)
     sys.exit(1 if any(row.get("broken") for row in rows) else 0)
@@ -196,3 +196,5 @@ def _tell(rows: list[Row], claims: list[Claim]) -> None:
         console.print(f"{claim.claim} ({claim.source}): {verdict}")
         for line in claim.against:
             console.print(f"  not so: {line}")
+    for lesson in lessons(rows):
+        console.print(lesson)

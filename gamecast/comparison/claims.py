@@ -32,6 +32,64 @@ def judge_claims(rows: Sequence[Row]) -> list[Claim]:
     return [claim for claim in found if claim is not None]
 
 
+def lessons(rows: Sequence[Row]) -> list[str]:
+    """Return what the figures say of ours, in sentences: where it is the same as something simpler, wins, and loses."""
+    figures = Figures(rows)
+    return [
+        said
+        for said in (
+            _one_group(figures),
+            *(_several(figures, rival, *words) for rival in ("central", "propagation-tree") for words in MEASURES),
+            _bytes(figures),
+        )
+        if said
+    ]
+
+
+MEASURES = (("stretch", "the stretch"), ("busiest", "the load of the busiest process"))
+
+
+def _one_group(figures: Figures) -> str:
+    pairs = list(figures.pairs("atoms", "central", one_group=True))
+    same = all(
+        ours[metric] == theirs[metric] for _, ours, theirs in pairs for metric in ("packets", "mean_ms", "busiest")
+    )
+    return "In one group atoms are a central sequencer, to the packet: they buy nothing over it." * (
+        bool(pairs) and same
+    )
+
+
+def _several(figures: Figures, rival: str, metric: str, words: str) -> str:
+    """The range of ours over the rival's, with the best and the worst case."""
+    pairs = [(ours[metric] / theirs[metric], w) for w, ours, theirs in figures.pairs("atoms", rival, one_group=False)]
+    if not pairs:
+        return ""
+    (least, best), (most, worst) = min(pairs), max(pairs)
+    verdict = "Ours wins" if most <= SAME else "Ours loses" if least >= 1 / SAME else "It depends"
+    return (
+        f"{verdict}: in several groups {words} of atoms is {least:.2f} ({best}) to {most:.2f} times ({worst}) that of "
+        f"{rival}."
+    )
+
+
+def _bytes(figures: Figures) -> str:
+    """How stamps grow with groups, against clocks and against a single number."""
+    found = [
+        (ours["groups"], ours["metadata_bytes"], clocks["metadata_bytes"], rows["central"]["metadata_bytes"])
+        for _, ours, clocks in figures.pairs("atoms", "kshemkalyani-singhal", one_group=False)
+        for rows in figures.of.values()
+        if rows.get("atoms") is ours and "central" in rows
+    ]
+    if not found:
+        return ""
+    (few, at_few, clocks, one), (many, at_many, more, single) = min(found), max(found)
+    return (
+        f"Stamps grow with overlaps: {at_few:.0f} bytes with {few} groups and {at_many:.0f} with {many}, where the logs "
+        f"of kshemkalyani-singhal have {clocks:.0f} and {more:.0f}, and the one number of central {one:.0f} and "
+        f"{single:.0f}."
+    )
+
+
 class Figures:
     """Rows by case and protocol."""
 

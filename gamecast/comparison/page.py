@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from gamecast.comparison.claims import Claim
+from gamecast.comparison.claims import Claim, lessons
 from gamecast.comparison.plots import DRAWN, as_svg, figures
 from sequencing.protocols.catalogue import PROTOCOLS
 from sequencing.protocols.process import Guarantee
@@ -18,7 +18,7 @@ METRICS = {
     "mean_ms": "mean time to deliver, ms",
     "p90_ms": "90th percentile, ms",
     "stretch": "time over direct delay",
-    "stretch_max": "of the worst destination",
+    "stretch_max": "the same, of the worst destination",
     "packets": "packets a multicast",
     "metadata_bytes": "bytes on a message beyond its payload",
     "control_bytes": "bytes a multicast beyond payloads",
@@ -30,7 +30,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; 
 h2 { margin-top: 2em } table { border-collapse: collapse; margin: 1em 0; font-size: 13px }
 th, td { padding: .15em .6em; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
 th { font-weight: normal; color: #555; vertical-align: bottom; white-space: normal; max-width: 9em }
-td:first-child, th:first-child, td.order { text-align: left } tr:hover { background: #f4f4f4 }
+td:first-child, th:first-child, .order { text-align: left } tr:hover { background: #f4f4f4 }
 .ours { font-weight: bold }
 td { background: linear-gradient(#dbe9f3, #dbe9f3) no-repeat right / var(--bar, 0) 100% }
 svg { max-width: 100%; height: auto } p.refused { color: #666 }
@@ -56,12 +56,17 @@ def write_page(rows: Sequence[Row], claims: Sequence[Claim], *, title: str, abou
         f"<h1>{escape(title)}</h1><p>{escape(about)}</p>",
     ]
     if claims:
-        parts.append("<h2>The claims, put to the test</h2>")
+        parts.append("<h2>What it teaches</h2><ul>")
+        parts += (f"<li>{escape(lesson)}</li>" for lesson in lessons(rows))
+        parts.append("</ul><h2>The claims, put to the test</h2>")
         parts.extend(map(_claim, claims))
     drawn = list(figures(rows))
     if drawn:
         names = ", ".join(name for name in DRAWN if any(row["protocol"] == name for row in rows))
-        parts.append(f"<p>Drawn below is one protocol of each idea ({escape(names)}); the tables have all.</p>")
+        parts.append(
+            f"<p>Drawn below is one protocol of each idea ({escape(names)}); the tables have all. Lines "
+            "that coincide hide each other: in one group atoms, central and propagation-tree are one.</p>"
+        )
     parts += (f"<h2>{escape(heading)}</h2>{_apart(as_svg(figure), name)}" for name, heading, figure in drawn)
     for processes, groups, rate in cases:
         of_case = [row for row in rows if (row["processes"], row["groups"], row["rate"]) == (processes, groups, rate)]
@@ -94,7 +99,7 @@ def _case(rows: Sequence[Row], processes: int, groups: int, rate: float) -> Iter
 def _table(rows: Sequence[Row]) -> str:
     largest = {metric: _scale([row[metric] for row in rows]) for metric in METRICS}
     head = "".join(f"<th>{escape(label)}</th>" for label in METRICS.values())
-    lines = [f"<table><tr><th>protocol</th><th>order</th>{head}</tr>"]
+    lines = [f"<table><tr><th>protocol</th><th class='order'>order</th>{head}</tr>"]
     for row in rows:
         cells = "".join(
             f"<td style='--bar:{min(100, 100 * row[metric] / largest[metric]):.0f}%'>{_figure(row[metric])}</td>"

@@ -112,7 +112,7 @@ def _panel(axes: Axes, rows: Sequence[Row], varied: str, metric: str, label: str
     positive = [value for value in values if value > 0]
     if positive and max(positive) > LOGARITHMIC * min(positive):
         axes.set_yscale("log" if len(positive) == len(values) else "symlog")
-        shown = [digit * 10**power for power in range(-1, 6) for digit in (1, 2, 5)]
+        shown = [digit * 10**power for power in range(6) for digit in (1, 2, 5)]
         low, high = axes.get_ylim()
         axes.set_yticks([tick for tick in (0, *shown) if low <= tick <= high])
         axes.yaxis.set_major_formatter("{x:g}")

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gamecast.cli.main import cli
 from gamecast.comparison.atoms import Atoms
-from gamecast.comparison.claims import judge_claims
+from gamecast.comparison.claims import judge_claims, lessons
 from gamecast.comparison.measure import Costs, measure
 from gamecast.comparison.sweep import COMPARED, Case, star
 from gamecast.comparison.workload import KINDS, Kind, Workload, draw_workload
@@ -182,6 +182,24 @@ def test_a_claim_holds_only_if_it_does_in_every_case_and_says_where_it_does_not(
     assert (claim.holds, len(claim.figures)) == (False, 1)
     assert claim.against == ("arrow, 8 processes, 1/s each: 30 ms against 20 ms",)
     assert judge_claims(rows[2:])[0].holds
+
+
+def test_what_the_figures_teach_is_said_with_where_ours_wins_and_loses() -> None:
+    several = [
+        row(name, 3, groups=groups, stretch=stretch, busiest=busiest)
+        for groups, name, stretch, busiest in [
+            *((2, "atoms", 1.5, 9), (2, "central", 1.0, 10), (2, "propagation-tree", 3.0, 3)),
+            *((8, "atoms", 1.0, 4), (8, "central", 1.0, 10), (8, "propagation-tree", 2.0, 2)),
+        ]
+    ]
+    central, load, tree, tree_load = lessons(several)
+    assert central.startswith("Ours loses: in several groups the stretch of atoms is 1.00 (8 groups")
+    assert "to 1.50 times (2 groups" in central
+    assert load.startswith("Ours wins")
+    assert tree.startswith("Ours wins")
+    assert tree_load.startswith("Ours loses")
+    assert "to the packet" in lessons([row("atoms", 1), row("central", 1)])[0]
+    assert lessons([row("atoms", 1), row("central", 1, packets=2)]) == []
 
 
 def test_numbers_that_are_none_are_refused() -> None:
