@@ -84,8 +84,8 @@ def _bytes(figures: Figures) -> str:
         return ""
     (few, at_few, clocks, one), (many, at_many, more, single) = min(found), max(found)
     return (
-        f"Stamps grow with overlaps: {at_few:.0f} bytes with {few} groups and {at_many:.0f} with {many}, where the logs "
-        f"of kshemkalyani-singhal have {clocks:.0f} and {more:.0f}, and the one number of central {one:.0f} and "
+        f"Stamps grow with overlaps: {at_few:.0f} bytes with {few} groups and {at_many:.0f} with {many}, where the "
+        f"logs of kshemkalyani-singhal have {clocks:.0f} and {more:.0f}, and the one number of central {one:.0f} and "
         f"{single:.0f}."
     )
 
