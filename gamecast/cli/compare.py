@@ -192,7 +192,8 @@ def _tell(rows: list[Row], claims: list[Claim]) -> None:
         if refused:
             console.print(f"not for this workload, by their assumptions: {', '.join(refused)}")
     for claim in claims:
-        verdict = "[green]holds[/green]" if claim.holds else "[red]does not hold everywhere[/red]"
+        everywhere = " everywhere" if claim.figures else ""
+        verdict = "[green]holds[/green]" if claim.holds else f"[red]does not hold{everywhere}[/red]"
         console.print(f"{claim.claim} ({claim.source}): {verdict}")
         for line in claim.against:
             console.print(f"  not so: {line}")

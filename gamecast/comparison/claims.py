@@ -111,10 +111,20 @@ class Figures:
 def _swap_below_counting(figures: Figures) -> Claim | None:
     lines: list[str] = []
     against: list[str] = []
+    times: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    """Of each swap and size: rate, and how many times as long counting takes."""
     for swap in ("arrow", "combining"):
         for where, mine, theirs in figures.pairs(swap, f"{swap}-counting", one_group=True):
             line = f"{swap}, {where}: {_ms(mine['mean_ms'])} against {_ms(theirs['mean_ms'])}"
             (lines if mine["mean_ms"] <= theirs["mean_ms"] * SAME else against).append(line)
+            times.setdefault((swap, mine["processes"]), []).append((mine["rate"], theirs["mean_ms"] / mine["mean_ms"]))
+    for (swap, processes), found in times.items():
+        (few, at_few), (many, at_many) = min(found), max(found)
+        if few < many:
+            line = (
+                f"{swap}, {processes} processes: {at_few:.1f} times as quick at {few:g}/s, {at_many:.1f} at {many:g}/s"
+            )
+            (lines if at_many * SAME >= at_few else against).append(line)
     return _claim(
         "A message is delivered sooner by swapping than by counting, and more so the more is published at once",
         "seed 000 §4, §5",

@@ -35,8 +35,9 @@ td:first-child, th:first-child, .order { text-align: left } tr:hover { backgroun
 td { background: linear-gradient(#dbe9f3, #dbe9f3) no-repeat right / var(--bar, 0) 100% }
 svg { max-width: 100%; height: auto } p.refused { color: #666 }
 .yes::before { content: "holds"; color: #fff; background: #00664d }
+.never::before { content: "does not hold"; color: #fff; background: #a33c00 }
 .no::before { content: "does not hold everywhere"; color: #fff; background: #a33c00 }
-.yes::before, .no::before { border-radius: .3em; padding: .1em .5em; margin-right: .6em; font-size: 12px }
+[class]::before { border-radius: .3em; padding: .1em .5em; margin-right: .6em; font-size: 12px }
 .claim { margin: .8em 0 } .claim ul { margin: .3em 0 0 0 } .claim li { font-size: 13px; color: #444 }
 """
 ORDERS = (
@@ -77,7 +78,7 @@ def write_page(rows: Sequence[Row], claims: Sequence[Claim], *, title: str, abou
 def _claim(claim: Claim) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in claim.figures)
     against = "".join(f"<li><b>Not so:</b> {escape(line)}</li>" for line in claim.against)
-    mark = "yes" if claim.holds else "no"
+    mark = "yes" if claim.holds else "no" if claim.figures else "never"
     counted = f"{len(claim.figures)} of {len(claim.figures) + len(claim.against)} cases"
     return (
         f"<div class='claim'><span class='{mark}'></span>{escape(claim.claim)} <small>({escape(claim.source)})</small>"
