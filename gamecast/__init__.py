@@ -34,6 +34,7 @@ from gamecast.errors import (
     UsageError,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.protocolcast import ProtocolCast
 from gamecast.sharing import Shared, share
 
 try:
@@ -58,6 +59,7 @@ __all__ = [
     "OutOfMemory",
     "PayloadTooLarge",
     "PlanError",
+    "ProtocolCast",
     "PublishUncertain",
     "Receipt",
     "Refused",

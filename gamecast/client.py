@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from adapters.backoff import Backoff
@@ -23,6 +23,7 @@ from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.following import Following
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
+from gamecast.protocolcast import ProtocolCast
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
@@ -43,16 +44,41 @@ _NETWORKS: dict[str, type[RedisNetwork | MemoryNetwork]] = {
 }
 
 
+@overload
 def connect(
     url: str | None = None,
     *,
     name: str | None = None,
+    protocol: None = None,
     ordering: Ordering = "acyclic",
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
     **limits: Unpack[LimitOptions],
-) -> Cast:
+) -> Cast: ...
+
+
+@overload
+def connect(
+    url: str | None = None,
+    *,
+    name: str,
+    protocol: str,
+    processes: Sequence[str] = (),
+    groups: Mapping[str, Iterable[str]] | None = None,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+    network: str = "default",
+) -> ProtocolCast: ...
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    protocol: str | None = None,
+    **options: Any,
+) -> Cast | ProtocolCast:
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
@@ -69,19 +95,21 @@ def connect(
     by (through a tunnel, a port mapping, a proxy): known URL → URL to connect to. ``url`` is a known one too. Servers
     that Sentinel or a cluster names are not looked up in it.
 
+    ``protocol``: run a classic protocol instead of the sequencing network, by its name in the catalogue, over mailboxes
+    on one server. Then ``name`` is needed, and everybody says the same ``groups`` (region → members) or, for one group
+    of all, ``processes``; ``tree``, ``open_groups`` and ``network``: see `gamecast.classic.connect`. What the protocol
+    assumes and that does not offer is refused, naming the protocols that would fit.
+
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
-    return Cast(
-        configured(
-            url,
-            name=name,
-            ordering=ordering,
-            when_full=when_full,
-            when_behind=when_behind,
-            routes=routes,
-            limits=limits,
-        )
-    )
+    if protocol is None:
+        return Cast(configured(url, name=name, **options))
+    if name is None:
+        raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
+    try:
+        return ProtocolCast(url, name=name, protocol=protocol, **options)
+    except TypeError as error:
+        raise UsageError(f"connect() has no such option with a protocol: {error}") from error
 
 
 class Cast:

@@ -89,12 +89,12 @@ class Configuration:
 def configured(
     url: str | None,
     *,
-    name: str | None,
-    ordering: Ordering,
-    when_full: WhenFull,
-    when_behind: WhenBehind,
-    routes: Mapping[str, str] | None,
-    limits: Mapping[str, Any],
+    name: str | None = None,
+    ordering: Ordering = "acyclic",
+    when_full: WhenFull = "wait",
+    when_behind: WhenBehind = "wait",
+    routes: Mapping[str, str] | None = None,
+    **limits: Any,
 ) -> Configuration:
     """Check and complete what `gamecast.connect` was told; raises `UsageError` and its kinds."""
     if when_full not in get_args(WhenFull):

@@ -3,9 +3,12 @@
     {"process": "p1", "event": "send", "message": "m1", "to": ["p2", "p3"]}
     {"process": "p2", "event": "receive", "message": "m1"}
     {"process": "p3", "event": "crash"}
+    {"process": "p1", "event": "gap"}
+    {"process": "p1", "event": "view", "view": 2, "members": ["p1", "p2"]}
 
 The lines of one process are in its order; those of different processes may be mixed in any way, and be in several
-files. A message is sent once, and received by any number of processes; a receive is the delivery to the application.
+files. A message is sent once, and received by any number of processes; a receive is the delivery to the application. A
+gap says that messages may be missing there, a view that its members are together from there on.
 Events of other kinds are ignored, and so are further fields and empty lines. Files may be gzip-compressed.
 
 Optional: ``to`` (without it, a message is for whoever receives it, so that nothing can be missed), ``group`` (without
@@ -39,9 +42,9 @@ def read_execution(files: Iterable[Path]) -> Record:
         process, message = _text(line, "process", where), line.get("message", "")
         kind = _text(line, "event", where)
         events.setdefault(process, [])
-        if kind not in (Kind.SEND, Kind.RECEIVE, Kind.CRASH):
+        if kind not in (Kind.SEND, Kind.RECEIVE, Kind.CRASH, Kind.GAP, Kind.VIEW):
             continue
-        if kind != Kind.CRASH:
+        if kind in (Kind.SEND, Kind.RECEIVE):
             message = _text(line, "message", where)
         if kind == Kind.SEND:
             if message in sends:
@@ -50,7 +53,8 @@ def read_execution(files: Iterable[Path]) -> Record:
         elif kind == Kind.RECEIVE:
             receivers.setdefault(message, []).append(process)
         times = (_number(line, "at_ms", where), _number(line, "local_ms", where))
-        events[process].append(Event(process, Kind(kind), message, *times))
+        view, members = _view(line, where) if kind == Kind.VIEW else (0, ())
+        events[process].append(Event(process, Kind(kind), message, *times, view, members))
     for where, line in lines:
         if line.get("event") == Kind.RECEIVE and line["message"] not in sends:
             raise InvalidInput(f"{where}: message {line['message']} is received, and no line says that it was sent")
@@ -65,6 +69,15 @@ def _sent(where: str, line: dict[str, Any], receivers: list[str]) -> Sent:
     if not isinstance(group, str):
         raise InvalidInput(f'{where}: "group" is not a name')
     return Sent(line["process"], group, frozenset(to))
+
+
+def _view(line: dict[str, Any], where: str) -> tuple[int, tuple[str, ...]]:
+    view, members = line.get("view"), line.get("members")
+    if isinstance(view, bool) or not isinstance(view, int):
+        raise InvalidInput(f'{where}: "view" is not a number')
+    if not isinstance(members, list) or not all(isinstance(process, str) for process in members):
+        raise InvalidInput(f'{where}: "members" is not a list of processes')
+    return view, tuple(members)
 
 
 def _read(file: Path) -> Iterator[Line]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 from weakref import WeakSet
 
 from adapters.redis_network import RedisNetwork
@@ -30,8 +30,7 @@ def share(
     they share sockets, and what they all read is read once. Arguments as those of `gamecast.connect`; ``limits`` are
     those of each connection that says nothing else. Raises `UsageError` and its kinds at once.
     """
-    usual: dict[str, Any] = {"name": None, "when_full": "wait", "when_behind": "wait"}
-    return Shared(configured(url, ordering=ordering, routes=routes, limits=limits, **usual))
+    return Shared(configured(url, ordering=ordering, routes=routes, **limits))
 
 
 class Shared:
@@ -80,7 +79,7 @@ class Shared:
             when_full=when_full,
             when_behind=when_behind,
             routes=mine.routes,
-            limits=asdict(mine.limits) | limits,
+            **{**asdict(mine.limits), **limits},
         )
         cast = Cast(configuration, self._network.view() if self._network is not None else None)
         self._casts.add(cast)

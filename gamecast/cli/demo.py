@@ -12,12 +12,14 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from adapters.embedded import EmbeddedServers
 from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.demo.hosting import Workload, build_workload, server_names
 from gamecast.demo.journey import JOINS_PENDING_MAX
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
 from gamecast.demo.plain_roaming import replay_plain_roaming
+from gamecast.demo.protocols import EVENTS_MAX, ProtocolOutcome, bounded, replay_protocol, setup_of
 from gamecast.demo.replay import Replay, replay
 from gamecast.demo.replay_roaming import replay_roaming
 from gamecast.demo.roaming import LINGER_S
@@ -27,6 +29,7 @@ from gamecast.errors import PlanError, UsageError
 from gamecast.wan.distances import Standing, read_distances, stand
 from gamecast.wan.report import WanReport, tell
 from gamecast.wan.run import DURATION_S, node_names, run_wan
+from sequencing.protocols.catalogue import PROTOCOLS
 
 
 class _Servers(click.ParamType[int | None]):
@@ -96,6 +99,12 @@ class _Servers(click.ParamType[int | None]):
 )
 @click.option("--node-hosts", metavar="A,B,…", help="With --wan: where the nodes stand, in turn.  [default: --hosts]")
 @click.option(
+    "--protocol",
+    type=click.Choice(list(PROTOCOLS)),
+    help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by what it "
+    f"claims; the first {EVENTS_MAX:,} events at most. --nodes is then the number of servers of plain Pub/Sub.",
+)
+@click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -122,6 +131,7 @@ def demo(
     rtt: bool,
     hosts: str | None,
     node_hosts: str | None,
+    protocol: str | None,
     record: Path | None,
     as_json: bool,
 ) -> None:
@@ -140,10 +150,17 @@ def demo(
     proxies that delay it. The stretch of a server is the time that others' events took to be delivered there, over the
     time from their publishers' hosts to its own.
 
-    Exit status: 0 if gamecast kept every promise, 1 if not, 2 for wrong input.
+    With --protocol, one of the classic protocols orders the events. What it assumes must hold in a match, where regions
+    overlap; what does not is refused, and what would fit is named.
+
+    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input.
     """
     if grid and not roam:
         raise UsageError("--grid is about servers that walk: give --roam, too")
+    if protocol is not None and (roam or wan is not None):
+        raise UsageError(
+            f"--protocol: who is in a region is fixed, and nothing delays {protocol}: leave out --roam and --wan"
+        )
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
@@ -164,12 +181,15 @@ def demo(
     if record is not None:
         _require_writable(record, workload.servers)
     report = None
-    if standing is not None:
+    outcome: Outcome | ProtocolOutcome
+    if protocol is not None:
+        outcome = asyncio.run(_run_protocol(workload, protocol, nodes=nodes, speed=speed))
+    elif standing is not None:
         outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed))
     else:
         outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
     if record is not None:
-        _write_logs(record, workload, outcome.ours)
+        _write_logs(record, outcome.workload, outcome.replayed)
     if as_json:
         wanted = outcome.as_dict() | ({"wan": report.as_dict()} if report is not None else {})
         click.echo(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
@@ -226,6 +246,19 @@ async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
                 same = dict.fromkeys(workload.servers, urls)
                 plain = await replay_plain(workload, same, speed=speed, progress=progress)
     return Outcome(workload, plan, ours, plain)
+
+
+async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed: float) -> ProtocolOutcome:
+    setup_of(workload, protocol)  # what does not fit is said before anything begins
+    part = bounded(workload)
+    with _progress(sum(part.expected_deliveries().values())) as begin:
+        async with EmbeddedServers(nodes) as servers:
+            replayed, record = await replay_protocol(
+                part, protocol, servers.urls[0], speed=speed, progress=begin(protocol)
+            )
+            same = dict.fromkeys(part.servers, servers.urls)
+            plain = await replay_plain(part, same, speed=speed, progress=begin("plain Pub/Sub"))
+    return ProtocolOutcome(protocol, part, len(workload.publications), nodes, replayed, record, plain)
 
 
 @contextmanager

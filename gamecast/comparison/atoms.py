@@ -2,26 +2,22 @@
 
 The nodes, the plan and the delivery are the product's own (`sequencing.node`, `placement`, `sequencing.delivery`); only
 what carries frames between them is here. A real sequencing node is a server beside the game servers. In the comparison
-each is at a process, so that all protocols have the same hosts, and the load of both counts for one.
+each is at a process, so that all protocols have the same machines, and the load of both counts for one; a machine may
+have several.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from placement.planner import make_plan
 from sequencing.delivery import Delivery, Ready
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Plan
 from sequencing.protocols.process import TOTALLY, Guarantee, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption, Setup
-
-NODES = 4
-"""Sequencing nodes, or as many as there are processes if fewer: enough to spread load, few enough for short paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +69,12 @@ class Atoms(Process):
     guarantees = TOTALLY | {Guarantee.FIFO}
     assumes = NO_FAULTS | {Assumption.FIFO_LINKS, Assumption.CLOSED_GROUPS}
 
+    def __init__(self, name: str, setup: Setup, placed: tuple[Plan, Mapping[str, str]]) -> None:
+        """``placed``: the plan, and each node's process."""
+        super().__init__(name, setup)
+        self.plan, self.hosts = placed
+
     def on_start(self) -> None:
-        groups = tuple((group, members) for group, members in self.setup.groups.items())
-        self.plan = _plan(groups, len(self.setup.processes))
-        self.hosts = _hosts(self.plan, self.setup)
         self.nodes = {name: Node(name) for name, host in self.hosts.items() if host == self.name}
         for node in self.nodes.values():
             node.install(self.plan.epoch, self.plan.version, self.plan.steps(node.name))
@@ -126,23 +124,3 @@ class Atoms(Process):
 
 def _weight(frame: StampedFrame) -> int:
     return len(frame.region) + len(frame.meta) + len(frame.stamp) + len(str(frame.epoch)) + len(str(frame.last)) + 4
-
-
-@lru_cache(maxsize=64)
-def _plan(groups: tuple[tuple[str, tuple[str, ...]], ...], processes: int) -> Plan:
-    """The plan of a membership; every process would compute the same, so it is kept."""
-    regions_of: dict[str, list[str]] = defaultdict(list)
-    for group, members in groups:
-        for member in members:
-            regions_of[member].append(group)
-    return make_plan(Membership.of(regions_of), {f"n{i}": "" for i in range(1, min(NODES, processes) + 1)})
-
-
-def _hosts(plan: Plan, setup: Setup) -> dict[str, str]:
-    """Put each node at the process that has most of the regions that pass it, the earliest among equals."""
-    hosts: dict[str, str] = {}
-    for node in plan.nodes:
-        regions = {region for region, path in plan.paths.items() if node in path}
-        free = [process for process in setup.processes if process not in hosts.values()]
-        hosts[node] = max(free, key=lambda process: len(regions & set(setup.groups_of(process))))
-    return hosts

@@ -57,6 +57,11 @@ class Outcome:
         return count_double_overlaps(Membership(self.workload.membership))
 
     @property
+    def replayed(self) -> Replay:
+        """What is recorded."""
+        return self.ours
+
+    @property
     def fine(self) -> bool:
         """Whether gamecast kept every promise."""
         return self.verdict.fine
@@ -72,8 +77,8 @@ class Outcome:
             "nodes": len(self.plan.nodes),
             "path_nodes": {"mean": sum(path_nodes) / len(path_nodes), "max": max(path_nodes)},
             "skipped_without_position": self.workload.skipped_without_position,
-            **_figures(self.ours, self.verdict),
-            "plain": _figures(self.plain, self.plain_verdict),
+            **figures_of(self.ours, self.verdict),
+            "plain": figures_of(self.plain, self.plain_verdict),
             "pairs": [
                 {"subscribers": list(o.subscribers), "common": o.common, "inversions": o.inversions, "plain": p}
                 for o, p in self._paired()
@@ -161,19 +166,24 @@ class Outcome:
         return [(pair, inversions_of.get(pair.subscribers, 0)) for pair in ours]
 
     def _judged(self, replay: Replay) -> Verdict:
-        if replay.travels is not None:
-            return judge_stays(
-                _sequences(replay),
-                replay.travels.stays,
-                replay.travels.placed,
-                publication_order=self.workload.publication_order(),
-            )
-        return judge(
-            _history(replay),
-            published=self.workload.published(),
-            membership=self.workload.membership,
+        if replay.travels is None:
+            return judged(self.workload, replay)
+        return judge_stays(
+            _sequences(replay),
+            replay.travels.stays,
+            replay.travels.placed,
             publication_order=self.workload.publication_order(),
         )
+
+
+def judged(workload: Workload, replay: Replay) -> Verdict:
+    """Return the checkers' verdict on a replay in which nobody roamed."""
+    return judge(
+        _history(replay),
+        published=workload.published(),
+        membership=workload.membership,
+        publication_order=workload.publication_order(),
+    )
 
 
 def _history(replay: Replay) -> History:
@@ -192,7 +202,8 @@ def _sequences(replay: Replay) -> list[DeliverySequence]:
     ]
 
 
-def _figures(replay: Replay, verdict: Verdict) -> Mapping[str, Any]:
+def figures_of(replay: Replay, verdict: Verdict) -> Mapping[str, Any]:
+    """Return what a replay came to, for ``--json``."""
     return {
         "published": replay.published,
         "deliveries": verdict.deliveries,

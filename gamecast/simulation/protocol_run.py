@@ -13,9 +13,8 @@ from gamecast.simulation.protocol_worlds import World, choose_group, draw
 from sequencing.executions.guarantees import Violation, violations
 from sequencing.executions.journal import Journal
 from sequencing.executions.record import Record
-from sequencing.protocols.process import Alarm, Deliver, Effect, Guarantee, Halt, Message, Process, Send
+from sequencing.protocols.process import Alarm, Deliver, Effect, Guarantee, Halt, Joinable, Message, Process, Send
 from sequencing.protocols.setup import Assumption
-from sequencing.protocols.virtual_synchrony import VirtualSynchrony
 
 QUIET_MS = 5_000.0
 """Nothing takes so long: what is not delivered when no application has seen anything for this time, never is."""
@@ -200,5 +199,5 @@ class Run:
 
     def _change_membership(self, name: str, *, joins: bool) -> None:
         process = self.processes[name]
-        assert isinstance(process, VirtualSynchrony)
+        assert isinstance(process, Joinable)
         self._step(name, process.join if joins else process.leave)

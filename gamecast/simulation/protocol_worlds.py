@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from sequencing.protocols.process import Process
+from sequencing.protocols.process import Joinable, Process
 from sequencing.protocols.setup import Assumption, Setup
-from sequencing.protocols.virtual_synchrony import VirtualSynchrony
 
 NAMES = "abcdef"
 PUBLISH_UNTIL_MS = 120.0
@@ -92,9 +91,14 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
         if Assumption.CRASHES_REPORTED in assumed and random.random() < 0.3:
             suspecting, suspected = random.sample([p for p in processes if p not in world.late], 2)
             world = replace(world, wrong_suspicion=(random.uniform(0, PUBLISH_UNTIL_MS), suspecting, suspected))
-        if issubclass(protocol, VirtualSynchrony) and random.random() < 0.2:
+        if issubclass(protocol, Joinable) and random.random() < 0.2:
             leaving = random.choice([p for p in processes if p not in world.late])
             world = replace(world, leaves=((random.uniform(0, PUBLISH_UNTIL_MS), leaving),))
+    elif issubclass(protocol, Joinable):
+        # Who joins asks the first process. Neighbours may leave at once, and the others' places change under them.
+        leaving_ones = random.sample(processes[1:], random.randint(0, len(processes) - 1))
+        leaves = tuple((random.uniform(0, PUBLISH_UNTIL_MS), process) for process in leaving_ones)
+        world = replace(world, leaves=tuple(leave for leave in leaves if leave[1] not in world.late))
     return world
 
 
@@ -116,7 +120,7 @@ def _draw_groups(
         chosen = set(random.sample(processes, random.randint(least, len(processes))))
         return tuple(process for process in processes if process in chosen)
 
-    if issubclass(protocol, VirtualSynchrony):
+    if issubclass(protocol, Joinable):
         late = processes[-1:] if random.random() < 0.4 else ()
         joins = tuple((random.uniform(0, PUBLISH_UNTIL_MS), process) for process in late)
         return {"all": tuple(p for p in processes if p not in late)}, joins

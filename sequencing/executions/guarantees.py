@@ -189,6 +189,7 @@ def _cycle(following: dict[str, dict[str, str]]) -> list[str]:
 def _gaps(record: Record) -> Found:
     """Between neighbours in one order that another process has something between, a gap was announced."""
     orders, correct = record.deliveries(), record.correct
+    places = {other: {message: place for place, message in enumerate(orders[other])} for other in correct}
     for process in correct:
         last, told = "", False
         for event in record.events:
@@ -198,19 +199,19 @@ def _gaps(record: Record) -> Found:
                 told = True
                 continue
             for other in correct:
-                between = _between(orders[other], last, event.message)
+                between = _between(orders[other], places[other], last, event.message)
                 if between and not told:
                     what = f"{process} delivers {event.message} right after {last or 'nothing'} and is told of no gap"
                     yield (between, event.message), (process, other), f"{what}, but {other} has {between} between them"
             last, told = event.message, False
 
 
-def _between(order: list[str], before: str, after: str) -> str:
+def _between(order: list[str], place: dict[str, int], before: str, after: str) -> str:
     """Return a message between two of an order, the first of which may be nothing; empty if there is none."""
-    if after not in order or (before and before not in order):
+    if after not in place or (before and before not in place):
         return ""
-    start = order.index(before) + 1 if before else 0
-    return next(iter(order[start : order.index(after)]), "")
+    start = place[before] + 1 if before else 0
+    return order[start] if start < place[after] else ""
 
 
 def _synchronous(record: Record) -> Found:

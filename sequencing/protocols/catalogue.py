@@ -7,18 +7,21 @@ from sequencing.protocols.arrow import Arrow
 from sequencing.protocols.arrow_combining import ArrowCombining
 from sequencing.protocols.arrow_counting import ArrowCounting
 from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.arrow_joining import ArrowJoining
 from sequencing.protocols.causal_total import CausalTotal
 from sequencing.protocols.central import Central
 from sequencing.protocols.chang_maxemchuk import ChangMaxemchuk
 from sequencing.protocols.combining import Combining
 from sequencing.protocols.combining_counting import CombiningCounting
+from sequencing.protocols.combining_joining import CombiningJoining
 from sequencing.protocols.fifo import Fifo
 from sequencing.protocols.fifo_total import FifoTotal
 from sequencing.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
 from sequencing.protocols.lamport import Lamport
 from sequencing.protocols.newtop_asymmetric import NewtopAsymmetric
 from sequencing.protocols.newtop_symmetric import NewtopSymmetric
-from sequencing.protocols.process import Process
+from sequencing.protocols.process import Guarantee, Process
+from sequencing.protocols.propagation_regrouping import PropagationRegrouping
 from sequencing.protocols.propagation_tree import PropagationTree
 from sequencing.protocols.raynal_schiper_toueg import RaynalSchiperToueg
 from sequencing.protocols.rendezvous import Rendezvous
@@ -49,12 +52,15 @@ PROTOCOLS: dict[str, type[Process]] = {
     "token-on-demand": TokenOnDemand,
     "chang-maxemchuk": ChangMaxemchuk,
     "propagation-tree": PropagationTree,
+    "propagation-regrouping": PropagationRegrouping,
     "arrow": Arrow,
     "combining": Combining,
     "arrow-combining": ArrowCombining,
     "arrow-counting": ArrowCounting,
     "combining-counting": CombiningCounting,
     "arrow-gaps": ArrowGaps,
+    "arrow-joining": ArrowJoining,
+    "combining-joining": CombiningJoining,
     "rendezvous": Rendezvous,
     "resending": Resending,
     "virtual-synchrony": VirtualSynchrony,
@@ -76,5 +82,36 @@ def make_processes(protocol: type[Process], setup: Setup) -> dict[str, Process]:
 
     `Process.start` is still to be called on each.
     """
-    setup.require(protocol.assumes, title=protocol.title)
+    require_fit(protocol, setup)
     return {name: protocol(name, setup) for name in setup.processes}
+
+
+def require_fit(protocol: type[Process], setup: Setup) -> None:
+    """Raise `UsageError` where a set-up breaks what a protocol assumes; it names the protocols that would fit."""
+    try:
+        setup.require(protocol.assumes, title=protocol.title)
+    except UsageError as error:
+        raise UsageError(f"{error}. {_instead(protocol, setup)}") from None
+
+
+ORDERS = (Guarantee.TOTAL, Guarantee.CAUSAL, Guarantee.FIFO, Guarantee.AGREEMENT)
+"""From the strongest on: what to look for in place of a protocol that does not fit."""
+
+
+def _instead(protocol: type[Process], setup: Setup) -> str:
+    """Say which protocols fit a set-up, those with all that a protocol promises first."""
+    fitting = {name: other for name, other in PROTOCOLS.items() if not setup.broken(other.assumes)}
+    same = [name for name, other in fitting.items() if other.guarantees >= protocol.guarantees]
+    said = [f"{', '.join(same)} promise{'s' * (len(same) == 1)} as much and would fit"] if same else []
+    order = next((order for order in ORDERS if order in protocol.guarantees), None)
+    rest = [name for name, other in fitting.items() if order in other.guarantees and name not in same]
+    if order is not None and rest:
+        what = "agreement" if order is Guarantee.AGREEMENT else f"{order} order"
+        said.append(f"{', '.join(rest)} would fit, too, for {what} alone" if same else f"For {what}: {', '.join(rest)}")
+    less = [f"{name} ({_strongest(other)})" for name, other in fitting.items()]
+    nobody = f"None that promises {order} order fits" if order else "None that promises as much fits"
+    return "; ".join(said or [nobody + (f"; with less: {', '.join(less)}" if less else ", nor any other")])
+
+
+def _strongest(protocol: type[Process]) -> str:
+    return next((order.value for order in ORDERS if order in protocol.guarantees), "no order")

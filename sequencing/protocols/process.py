@@ -222,6 +222,32 @@ class Process(ABC):
         return effects
 
 
+class Joinable(Process):
+    """A process of a protocol whose groups change: others than the group's members, which begin, may join, and any
+    may leave.
+    """
+
+    @abstractmethod
+    def join(self, at: str = "") -> list[Effect]:
+        """Ask to become a member; ``at``: of which member, for protocols in which that matters."""
+
+    @abstractmethod
+    def leave(self) -> list[Effect]:
+        """Leave; it has taken effect with `Halt`."""
+
+
+class Regrouping(Process):
+    """A process of a protocol for several groups, which processes join and leave."""
+
+    @abstractmethod
+    def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> list[Effect]:
+        """Ask to become a member of groups, also of new ones, and to be none any more of others.
+
+        It takes effect later, between two messages. Until then this process may publish to the groups that it has, but
+        for those that it has asked to leave.
+        """
+
+
 def unknown(packet: object) -> AssertionError:
     """The error of a packet that the protocol does not have: a bug of ours."""
     return AssertionError(f"no such packet in this protocol: {packet!r}")

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
-from sequencing.protocols.metagroups import Metagroup, build, find_metagroups
+from sequencing.protocols.metagroups import Forest, Metagroup, build, find_metagroups
 from sequencing.protocols.process import CAUSALLY, TOTALLY, Message, Process, unknown
 from sequencing.protocols.setup import NO_FAULTS, Assumption
 
@@ -58,15 +58,19 @@ class PropagationTree(Process):
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.FIFO_LINKS}
 
     def on_start(self) -> None:
-        self.forest = build(find_metagroups(self.setup.groups))
-        self.mine = frozenset(self.setup.groups_of(self.name))
-        self.is_primary = self.mine in self.forest.primary.values()
+        self.settle(build(find_metagroups(self.setup.groups)))
         self.sent_through: dict[str, int] = defaultdict(int)
         """SV: manager of a primary metagroup → the messages of this process that go through it."""
         self.taken: dict[str, int] = defaultdict(int)
         """RV: sender → its messages that went through here."""
         self.from_above: deque[Down] = deque()
         self.from_senders: list[Down] = []
+
+    def settle(self, forest: Forest) -> None:
+        """Use a forest of these groups; before anything is sent."""
+        self.forest = forest
+        self.mine = frozenset(self.setup.groups_of(self.name))
+        self.is_primary = self.mine in self.forest.primary.values()
 
     def on_publish(self, message: Message) -> None:
         packet = Down(message, tuple(self.sent_through.items()))

@@ -76,12 +76,16 @@ class Setup:
 
     def require(self, assumptions: Iterable[Assumption], *, title: str) -> None:
         """Raise `UsageError`, naming every assumption that does not hold here."""
-        broken = [assumption for assumption in sorted(assumptions) if not self._holds(assumption)]
+        broken = self.broken(assumptions)
         if broken:
             raise UsageError(
                 f"{title} cannot keep its promises here, because it assumes that {'; that '.join(broken)}: change the "
                 "set-up, or take a protocol that does without"
             )
+
+    def broken(self, assumptions: Iterable[Assumption]) -> list[Assumption]:
+        """Return those of some assumptions that do not hold here, sorted."""
+        return [assumption for assumption in sorted(assumptions) if not self._holds(assumption)]
 
     def _holds(self, assumption: Assumption) -> bool:
         groups = list(self.groups.values())

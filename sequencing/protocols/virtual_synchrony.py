@@ -37,7 +37,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sequencing.protocols.process import EVERYTHING_ONCE, Effect, Guarantee, Halt, Install, Message, Process, unknown
+from sequencing.protocols.process import EVERYTHING_ONCE, Effect, Guarantee, Halt, Install, Joinable, Message, unknown
 from sequencing.protocols.setup import Assumption
 
 
@@ -75,7 +75,7 @@ class Join:
     """The sender wants to be a member."""
 
 
-class VirtualSynchrony(Process):
+class VirtualSynchrony(Joinable):
     """Views and flushes; the first view is the group, and other processes may `join`."""
 
     title = "virtual synchrony"
@@ -104,7 +104,7 @@ class VirtualSynchrony(Process):
         if self.name in self.founders:
             self._install(Decided(1, self.founders, (), ()))
 
-    def join(self) -> list[Effect]:
+    def join(self, at: str = "") -> list[Effect]:
         """Ask to become a member."""
         self.send_all((p for p in self.setup.processes if p != self.name), Join())
         return self._finish_step()

@@ -1,8 +1,9 @@
-"""One process of a classic protocol, as an operating-system process: publishes, delivers, writes an execution log.
+"""One process of classic protocols, as an operating-system process: publishes, delivers, writes execution logs.
 
-    python -m tests.integration.classic_player URL NETWORK PROTOCOL NAME LOG
+    python -m tests.integration.classic_player URL NETWORK NAME DIRECTORY
 
-Says ``done`` when it has delivered everything, and stays for the others until its standard input ends.
+Reads names of protocols, a line each, and runs one after the other, until its standard input ends; says ``done`` when
+it has delivered everything, and takes part for the others until the next line comes. Logs are PROTOCOL.NAME.jsonl.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import orjson
 
 from gamecast import classic
-from sequencing.protocols.process import Message
+from sequencing.protocols.process import Gap, Guarantee, Install, Message, Scheduled
 from sequencing.protocols.setup import Assumption
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
@@ -23,50 +24,75 @@ REGIONS = {"forest": FIVE[:3], "river": FIVE[1:4], "hill": ("p1", "p3", "p4", "p
 
 
 def groups_of(protocol: str) -> dict[str, tuple[str, ...]]:
-    """One group for protocols that want one, else regions that overlap."""
-    wants_one = {Assumption.ONE_GROUP, Assumption.BROADCAST} & classic.find_protocol(protocol).assumes
-    return {"all": FIVE} if wants_one else REGIONS
+    """One group for protocols that want one, each process by itself for those of two parties, else overlaps."""
+    assumes = classic.find_protocol(protocol).assumes
+    if Assumption.ONE_TO_ONE in assumes:
+        return {f"to-{process}": (process,) for process in FIVE}
+    return {"all": FIVE} if {Assumption.ONE_GROUP, Assumption.BROADCAST} & assumes else REGIONS
+
+
+def destinations(protocol: str, name: str) -> list[str]:
+    """To which groups a process publishes its messages, by turns."""
+    one_to_one = Assumption.ONE_TO_ONE in classic.find_protocol(protocol).assumes
+    own = [group for group, members in groups_of(protocol).items() if (name in members) != one_to_one]
+    return [own[number % len(own)] for number in range(EACH)]
 
 
 async def play(url: str, network: str, protocol: str, name: str, log: Path) -> None:
-    """Publish to one's groups by turns, and deliver what is due."""
+    """Publish, deliver what is due, say so, and take part until a line comes."""
     groups = groups_of(protocol)
-    own = [group for group, members in groups.items() if name in members]
-    due = sum(
-        EACH // len(theirs) + (place < EACH % len(theirs))
-        for process in FIVE
-        for theirs in [[group for group, members in groups.items() if process in members]]
-        for place, group in enumerate(theirs)
-        if group in own
+    due = sum(name in groups[group] for process in FIVE for group in destinations(protocol, process))
+    synchronous = Guarantee.SYNCHRONOUS in classic.find_protocol(protocol).guarantees
+    cast = classic.connect(
+        url,
+        name=name,
+        protocol=protocol,
+        processes=FIVE,
+        groups=groups,
+        network=f"{network}:{protocol}",
+        open_groups=synchronous,
     )
-    cast = classic.connect(url, name=name, protocol=protocol, processes=FIVE, groups=groups, network=network)
     with log.open("wb") as file:
 
-        def write(event: str, message: Message) -> None:
-            line = {"process": name, "event": event, "message": message.id}
-            if event == "send":
-                line |= {"to": list(groups[message.group]), "group": message.group}
-            file.write(orjson.dumps(line) + b"\n")
+        def write(event: str, **fields: object) -> None:
+            file.write(orjson.dumps({"process": name, "event": event, **fields}) + b"\n")
+
+        def sent(message: Message) -> None:
+            write("send", message=message.id, to=list(groups[message.group]), group=message.group)
 
         async def listen() -> None:
-            left = due
-            async for item in cast:
-                if isinstance(item, Message):
-                    write("receive", item)
-                    left -= 1
-                    if not left:
-                        return
+            left, unsent = due, EACH if synchronous else 0
+            while left or unsent:
+                match await cast.take():
+                    case Message() as message:
+                        write("receive", message=message.id)
+                        left -= 1
+                    case Gap():
+                        write("gap")
+                    case Install(number, members):
+                        write("view", view=number, members=members)
+                    case Scheduled(message):
+                        sent(message)
+                        unsent -= 1
 
         async with cast:
             listening = asyncio.create_task(listen())
-            for number in range(EACH):
-                write("send", await cast.publish(own[number % len(own)], number))
+            for number, group in enumerate(destinations(protocol, name)):
+                message = await cast.publish(group, number)
+                if not synchronous:  # there the protocol says when
+                    sent(message)
                 await asyncio.sleep(0)  # so that some is delivered between publishing
             await listening
             file.flush()
             print("done", flush=True)
-            await asyncio.to_thread(sys.stdin.read)
+            await asyncio.to_thread(sys.stdin.readline)
+
+
+async def main(url: str, network: str, name: str, directory: Path) -> None:
+    """Run protocols as they are asked for."""
+    while protocol := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        await play(url, network, protocol, name, directory / f"{protocol}.{name}.jsonl")
 
 
 if __name__ == "__main__":
-    asyncio.run(play(*sys.argv[1:5], Path(sys.argv[5])))
+    asyncio.run(main(*sys.argv[1:4], Path(sys.argv[4])))

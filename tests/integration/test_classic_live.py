@@ -6,11 +6,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+import gamecast
 from adapters.embedded import EmbeddedServer
 from adapters.mailboxes import MemoryMailbox, RedisMailbox
 from gamecast import classic
@@ -19,7 +21,7 @@ from gamecast.executionlog import read_execution
 from sequencing.executions.guarantees import violations
 from sequencing.executions.journal import Journal
 from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Deliver, Guarantee, Install, Message, Process
+from sequencing.protocols.process import Deliver, Install, Message, Process
 from sequencing.protocols.setup import Assumption, Setup
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
 
@@ -92,57 +94,204 @@ async def play(url: str, name: str) -> Journal:
     return journal
 
 
-def judged(name: str) -> frozenset[Guarantee]:
-    """Where a send takes place is not visible from outside, so that synchrony is left to the simulator."""
-    return PROTOCOLS[name].guarantees - {Guarantee.SYNCHRONOUS}
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
 async def test_five_processes_over_redis_keep_what_the_protocol_declares(
     name: str, shared_redis: EmbeddedServer
 ) -> None:
     record = (await play(shared_redis.url, name)).record()
     assert len(record.messages) >= 5 * EACH
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)] == []
 
 
 @pytest.mark.parametrize("name", ["isis", "token-ring", "propagation-tree", "combining-counting"])
 async def test_the_same_in_this_process(name: str) -> None:
     record = (await play("memory://", name)).record()
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)] == []
 
 
-@pytest.mark.parametrize("name", ["isis", "newtop-symmetric", "kshemkalyani-singhal", "arrow", "token-ring"])
-async def test_five_operating_system_processes_keep_it_too_by_the_logs_that_they_write(
-    name: str, shared_redis: EmbeddedServer, tmp_path: Path
+async def test_five_operating_system_processes_keep_what_every_protocol_declares_by_the_logs_that_they_write(
+    shared_redis: EmbeddedServer, tmp_path: Path
 ) -> None:
+    """The five are started once and run one protocol after the other."""
     network, root = uuid4().hex, Path(__file__).parents[2]
-    logs = [tmp_path / f"{process}.jsonl" for process in FIVE]
     players = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.integration.classic_player"),
-            *(shared_redis.url, network, name, process, str(log)),
+            *(shared_redis.url, network, process, str(tmp_path)),
             cwd=root,
             env={**os.environ, "PYTHONPATH": str(root)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        for process, log in zip(FIVE, logs, strict=True)
+        for process in FIVE
     ]
+
+    def tell_all(line: str) -> None:
+        for player in players:
+            assert player.stdin is not None
+            player.stdin.write(f"{line}\n".encode())
+
+    broken: dict[str, list[str]] = {}
     try:
-        async with asyncio.timeout(60):
-            for player in players:
-                assert player.stdout is not None
-                assert await player.stdout.readline() == b"done\n"
-            await asyncio.gather(*(player.communicate(b"") for player in players))
+        for name in PROTOCOLS:
+            tell_all(name)
+            async with asyncio.timeout(30):
+                for player in players:
+                    assert player.stdout is not None
+                    assert await player.stdout.readline() == b"done\n", name
+            tell_all("enough")
+            record = read_execution(tmp_path / f"{name}.{process}.jsonl" for process in FIVE)
+            assert len(record.messages) == 5 * EACH_OF_PLAYERS
+            broken[name] = [violation.text for violation in violations(record, PROTOCOLS[name].guarantees)]
+        await asyncio.gather(*(player.communicate(b"") for player in players))
     finally:
         for player in players:
             if player.returncode is None:
                 player.kill()
                 await player.wait()
-    record = read_execution(logs)
-    assert len(record.messages) == 5 * EACH_OF_PLAYERS
-    assert [violation.text for violation in violations(record, judged(name))] == []
+    assert broken == {name: [] for name in PROTOCOLS}
+
+
+async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: EmbeddedServer) -> None:
+    groups = {"forest": ["p1", "p2"], "river": ["p1", "p2", "p3"]}
+    p1, p2, p3 = (
+        gamecast.connect(shared_redis.url, name=name, protocol="isis-overlapping", groups=groups, network=uuid)
+        for uuid in [uuid4().hex]
+        for name in FIVE[:3]
+    )
+    async with p1, p2, p3, asyncio.timeout(10):
+        await p1.subscribe("forest", "river")
+        assert (await p1.publish("forest", {"type": "spell"})).region == "forest"
+        p3.publish_soon("river", b"bytes")
+        with suppress(TimeoutError):  # who is cancelled has taken nothing
+            async with asyncio.timeout(0):
+                await anext(p2)
+        one, other = [[await anext(cast) for _ in range(2)] for cast in (p1, p2)]
+        assert [event[:5] for event in one] == [event[:5] for event in other]
+        assert [event.payload for event in one] in ([{"type": "spell"}, b"bytes"], [b"bytes", {"type": "spell"}])
+        assert (await anext(p3)).payload == b"bytes"
+        with pytest.raises(UsageError, match="p3 is not in forest"):
+            await p3.subscribe("forest")
+        with pytest.raises(UsageError, match="no history"):
+            await p1.subscribe("forest", since=0)
+    with pytest.raises(NotConnected):
+        await p1.publish("forest", 1)
+
+
+@pytest.mark.parametrize("protocol", ["arrow-joining", "combining-joining"])
+async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
+    protocol: str, shared_redis: EmbeddedServer
+) -> None:
+    """p1, p3 and p4 begin, p5 joins; then p3 leaves, which is the middle of the tree, and after that p4 does."""
+    network, groups = uuid4().hex, {"all": ["p1", "p3", "p4"]}
+    names = ["p1", "p3", "p4", "p5"]
+    options = {"protocol": protocol, "processes": names, "network": network, "tree": [("p1", "p3"), ("p3", "p4")]}
+    seen: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    changed = asyncio.Event()
+    published = 0
+
+    async def listen(cast: gamecast.ProtocolCast) -> None:
+        async for event in cast:
+            assert isinstance(event, gamecast.Event)
+            seen[cast.name].append((event.sender, event.payload))
+            changed.set()
+
+    async with AsyncExitStack() as stack:
+        casts = {
+            name: await stack.enter_async_context(
+                gamecast.connect(shared_redis.url, name=name, groups=groups, **options)
+            )
+            for name in names
+        }
+        listening = {name: asyncio.create_task(listen(cast)) for name, cast in casts.items()}
+        for number in range(40):
+            if number == 10:
+                await casts["p5"].subscribe("all")
+            if number == 20:
+                await casts["p3"].unsubscribe("all")
+            if number == 30:
+                await casts["p4"].unsubscribe("all")
+            publishers = [name for name in names if not listening[name].done() and name not in _leaving(number)]
+            for name in publishers[: None if number >= 10 else 3]:
+                await casts[name].publish("all", number)
+                published += 1
+            await asyncio.sleep(0.002)  # so that members come and go among messages, not before or after them
+        async with asyncio.timeout(10):
+            await asyncio.gather(listening["p3"], listening["p4"])
+            while len(seen["p1"]) < published or seen["p5"][-3:] != seen["p1"][-3:]:
+                changed.clear()
+                await changed.wait()
+        for name in ("p1", "p5"):
+            listening[name].cancel()
+        await asyncio.gather(*listening.values(), return_exceptions=True)
+    everything = seen["p1"]
+    assert len(everything) == published == 10 * 3 + 10 * 4 + 10 * 3 + 10 * 2
+    assert 0 < len(seen["p5"]) < len(everything)
+    assert seen["p5"] == everything[-len(seen["p5"]) :]
+    for left in ("p3", "p4"):
+        assert seen[left] == everything[: len(seen[left])]
+
+
+def _leaving(number: int) -> set[str]:
+    return {name for name, since in (("p3", 20), ("p4", 30)) if number >= since}
+
+
+async def test_who_cannot_join_or_leave_is_told_which_protocols_can() -> None:
+    async with gamecast.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as cast:
+        with pytest.raises(UsageError, match="leave groups with propagation-regrouping"):
+            await cast.unsubscribe("all")
+    async with classic.connect("memory://", name="p1", protocol="arrow", processes=["p1", "p2"]) as process:
+        with pytest.raises(UsageError, match="leave with arrow-joining, combining-joining, virtual-synchrony"):
+            process.leave()
+
+
+async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis: EmbeddedServer) -> None:
+    """p3 comes into the forest and goes again; meanwhile p1 and p2 publish to it without a pause of their own."""
+    network, groups = uuid4().hex, {"forest": ["p1", "p2"], "river": ["p2", "p3"]}
+    p1, p2, p3 = (
+        gamecast.connect(shared_redis.url, name=name, protocol="propagation-regrouping", groups=groups, network=network)
+        for name in FIVE[:3]
+    )
+    async with p1, p2, p3, asyncio.timeout(20):
+        number = 0
+
+        async def published_until(member: bool) -> list[int]:
+            """Publish one event after the other until p3 is in the forest, or is not; return what it was given."""
+            nonlocal number
+            given: list[int] = []
+            while True:
+                number += 1
+                await p1.publish("forest", number)
+                for cast in (p1, p2):
+                    assert (await anext(cast)).payload == number
+                await p2.publish("river", 0)  # p3 has it only after all that it is to have from before
+                assert (await anext(p2)).payload == 0
+                event = await anext(p3)
+                if event.payload:
+                    given.append(event.payload)
+                    assert (await anext(p3)).payload == 0
+                if bool(event.payload) is member:
+                    return given
+
+        await p3.subscribe("forest")
+        first = await published_until(member=True)
+        await p3.publish("forest", "from p3")
+        assert [(await anext(cast)).payload for cast in (p1, p2, p3)] == ["from p3"] * 3
+        await p3.unsubscribe("forest")
+        rest = await published_until(member=False)
+    assert first + rest == list(range(first[0], first[0] + len(first + rest)))
+
+
+async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
+    async with asyncio.timeout(20):
+        for url in ("memory://here", "embedded://"):
+            async with AsyncExitStack() as stack:
+                both = {"protocol": "arrow", "processes": ["p1", "p2"]}
+                one = await stack.enter_async_context(gamecast.connect(url, name="p1", **both))
+                other = await stack.enter_async_context(gamecast.connect(one.url, name="p2", **both))
+                await other.publish("all", 7)
+                seen = [await anext(cast) for cast in (one, other)]
+                assert [(event.sender, event.payload) for event in seen] == [("p2", 7)] * 2
 
 
 async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServer) -> None:
@@ -211,6 +360,19 @@ async def test_networks_in_memory_are_told_apart_by_name() -> None:
     await one.send([("a", b"1")])
     await other.send([("a", b"2")])
     assert (await one.receive(), await other.receive()) == ([("a", b"1")], [("a", b"2")])
+
+
+def test_a_protocol_that_does_not_fit_is_refused_and_what_would_fit_is_named() -> None:
+    with pytest.raises(UsageError, match=r"there is one group.*central.*isis-overlapping, .* would fit"):
+        gamecast.connect("memory://", name="p1", protocol="isis", groups=REGIONS)
+    with pytest.raises(UsageError, match="give name="):
+        gamecast.connect("memory://", protocol="isis", processes=FIVE)
+    with pytest.raises(UsageError, match="give processes="):
+        gamecast.connect("memory://", name="p1", protocol="isis")
+    with pytest.raises(UsageError, match="no such option with a protocol"):
+        gamecast.connect("memory://", name="p1", protocol="isis", processes=FIVE, when_full="wait")
+    with pytest.raises(UnknownScheme, match="one server"):
+        gamecast.connect("embedded://?nodes=3", name="p1", protocol="isis", processes=FIVE)
 
 
 def test_wrong_use_is_refused_with_its_cure() -> None:

@@ -11,12 +11,15 @@ from sequencing.protocols.arrow import Swap as ArrowSwap
 from sequencing.protocols.arrow_combining import ArrowCombining
 from sequencing.protocols.arrow_counting import ArrowCounting
 from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.arrow_joining import ArrowJoining
 from sequencing.protocols.combining import Combining, Swap
 from sequencing.protocols.combining_counting import CombiningCounting
-from sequencing.protocols.process import Gap, Process
+from sequencing.protocols.combining_joining import CombiningJoining
+from sequencing.protocols.process import Effect, Gap, Process, Send
 from sequencing.protocols.setup import Setup
 from sequencing.protocols.stepping import Stepper
 from sequencing.protocols.swap import NOTHING, Chain, Follows
+from sequencing.protocols.tree_members import TreeMembers
 
 SWAPS: tuple[type[Process], ...] = (Arrow, Combining, ArrowCombining)
 COUNTS: tuple[type[Process], ...] = (ArrowCounting, CombiningCounting)
@@ -298,6 +301,35 @@ def test_6_2_joining_and_leaving_keep_the_sink_and_its_value_and_touch_neighbour
         assert directory.value[ends.pop()] == last
         changed = {p for p in before.arrow if directory.arrow.get(p, "gone") != before.arrow[p]}
         assert changed <= touched
+
+
+@pytest.mark.parametrize("protocol", [ArrowJoining, CombiningJoining])
+def test_6_2_who_joins_and_leaves_a_live_tree_exchanges_packets_with_neighbours_only(
+    protocol: type[TreeMembers],
+) -> None:
+    """c, between b and d, leaves a line of five, and f joins it at e."""
+    tree = (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))
+    setup = Setup(tuple("abcdef"), {"all": tuple("abcde")}, tree=tree)
+    machines = {name: protocol(name, setup) for name in setup.processes}
+    for machine in machines.values():
+        machine.start()
+
+    def carry_out(name: str, effects: list[Effect]) -> set[tuple[str, str]]:
+        links = {(name, effect.to) for effect in effects if isinstance(effect, Send)}
+        for effect in effects:
+            if isinstance(effect, Send):
+                links |= carry_out(effect.to, machines[effect.to].receive(name, effect.packet))
+        return links
+
+    assert carry_out("c", machines["c"].leave()) == {("c", "b"), ("b", "c"), ("c", "d"), ("d", "c")}
+    assert carry_out("f", machines["f"].join("e")) == {("f", "e"), ("e", "f")}
+    assert {name: sorted(machines[name].neighbours) for name in "abdef"} == {
+        "a": ["b"],
+        "b": ["a", "d"],
+        "d": ["b", "e"],
+        "e": ["d", "f"],
+        "f": ["e"],
+    }
 
 
 def test_6_3_total_order_with_gaps_tells_where_something_is_missing() -> None:

@@ -10,13 +10,14 @@ from random import Random
 
 import pytest
 
+from sequencing.errors import UsageError
 from sequencing.executions.classes import classify, co_violations, empty_interval_violations, mo_violations
 from sequencing.executions.crowns import find_crown, message_graph, non_separated_extension
 from sequencing.executions.guarantees import violations
 from sequencing.executions.happened_before import HappenedBefore
 from sequencing.executions.record import Event, Kind, Record, Sent
 from sequencing.protocols import kshemkalyani_singhal as ks
-from sequencing.protocols.catalogue import PROTOCOLS
+from sequencing.protocols.catalogue import PROTOCOLS, make_processes
 from sequencing.protocols.central import Central
 from sequencing.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
 from sequencing.protocols.metagroups import Forest, Metagroup, build, find_metagroups
@@ -577,6 +578,13 @@ def test_exercise_6_12_2_and_3_moving_and_fixed_sequencers_are_total_with_open_g
     for name in ("chang-maxemchuk", "sequencer"):
         assert Guarantee.TOTAL in PROTOCOLS[name].guarantees
         assert Assumption.CLOSED_GROUPS not in PROTOCOLS[name].assumes
+
+
+@pytest.mark.parametrize("name", ["token-ring", "token-on-demand", "chang-maxemchuk"])
+def test_6_9_the_text_has_no_recovery_of_lost_tokens_so_a_world_with_crashes_is_refused(name: str) -> None:
+    crashing = Setup(tuple("abc"), {"all": tuple("abc")}, crashes=True)
+    with pytest.raises(UsageError, match=r"no process crashes.*None .* total .* virtual-synchrony \(fifo\)"):
+        make_processes(PROTOCOLS[name], crashing)
 
 
 def test_6_9_only_the_holder_of_the_token_sends() -> None:

@@ -15,7 +15,9 @@ from sequencing.protocols import kshemkalyani_singhal as ks
 from sequencing.protocols import virtual_synchrony as vs
 from sequencing.protocols.arrow import Arrow
 from sequencing.protocols.arrow_gaps import ArrowGaps
+from sequencing.protocols.arrow_joining import ArrowJoining
 from sequencing.protocols.catalogue import PROTOCOLS, make_processes
+from sequencing.protocols.combining_joining import CombiningJoining
 from sequencing.protocols.fifo import Data as FifoData
 from sequencing.protocols.fifo import Fifo
 from sequencing.protocols.lamport import Lamport
@@ -30,7 +32,9 @@ from sequencing.protocols.resending import Resending
 from sequencing.protocols.sequencer import Data as Unnumbered
 from sequencing.protocols.sequencer import Sequencer
 from sequencing.protocols.setup import Assumption, Setup
+from sequencing.protocols.swap import Follows
 from sequencing.protocols.three_phase import Final, ThreePhase
+from sequencing.protocols.tree_members import Gone, Welcome
 from sequencing.protocols.two_phase import TwoPhase
 from sequencing.protocols.vector_clocks import Data as VectorData
 from sequencing.protocols.vector_clocks import VectorClocks
@@ -81,7 +85,7 @@ def test_a_deliberately_wrong_guarantee_is_refuted_within_200_seeds(name: str, c
 
 FIFO_IS_NEEDED = (
     *("central", "isis", "lamport", "newtop-symmetric", "newtop-asymmetric", "propagation-tree", "combining"),
-    *("arrow-combining", "combining-counting", "virtual-synchrony"),
+    *("arrow-combining", "combining-counting", "virtual-synchrony", "arrow-joining", "combining-joining"),
 )
 
 
@@ -341,6 +345,72 @@ MUTANTS = [
 def test_a_protocol_broken_on_purpose_is_caught(mutant: type[Process], guarantee: Guarantee) -> None:
     assert guarantee in mutant.guarantees
     assert seeds_that_break(mutant, guarantee)
+
+
+@pytest.mark.parametrize("name", ["arrow-joining", "combining-joining"])
+def test_who_joins_a_tree_delivers_everything_from_some_message_on_and_others_go_on_when_neighbours_leave(
+    name: str,
+) -> None:
+    joined = left = 0
+    for seed in range(150):
+        outcome = judge_protocol(PROTOCOLS[name], seed)
+        orders = outcome.record.deliveries()
+        left += len(outcome.record.faulty)
+        for late in outcome.world.late - outcome.record.faulty:
+            first = orders[outcome.world.setup.processes[0]]  # it never leaves
+            joined += bool(orders[late])
+            assert orders[late] == first[len(first) - len(orders[late]) :], f"seed {seed}"
+    assert (joined > 20, left > 150) == (True, True)
+
+
+class UnlockedArrows(ArrowJoining):
+    """Leaves without asking."""
+
+    def _go_on_leaving(self) -> None:
+        self.agreed.update(self.neighbours)
+        super()._go_on_leaving()
+
+
+class SelfishHeirs(ArrowJoining):
+    """Forgets what it kept back for who has left."""
+
+    def _inherit(self, process: str, gone: Gone, kept_back: list[object]) -> None:
+        super()._inherit(process, gone, [packet for packet in kept_back if not isinstance(packet, Follows)])
+
+
+class SilentHosts(CombiningJoining):
+    """Welcomes without what it holds."""
+
+    def send(self, to: str, packet: object, *, lossy: bool = False) -> None:
+        super().send(to, replace(packet, held=()) if isinstance(packet, Welcome) else packet, lossy=lossy)
+
+
+class DroppedRuns(CombiningJoining):
+    """Leaves with the run that waits."""
+
+    def before_leaving(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("mutant", [UnlockedArrows, SelfishHeirs, DroppedRuns])
+def test_leaving_a_tree_carelessly_breaks_promises(mutant: type[Process]) -> None:
+    def breaks(seed: int) -> bool:
+        try:
+            return bool(judge_protocol(mutant, seed).violations)
+        except (AssertionError, KeyError):
+            return True
+
+    assert any(breaks(seed) for seed in range(REFUTED_WITHIN))
+
+
+def test_a_joiner_that_is_not_told_what_is_held_misses_it() -> None:
+    def misses(seed: int) -> bool:
+        outcome = judge_protocol(SilentHosts, seed)
+        orders = outcome.record.deliveries()
+        first = orders[outcome.world.setup.processes[0]]
+        return any(orders[late] != first[len(first) - len(orders[late]) :] for late in outcome.world.late)
+
+    assert any(misses(seed) for seed in range(600))
 
 
 def test_delivering_before_sending_on_breaks_only_the_uniform_flavour() -> None:
