@@ -303,6 +303,7 @@ class Cast:
             gaps=incoming.gaps,
             inbox_events=incoming.inbox_events,
             reconnects=outgoing.reconnects + incoming.reconnects,
+            hold=incoming.holding.times,
         )
 
     async def __aenter__(self) -> Self:

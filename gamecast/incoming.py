@@ -22,6 +22,7 @@ from adapters.network import Network, Position, Reader
 from gamecast.configuration import Configuration
 from gamecast.event import Event, Gap
 from gamecast.history import History, Recall, parse_since
+from gamecast.holding import Holding
 from gamecast.inbox import Inbox
 from gamecast.outgoing import Outgoing
 from sequencing.delivery import Missing, Ready
@@ -94,6 +95,7 @@ class Incoming:
         self._turns = 0
         self._was_settled = False
         self._inbox = Inbox(self._limits)
+        self.holding = Holding()
         self._when_behind = configuration.when_behind
         self._recalls: list[Recall] = []
         self._floors: dict[str, Position] = {}
@@ -258,7 +260,10 @@ class Incoming:
                 self.received_frames += len(frames)
                 for frame in frames:
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                self._hand_over(self._subscriber.receive(frames))
+                ready = self._subscriber.receive(frames)
+                if self._subscriber.held_frames:
+                    self.holding.received(frames, ready)
+                self._hand_over(ready)
                 # The application first, then the next request; and when much comes, not for every little of it.
                 for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else 1):
                     await asyncio.sleep(0)
@@ -331,7 +336,9 @@ class Incoming:
             if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
                 self._deliver(item, batch)
 
-    def _hand_over(self, items: Iterable[Ready | Missing]) -> None:
+    def _hand_over(self, items: list[Ready | Missing]) -> None:
+        if self.holding:
+            self.holding.handed_out(items, still_held=self._subscriber.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
         for item in items:
