@@ -16,9 +16,6 @@ from loadtest.options import Options
 from loadtest.scenario import Scenario, Slot
 from loadtest.shapes import Moment, is_of_crowd
 
-FILLING = "x" * 110
-"""Makes an event about as long as one of a game: 190 bytes of JSON."""
-
 Fire = Callable[[str, str, float, BaseException | None], None]
 """Reports a request: its type, its name, milliseconds, and what went wrong."""
 

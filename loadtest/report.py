@@ -41,8 +41,8 @@ def tell(conductor: Conductor) -> list[str]:
         (
             f"lost {verdict.lost if verdict.lost is not None else 'not judged'}, twice {verdict.duplicated}, opposite "
             f"orders {verdict.inversions}, knots {verdict.cycles}, out of their publisher's order "
-            f"{verdict.publisher_order_violations}, unexpected {verdict.unexpected or 0}; judged {judgement.looks} times "
-            "while it ran and once at its end"
+            f"{verdict.publisher_order_violations}, unexpected {verdict.unexpected or 0}; judged {judgement.looks} "
+            "times while it ran and once at its end"
         ),
     ]
     if received := figures.get("received_frames"):

@@ -16,6 +16,7 @@ from loadtest.crew import Crew
 from loadtest.journal import event_id
 from loadtest.scenario import Slot
 from loadtest.session import ServerSession
+from loadtest.socket_session import SocketSession
 
 IDLE_S = 0.05
 RECONNECTS = 1 / 3
@@ -27,8 +28,6 @@ BEHIND_S_MAX = 30.0
 
 class Session(Protocol):
     """A connection, to gamecast or to its gateway."""
-
-    subscriber: str
 
     @property
     def regions(self) -> list[str]: ...
@@ -178,3 +177,13 @@ class GameServer(Player):
     def connect(self, number: int) -> Session:
         """See `Player.connect`."""
         return ServerSession(self.crew, self.name, number)
+
+
+class SocketClient(Player):
+    """A player's client, or an engine that is not Python, over WebSocket."""
+
+    kind = "socket"
+
+    def connect(self, number: int) -> Session:
+        """See `Player.connect`."""
+        return SocketSession(self.crew, self.name, number)
