@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -24,9 +25,17 @@ OUTSTANDING_S_MAX = 5.0
 class Answered(NetworkError):
     """The gateway answered with an error."""
 
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(f"{error.get('code')}: {error.get('message')}")
-        self.definite = bool(error.get("definite"))
+
+class Refused(Answered):
+    """The same, and what was asked for has certainly not happened."""
+
+    definite = True
+
+
+def answered(error: Mapping[str, Any]) -> Answered:
+    """Return what stands for an error of the gateway."""
+    kind = Refused if error.get("definite") else Answered
+    return kind(f"{error.get('code')}: {error.get('message')}")
 
 
 class SocketSession:
@@ -57,7 +66,7 @@ class SocketSession:
         except (OSError, ValueError, websocket.WebSocketException) as error:
             raise Unreachable(f"no session at {options.gateway}: {error}") from error
         if welcome.get("type") != "welcome":
-            raise Answered(welcome)
+            raise answered(welcome)
         self._reader.start()
         self.crew.sessions.add(self)
 
@@ -177,7 +186,7 @@ class SocketSession:
         )
 
     def _take_error(self, said: dict[str, Any]) -> None:
-        number, error = said.get("id", 0), Answered(said)
+        number, error = said.get("id", 0), answered(said)
         if (event := self._events.pop(number, None)) is not None:
             self.presence.failed(event, error, definite=error.definite)
         elif (answer := self._answers.get(number)) is not None:
