@@ -19,6 +19,7 @@ from pathlib import Path
 
 import orjson
 
+from gamecast import blocking
 from gamecast.cli.reporting import require_reachable
 from gamecast.errors import GamecastError, UsageError
 from loadtest.options import Options, add_hidden_to, add_to
@@ -69,6 +70,8 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
         raise UsageError(f"--out {out}: {error.strerror}") from error
     if parsed.network:
         require_reachable(parsed.network)
+        with blocking.connect(parsed.network):
+            pass  # else every user would find out that it is not there
     elif parsed.gateway and not parsed.servers:
         pass  # clients of a gateway need not know the network behind it
     else:

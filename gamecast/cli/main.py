@@ -39,6 +39,12 @@ def _bench() -> click.Command:
     return bench
 
 
+def _capacity() -> click.Command:
+    from gamecast.cli.capacity import capacity
+
+    return capacity
+
+
 def _simulate() -> click.Command:
     from gamecast.cli.simulate import simulate
 
@@ -122,6 +128,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "plan": _plan,
     "audit": _audit,
     "bench": _bench,
+    "capacity": _capacity,
     "simulate": _simulate,
     "compare": _compare,
     "classify": _classify,
