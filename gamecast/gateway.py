@@ -60,6 +60,6 @@ class CastDoor:
         await self._probe.close()
 
 
-def extensions() -> list[Extension]:
-    """Return what the gateway serves besides its own routes."""
+def extensions(url: str, *, trace: bool = False) -> list[Extension]:
+    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
     return []
