@@ -22,13 +22,13 @@ from loadtest.crew import Crew
 from loadtest.options import Options, add_hidden_to, add_to
 from loadtest.report import write_judgement
 from loadtest.shapes import Moment
-from loadtest.users import GameServer, Player, SocketClient
+from loadtest.users import GameServer, Player, Poster, SocketClient
 from sequencing.checkers import Offence
 from sequencing.errors import UsageError
 
 CHUNK_EVERY_S = 1.0
 SPAWN_PER_S_MIN = 20
-USER_CLASSES: tuple[type[Player], ...] = (GameServer, SocketClient)
+USER_CLASSES: tuple[type[Player], ...] = (GameServer, SocketClient, Poster)
 
 CHUNK, TELL, PLACES = "gamecast-chunk", "gamecast-tell", "gamecast-places"
 """Messages: from a worker, what its users did; from the master, what to do, and which of how many each worker is."""

@@ -58,8 +58,13 @@ class Presence:
             self.crew.journal.stay(stay)
 
     def delivered(self, event: str, region: str, *, sender: str, position: str, late_ms: float) -> None:
-        """Note a delivery."""
-        self.log.deliver(event, region, sender, position)
+        """Note a delivery.
+
+        Posters share the gateway's connections and so the sender; each waits for its answers, so it has an order of its
+        own nevertheless, which is checked under its own name.
+        """
+        publisher = event.rpartition("/")[0]
+        self.log.deliver(event, region, publisher if "-poster-" in publisher else sender, position)
         self.crew.fire("deliver", self.way, late_ms, None)
         if self.crew.options.plant and not self.crew.planted:
             self.crew.planted = plant(self.crew.options.plant, self.log)

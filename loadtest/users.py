@@ -14,6 +14,7 @@ from locust import User, task
 from gamecast.errors import GamecastError
 from loadtest.crew import Crew
 from loadtest.journal import event_id
+from loadtest.poster_session import PosterSession
 from loadtest.scenario import Slot
 from loadtest.session import ServerSession
 from loadtest.socket_session import SocketSession
@@ -187,3 +188,13 @@ class SocketClient(Player):
     def connect(self, number: int) -> Session:
         """See `Player.connect`."""
         return SocketSession(self.crew, self.name, number)
+
+
+class Poster(Player):
+    """A service that publishes over HTTP."""
+
+    kind = "poster"
+
+    def connect(self, number: int) -> Session:
+        """See `Player.connect`."""
+        return PosterSession(self.crew, self.name, number)
