@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import orjson
 from gamecast import blocking
 from gamecast.cli.reporting import require_reachable
 from gamecast.errors import GamecastError, UsageError
-from loadtest.options import Options, add_hidden_to, add_to
+from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 
 READY_S_MAX = 30.0
 END_S_MAX = 20.0
@@ -87,9 +87,9 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if parsed.processes:
         command += ["--processes", str(parsed.processes)]
     for name in Options.__slots__:
-        if (value := getattr(options, name)) != "":
+        if name != "token" and (value := getattr(options, name)) != "":
             command += [f"--{name.replace('_', '-')}", str(value)]
-    status = _watched(command)
+    status = _watched(command, os.environ | {TOKEN_VARIABLE: options.token})
     sys.stdout.write(f"The report is {out / 'report.html'}, the figures are {out / 'stats'}_*.csv.\n")
     if not Path(parsed.judgement).exists():
         sys.stderr.write("loadtest: the run ended without a judgement\n")
@@ -97,9 +97,9 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
-def _watched(command: Sequence[str]) -> int:
+def _watched(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run locust to its end; what interrupts this interrupts locust, which then judges what there is."""
-    with subprocess.Popen(command) as locust:
+    with subprocess.Popen(command, env=environment) as locust:
         while True:
             try:
                 return locust.wait()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import binascii
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
+
+import orjson
 
 from loadtest.scenario import WORKLOADS, Scenario, make_scenario
 from loadtest.shapes import SHAPES
 from sequencing.errors import UsageError
 
+TOKEN_VARIABLE = "GAMECAST_LOADTEST_TOKEN"
 PLANTS = ("inversion", "loss", "duplicate")
 
 
@@ -52,6 +58,8 @@ class Options:
             raise UsageError(f"there is no shape {self.shape!r}: choose from {', '.join(SHAPES)}")
         if not (self.rate > 0 and self.speed > 0 and self.seconds > 0 and self.late > 0):
             raise UsageError("--rate, --speed, --seconds and --late must be above 0")
+        if self.token:
+            _subject(self.token)
 
     @classmethod
     def of(cls, parsed: Any) -> Self:
@@ -64,6 +72,11 @@ class Options:
         """How many users there are when all are there."""
         return self.servers + self.sockets + self.posters
 
+    def name_of(self, kind: str, slot: int) -> str:
+        """Return the name of a user; the gateway lets those with a token have names that begin with its subject."""
+        name = f"{self.run}-{kind}-{slot}"
+        return f"{_subject(self.token)}~{name}" if self.token and kind != "server" else name
+
     def scenario(self) -> Scenario:
         """Return what the users have and do; the same in every process."""
         return make_scenario(
@@ -74,6 +87,15 @@ class Options:
             prefix=f"{self.run}-" if self.run else "",
             trace=Path(self.trace) if self.trace else None,
         )
+
+
+def _subject(token: str) -> str:
+    """Return whom a token is for, without checking it: the gateway does that. Raises `UsageError`."""
+    try:
+        claims = token.split(".")[1]
+        return str(orjson.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
+    except (IndexError, KeyError, TypeError, binascii.Error, orjson.JSONDecodeError) as error:
+        raise UsageError("--token is not a signed token with a subject: see `gamecast token`") from error
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -92,13 +114,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("late", float, "After how many seconds what was not delivered counts as lost while the run goes on."),
         ("clock_margin", float, "Milliseconds by which clocks of several machines may differ."),
         ("seed", int, "Of the workload."),
-        ("token", str, "Signed token for the gateway."),
         ("trace", str, "Of the workload 'trace': prefix of a match's files, as of gamecast demo.  [default: made up]"),
     ):
         flag = "--" + name.replace("_", "-")
         default = getattr(defaults, name)
         shown = f"  [default: {default}]" if default != "" else ""
         group.add_argument(flag, dest=name, type=kind, default=default, help=text + shown)
+    group.add_argument(
+        "--token",
+        default=os.environ.get(TOKEN_VARIABLE, ""),
+        help=f"Signed token for the gateway; better given as {TOKEN_VARIABLE}, where process lists do not show it.",
+    )
     group.add_argument("--workload", choices=WORKLOADS, default="grid", help="Who has which regions.  [default: grid]")
     group.add_argument("--shape", choices=tuple(SHAPES), default="steady", help="How the load goes.  [default: steady]")
 

@@ -54,7 +54,7 @@ class Player(User):
     def on_start(self) -> None:
         """Connect and join."""
         self.slot_number = self.crew.take_slot(self.kind)
-        self.name = f"{self.crew.options.run}-{self.kind}-{self.slot_number}"
+        self.name = self.crew.options.name_of(self.kind, self.slot_number)
         self.slot: Slot = self.crew.slot(self.slot_number, users=getattr(self.crew.options, self.kind + "s"))
         self.random = self.crew.random
         self.sessions = self.events = self.step = 0

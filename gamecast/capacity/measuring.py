@@ -96,15 +96,15 @@ def find_capacity(
     seconds_max: float,
     begin: Callable[[float, Mapping[str, Any]], None] = lambda rate, known: None,
 ) -> Capacity:
-    """Search on a network, None for one of ``nodes`` nodes that is started for it; blocks for ``seconds_max`` at most,
-    and a run more. ``begin``: told the rate of each run, and what is known. Raises `GamecastError` and its kinds."""
+    """Search on a network, None for one of ``nodes`` nodes that is started for it; once all is set up,
+    it starts no run after ``seconds_max``. Blocks. ``begin``: told the rate of each run, and what is known. Raises `GamecastError` and its kinds."""
     capacity = Capacity(search, nodes if url is None else None, size, seconds)
     began_s = time.monotonic()
     with Stand(url, nodes=nodes, size=size) as stand:
         stand.measure(min(200.0, search.start_per_s), seconds=1.0, seed=1)  # imports, plans, scripts
-        seed = 2
+        seed, searched_s = 2, time.monotonic()
         while (rate := search.next_rate()) is not None:
-            if time.monotonic() - began_s > seconds_max:
+            if time.monotonic() - searched_s > seconds_max:
                 break
             begin(rate, {"passed": search.passed_per_s, "failed": search.failed_per_s})
             search.add(stand.measure(rate, seconds=seconds, seed=seed))

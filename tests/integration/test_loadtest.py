@@ -70,6 +70,23 @@ def test_servers_in_one_process_are_judged_while_they_run_and_at_the_end(network
     assert verdict.deliveries == judgement["deliveries"]
 
 
+def test_servers_clients_and_publishers_come_and_go_at_a_gateway_that_is_started_for_them(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="the gateway needs the 'gateway' extra")
+    ran = load(
+        tmp_path, "--seconds", "7", "--servers", "3", "--sockets", "5", "--posters", "2", "--regions", "4",
+        "--shape", "churn", "--processes", "2", "--nodes", "2",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    judgement = judgement_in(tmp_path)
+    assert judgement["fine"]
+    assert judgement["publishers_unchecked"] == 0
+    requests = requests_in(tmp_path)
+    for way in ("embedded", "socket", "http"):
+        assert requests["publish", way] > 20
+    for way in ("embedded", "socket"):
+        assert requests["deliver", way] > 50
+
+
 def test_a_match_is_played_by_servers_of_two_processes_that_join_and_leave(network: str, tmp_path: Path) -> None:
     ran = load(
         tmp_path, "--network", network, "--seconds", "7", "--servers", "4", "--workload", "trace", "--speed", "20",

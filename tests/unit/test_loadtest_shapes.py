@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 import subprocess
 import sys
@@ -113,6 +115,7 @@ def test_no_two_users_of_a_kind_have_one_slot_in_any_process_and_slots_are_used_
         ({"sockets": 1}, "--gateway"),
         ({"shape": "square"}, "square"),
         ({"rate": 0.0}, "above 0"),
+        ({"token": "no.token.at-all"}, "--token"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_option_at_fault(wrong: dict[str, object], says: str) -> None:
@@ -130,8 +133,15 @@ def test_an_unknown_workload_and_a_trace_for_another_are_refused() -> None:
 
 def test_what_the_tests_import_does_not_patch_the_process() -> None:
     modules = ["conductor", "crew", "journal", "judging", "options", "report", "scenario", "session", "shapes"]
-    modules += ["presence", "socket_session", "__main__"]
+    modules += ["presence", "socket_session", "poster_session", "__main__"]
     program = "import sys\n" + "\n".join(f"import loadtest.{module} as _" for module in modules)
     program += "\nassert not {'gevent', 'locust'} & sys.modules.keys(), 'patched'"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_with_a_token_clients_have_names_that_its_subject_may_have() -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"sub": "tester"}).encode()).decode().rstrip("=")
+    options = Options(network="redis://host", run="load-1", token=f"e30.{claims}.signature")
+    assert options.name_of("socket", 3) == "tester~load-1-socket-3"
+    assert options.name_of("server", 3) == "load-1-server-3"
