@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -27,6 +28,8 @@ from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 READY_S_MAX = 30.0
 END_S_MAX = 20.0
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+SOCKETS, POSTERS = 16, 2
+"""Unless it is told otherwise: some of every kind."""
 COMMAND = ("-c", "from gamecast.cli.main import main; main()")
 """Python's arguments that run ``gamecast``, wherever it is installed."""
 
@@ -59,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("loadtest-report"), help="  [default: loadtest-report]")
     add_to(parser)
     add_hidden_to(parser)
+    if find_spec("aiohttp") is not None:  # without it, no gateway can be started
+        parser.set_defaults(sockets=SOCKETS, posters=POSTERS)
     return parser
 
 

@@ -54,6 +54,8 @@ class Conductor:
     settled_s: float | None = None
     """How long it took, once it was quiet, until all was delivered; None where that did not come."""
     played_s: float = 0.0
+    full: bool = False
+    """Whether it ended early, with as many deliveries as the judge may keep."""
     _judge: Judge = field(init=False)
     _moment: Moment | None = None
     _began_s: float | None = None
@@ -126,7 +128,8 @@ class Conductor:
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             self._look(now_ns)
-        if self.played_s >= self.options.seconds or self._broken:
+        self.full = self.ledger.deliveries >= self.options.deliveries_max
+        if self.played_s >= self.options.seconds or self._broken or self.full:
             self.phase, self._since_s = Phase.QUIET, now_s
             self.tell({"quiet": True})
             return

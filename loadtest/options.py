@@ -40,6 +40,7 @@ class Options:
     settle: float = 15.0
     late: float = 15.0
     clock_margin: float = 0.0
+    deliveries_max: int = 4_000_000
     seed: int = 1
     run: str = ""
     judgement: str = ""
@@ -104,8 +105,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     defaults = Options(network="-")
     for name, kind, text in (
         ("servers", int, "Game servers that embed the library."),
-        ("sockets", int, "Clients of the gateway, over WebSocket."),
-        ("posters", int, "Publishers that post to the gateway over HTTP."),
+        ("sockets", int, "Clients of the gateway, over WebSocket; ./dev loadtest has 16."),
+        ("posters", int, "Publishers that post to the gateway over HTTP; ./dev loadtest has 2."),
         ("regions", int, "Regions of the workloads that are not a match."),
         ("rate", float, "Events/s that each user publishes; a match has its own."),
         ("speed", float, "How much faster than it happened a match is replayed."),
@@ -113,6 +114,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("settle", float, "How many seconds to wait, at most, for what is under way at the end."),
         ("late", float, "After how many seconds what was not delivered counts as lost while the run goes on."),
         ("clock_margin", float, "Milliseconds by which clocks of several machines may differ."),
+        ("deliveries_max", int, "The run ends early with so many deliveries: the judge keeps 0.25 KB for each."),
         ("seed", int, "Of the workload."),
         ("trace", str, "Of the workload 'trace': prefix of a match's files, as of gamecast demo.  [default: made up]"),
     ):

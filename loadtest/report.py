@@ -48,6 +48,8 @@ def tell(conductor: Conductor) -> list[str]:
     if received := figures.get("received_frames"):
         waited = figures.get("waited_frames", 0)
         lines.append(f"of {received:,} frames that the last sessions received, {waited:,} waited for others")
+    if conductor.full:
+        lines.append(f"it ended early, with {options.deliveries_max:,} deliveries: more is given by --deliveries-max")
     if judgement.gaps:
         lines.append(f"{judgement.gaps:,} gaps were handed out, where events are missing: {conductor.ledger.gaps[0]}")
     if judgement.uncertain:

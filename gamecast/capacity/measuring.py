@@ -96,8 +96,11 @@ def find_capacity(
     seconds_max: float,
     begin: Callable[[float, Mapping[str, Any]], None] = lambda rate, known: None,
 ) -> Capacity:
-    """Search on a network, None for one of ``nodes`` nodes that is started for it; once all is set up,
-    it starts no run after ``seconds_max``. Blocks. ``begin``: told the rate of each run, and what is known. Raises `GamecastError` and its kinds."""
+    """Search on a network, None for one of ``nodes`` nodes that is started for it.
+
+    Blocks; once all is set up, it starts no run after ``seconds_max``. ``begin`` is told the rate of each run, and what
+    is known. Raises `GamecastError` and its kinds.
+    """
     capacity = Capacity(search, nodes if url is None else None, size, seconds)
     began_s = time.monotonic()
     with Stand(url, nodes=nodes, size=size) as stand:

@@ -32,7 +32,8 @@ def network() -> Iterator[str]:
 
 
 def load(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loadtest", "--out", str(out), "--settle", "10", *arguments]
+    few = ["--sockets", "0", "--posters", "0", "--settle", "10"]
+    command = [sys.executable, "-m", "loadtest", "--out", str(out), *few, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
 

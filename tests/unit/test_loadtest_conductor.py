@@ -151,3 +151,16 @@ def test_logs_that_contradict_each_other_make_the_run_fail_instead_of_ending_it_
     assert judgement is not None
     assert not judgement.fine
     assert "forest" in " ".join(judgement.violations())
+
+
+def test_a_run_ends_early_with_as_many_deliveries_as_may_be_kept() -> None:
+    play = Play(seconds=1000, deliveries_max=40)
+    while play.second() is not None:
+        assert play.now_s < 60
+        if play.conductor.phase == Phase.PLAYING:
+            play.deliver(range(5))
+    assert play.conductor.full
+    judgement = play.conductor.judgement
+    assert judgement is not None
+    assert judgement.fine
+    assert judgement.verdict.deliveries < 60
