@@ -24,7 +24,7 @@ from loadtest.report import write_judgement
 from loadtest.shapes import Moment
 from loadtest.users import GameServer, Player, Poster, SocketClient
 from sequencing.checkers import Offence
-from sequencing.errors import UsageError
+from sequencing.errors import GamecastError
 
 CHUNK_EVERY_S = 1.0
 SPAWN_PER_S_MIN = 20
@@ -54,7 +54,8 @@ class Run:
     def __init__(self, environment: Any) -> None:
         self.environment = environment
         self.runner = environment.runner
-        self.options = Options.of(environment.parsed_options)
+        # A worker hears of them when the run begins.
+        self.options = Options(network="-") if isinstance(self.runner, WorkerRunner) else _options(environment)
         self.crew: Crew | None = None
         self.conductor: Conductor | None = None
         self._place = 0, 1
@@ -169,17 +170,24 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 
 def _on_init(environment: Any, **_: Any) -> None:
-    try:
-        run = Run(environment)
-    except UsageError as error:
-        raise SystemExit(f"loadtest: {error}") from error
-    Conducted.run = run
+    run = Conducted.run = Run(environment)
+    if isinstance(environment.runner, WorkerRunner):
+        return
     wanted = []
     for user in USER_CLASSES:
         user.weight = getattr(run.options, user.kind + "s")
         if user.weight:
             wanted.append(user)
     environment.user_classes[:] = wanted
+
+
+def _options(environment: Any) -> Options:
+    try:
+        options = Options.of(environment.parsed_options)
+        options.scenario()
+    except GamecastError as error:
+        raise SystemExit(f"loadtest: {error}") from error
+    return options
 
 
 def _listen(hook: Any, listener: Callable[..., None]) -> None:

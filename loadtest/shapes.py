@@ -42,7 +42,7 @@ def ramp(progress: float) -> Moment:
 
 
 def crowd(progress: float) -> Moment:
-    """Half of the users; a third into the run the other half comes to one region at once, and leaves at two thirds."""
+    """Half of the users; a third into the run the other half comes to one region at once. At two thirds as many go."""
     return Moment(users=1.0 if 1 / 3 <= progress < 2 / 3 else 1 - CROWD_SHARE)
 
 
