@@ -7,7 +7,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -36,6 +36,15 @@ class Wanderer:
         self._raw: aiohttp.ClientWebSocketResponse | None = None
         self.joined = asyncio.Event()
         self.answered = asyncio.Event()
+        self._came = asyncio.Event()
+
+    async def take(self, count: int) -> list[dict[str, Any]]:
+        """Wait until so many events have come, and return them."""
+        async with asyncio.timeout(20):
+            while len(self.events) < count:
+                self._came.clear()
+                await self._came.wait()
+        return self.events
 
     async def publish(self, region: str, payload: Any) -> None:
         self._number += 1
@@ -81,6 +90,7 @@ class Wanderer:
             if said["type"] == "events":
                 for event in said["events"]:
                     self.events.append(event)
+                    self._came.set()
                     self.positions[event["region"]] = event["position"]
             elif said["type"] == "subscribed":
                 for region, position in said["regions"].items():
@@ -128,35 +138,37 @@ async def publishing(url: str, seconds: float) -> AsyncIterator[asyncio.Task[int
 async def test_a_session_that_is_dropped_at_any_moment_goes_on_in_the_same_order_at_another_gateway(
     network_url: str,
 ) -> None:
-    async with running_gateway(network_url) as one, running_gateway(network_url) as other:
-        async with Socket.open(one.url, name="steady") as steady, Socket.open(other.url, name="partial") as partial:
-            await steady.subscribe(*REGIONS)
-            await partial.subscribe("river", "cave")
-            wanderer = Wanderer("wanderer")
-            chance = random.Random(7)
-            drops = 0
-            drop = asyncio.Event()
-            staying = asyncio.create_task(wanderer.stay(one.url, drop))
-            await wanderer.joined.wait()
-            async with publishing(network_url, 6.0) as published:
-                while not published.done():
-                    await asyncio.sleep(chance.random() * 0.5)
-                    drop.set()
-                    await staying
-                    drops += 1
-                    drop = asyncio.Event()
-                    staying = asyncio.create_task(wanderer.stay(chance.choice((one, other)).url, drop))
-            total = await published
-            expected = await steady.take(total)
-            async with asyncio.timeout(20):
-                while len(wanderer.events) < total:
-                    await asyncio.sleep(0.01)
-            drop.set()
-            await staying
-            assert drops > 8
-            assert wanderer.events == expected
-            both = [event for event in expected if event["region"] in ("river", "cave")]
-            assert await partial.take(len(both)) == both
+    async with (
+        running_gateway(network_url) as one,
+        running_gateway(network_url) as other,
+        Socket.open(one.url, name="steady") as steady,
+        Socket.open(other.url, name="partial") as partial,
+    ):
+        await steady.subscribe(*REGIONS)
+        await partial.subscribe("river", "cave")
+        wanderer = Wanderer("wanderer")
+        chance = random.Random(7)
+        drops = 0
+        drop = asyncio.Event()
+        staying = asyncio.create_task(wanderer.stay(one.url, drop))
+        await wanderer.joined.wait()
+        async with publishing(network_url, 6.0) as published:
+            while not published.done():
+                await asyncio.sleep(chance.random() * 0.5)
+                drop.set()
+                await staying
+                drops += 1
+                drop = asyncio.Event()
+                staying = asyncio.create_task(wanderer.stay(chance.choice((one, other)).url, drop))
+        total = await published
+        expected = await steady.take(total)
+        await wanderer.take(total)
+        drop.set()
+        await staying
+        assert drops > 8
+        assert wanderer.events == expected
+        both = [event for event in expected if event["region"] in ("river", "cave")]
+        assert await partial.take(len(both)) == both
 
 
 def started(url: str, port: int) -> subprocess.Popen[bytes]:
@@ -165,8 +177,8 @@ def started(url: str, port: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
-    yield free_port()
+def port() -> int:
+    return free_port()
 
 
 async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_started_again(
@@ -203,8 +215,7 @@ async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_s
                 while wanderer.unanswered:
                     wanderer.answered.clear()
                     await wanderer.answered.wait()
-                while len(wanderer.events) < sent:
-                    await asyncio.sleep(0.01)
+            await wanderer.take(sent)
             assert wanderer.errors == []
             drop.set()
             await staying
