@@ -167,6 +167,8 @@ class Conductor:
             return
         if last < self.workers:
             self.ledger.missing.append(f"{self.workers - last} of {self.workers} processes did not hand over the rest")
+        if not self.ledger.deliveries:
+            self.ledger.missing.append("nothing was delivered, so nothing was judged")
         self.phase = Phase.OVER
         try:
             self.judgement = self._judge.conclude()
