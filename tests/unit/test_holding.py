@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Iterable
 
 import pytest
 
+import gamecast
 from gamecast.holding import EDGES_MS, Holding, HoldTimes
-from sequencing.delivery import Ready
+from gamecast.testing import memory_url
+from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
+from sequencing.subscriber import Subscriber
 
 
 def frame(region: str, last: int) -> StampedFrame:
@@ -67,3 +72,37 @@ def test_snapshots_can_be_subtracted_and_added() -> None:
 def test_edges_reach_from_ten_microseconds_to_more_than_a_minute() -> None:
     assert EDGES_MS[0] == pytest.approx(0.01)
     assert EDGES_MS[-1] > 60_000
+
+
+class Withholding(Subscriber):
+    """Delivers what it receives only with what it receives next."""
+
+    withheld: list[Ready | Missing]
+
+    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        before, now = self.withheld, super().receive(frames)
+        self.withheld = [] if before else now
+        return before + now if before else []
+
+    @property
+    def held_frames(self) -> int:
+        return len(self.withheld)
+
+
+async def test_a_connection_tells_how_long_its_frames_waited() -> None:
+    async with gamecast.connect(memory_url()) as cast:
+        await cast.subscribe("forest")
+        assert cast.statistics().hold.frames == 0
+        subscriber = cast._halves()[1]._subscriber
+        subscriber.__class__ = Withholding
+        subscriber.withheld = []  # type: ignore[attr-defined]
+        await cast.publish("forest", "first")
+        async with asyncio.timeout(5):
+            while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        await cast.publish("forest", "second")
+        assert [(await anext(cast)).payload for _ in range(2)] == ["first", "second"]  # type: ignore[union-attr]
+        hold = cast.statistics().hold
+        assert hold.frames == 1
+        assert hold.longest_ms >= 50
