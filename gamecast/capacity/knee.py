@@ -117,9 +117,7 @@ def draw_knee(result: Mapping[str, Any], file: Path) -> None:
         if (found := result["capacity"]) is not None:
             axes.axvline(found["rate_per_s"], color="#16a34a", linewidth=1.4)
             label = f" {found['rate_per_s']:,.0f} events/s"
-            axes.annotate(
-                label, (found["rate_per_s"], 0.97), xycoords=("data", "axes fraction"), color="#16a34a", va="top"
-            )
+            axes.annotate(label, (found["rate_per_s"], 0.03), xycoords=("data", "axes fraction"), color="#16a34a")
         axes.set_xscale("log")
         axes.set_yscale("symlog", linthresh=0.1)
         axes.set_ylim(bottom=0)
