@@ -37,7 +37,7 @@ class Options:
     rate: float = 10.0
     speed: float = 10.0
     seconds: float = 60.0
-    settle: float = 15.0
+    settle: float = 30.0
     late: float = 15.0
     clock_margin: float = 0.0
     deliveries_max: int = 4_000_000

@@ -32,7 +32,7 @@ class Play:
             self.journal.stay(Stay(log.subscriber, "forest", 0, None, 0, 1))
         self.now_s = 0.0
         self.count = 0
-        self.held = 0
+        self.held = self.outstanding = 0
 
     def deliver(self, events: Sequence[int]) -> None:
         """Publish so many events, and deliver them, at the second subscriber in the order given."""
@@ -50,7 +50,7 @@ class Play:
         self.now_s += 1
         if hand_over:
             quiet, last = (any(word in said for said in self.told) for word in ("quiet", "last"))
-            self.conductor.hear(self.journal.take(quiet=quiet, last=last, outstanding=0, held=self.held))
+            self.conductor.hear(self.journal.take(quiet=quiet, last=last, outstanding=self.outstanding, held=self.held))
         return self.conductor.tick(self.now_s, round(self.now_s * NS))
 
 
@@ -102,6 +102,20 @@ def test_what_is_held_for_ever_is_waited_for_no_longer_than_was_asked_for_and_is
     assert judgement is not None
     assert judgement.verdict.lost
     assert play.conductor.settled_s is None
+
+
+def test_a_run_in_which_joins_or_publishes_get_no_answer_is_not_fine() -> None:
+    play = Play(settle=4)
+    play.second()
+    play.deliver(range(5))
+    play.outstanding = 3
+    while play.second() is not None:
+        assert play.now_s < 60
+    judgement = play.conductor.judgement
+    assert judgement is not None
+    assert judgement.verdict.fine, "who is in no region is owed nothing"
+    assert not judgement.fine
+    assert "3 publishes or joins had no answer" in judgement.violations()[0]
 
 
 def test_a_process_that_does_not_hand_over_the_rest_makes_the_run_fail() -> None:
