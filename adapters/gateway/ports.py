@@ -66,6 +66,9 @@ class Door(Protocol):
     def event_type(self) -> type[Any]:
         """What is an event in a batch; anything else there is a gap."""
 
+    async def open(self) -> None:
+        """Reach the network; raises `NetworkError` or `OtherSideError`."""
+
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """Return a connection that is not open yet."""
 
