@@ -115,7 +115,8 @@ def _watched(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def _network(nodes: int) -> Iterator[str]:
-    command = [sys.executable, *COMMAND, "up", "--json", "--nodes", str(nodes)]
+    # A gateway comes in a process of its own: it shares no core with the relays then.
+    command = [sys.executable, *COMMAND, "up", "--no-gateway", "--json", "--nodes", str(nodes)]
     with _daemon(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
