@@ -161,8 +161,8 @@ class Conductor:
             totals = self.figures()
             unanswered, held = totals.get("outstanding", 0), totals.get("held", 0)
             self.ledger.missing.append(
-                f"{waited_s:.0f} s after the last event, {unanswered} publishes or joins had no answer, {held} frames or "
-                f"events were held, and the last delivery was {now_s - self._grown_s:.0f} s ago"
+                f"{waited_s:.0f} s after the last event, {unanswered} publishes or joins had no answer, {held} frames "
+                f"or events were held, and the last delivery was {now_s - self._grown_s:.0f} s ago"
             )
         if self.settled_s is not None or waited_s >= self.options.settle:
             self.phase, self._since_s = Phase.LAST, now_s
