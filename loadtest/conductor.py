@@ -9,7 +9,7 @@ Free of locust and gevent: `tick` is called about every second, and time is an a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -184,6 +184,10 @@ class Conductor:
             return
         for offence in self.judgement.verdict.examples:
             self.violated(offence)
+        if self._broken and self.judgement.fine:
+            # What was late enough to count as lost, and came after all.
+            late = tuple(f"while it ran: {violation}" for violation in self._broken)
+            self.judgement = replace(self.judgement, incomplete=late)
 
     def _unjudged(self, error: InvalidInput) -> None:
         """Take what cannot be judged at all for what it is: nothing that is fine."""

@@ -188,3 +188,23 @@ def test_a_run_in_which_nothing_was_delivered_is_not_fine() -> None:
     assert judgement is not None
     assert not judgement.fine
     assert judgement.violations() == ["nothing was delivered, so nothing was judged"]
+
+
+def test_what_counted_as_lost_while_it_ran_fails_the_run_even_if_it_comes_after_all() -> None:
+    play = Play(seconds=1000, late=5, settle=30)
+    play.second()
+    play.deliver(range(5))
+    event = event_id("s0", play.count)
+    play.count += 1
+    play.journal.published(event, "forest", "s0", "1-9", round(play.now_s * NS))
+    play.logs[0].deliver(event, "forest", "s0", "1-9")
+    while play.conductor.phase == Phase.PLAYING:
+        play.second()
+    play.logs[1].deliver(event, "forest", "s0", "1-9")
+    while play.second() is not None:
+        assert play.now_s < 60
+    judgement = play.conductor.judgement
+    assert judgement is not None
+    assert judgement.verdict.fine
+    assert not judgement.fine
+    assert "while it ran" in judgement.violations()[0]
