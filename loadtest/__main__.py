@@ -99,6 +99,8 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if not Path(parsed.judgement).exists():
         sys.stderr.write("loadtest: the run ended without a judgement\n")
         return status or 1
+    if status == 1 and orjson.loads(Path(parsed.judgement).read_bytes())["fine"]:
+        sys.stdout.write("The run failed for requests that failed: see the error report above.\n")
     return status
 
 

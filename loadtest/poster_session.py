@@ -31,6 +31,7 @@ class PosterSession:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.netloc, timeout=ANSWER_S_MAX)
         self._prefix = parts.path.rstrip("/")
+        self.lost = False
         self._closing = False
 
     def open(self) -> None:

@@ -32,6 +32,7 @@ class ServerSession:
         self.cast = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
         self._handed_out = 0
         self._hold = HoldTimes()
+        self.lost = False
         self._closing = False
         self._follower = threading.Thread(target=self._follow, name=f"follow {user}", daemon=True)
 
@@ -116,6 +117,7 @@ class ServerSession:
                     self._take(item, now_ns)
                 self._handed_out += len(batch)
         except GamecastError as error:
+            self.lost = True
             if not self._closing:
                 self.crew.fire("deliver", WAY, 0, error)
 

@@ -51,7 +51,7 @@ class SocketSession:
         """Id → the event that was published with it."""
         self._answers: dict[int, _Answer] = {}
         self._closing = False
-        self._lost = False
+        self.lost = False
         self._reader = threading.Thread(target=self._read, name=f"read {user}", daemon=True)
 
     def open(self) -> None:
@@ -112,7 +112,7 @@ class SocketSession:
         if self._closing:
             return
         deadline_s = time.monotonic() + OUTSTANDING_S_MAX
-        while self.presence.unanswered and not self._lost and time.monotonic() < deadline_s:
+        while self.presence.unanswered and not self.lost and time.monotonic() < deadline_s:
             time.sleep(0.01)
         self._closing = True
         if self._socket is not None:
@@ -135,7 +135,7 @@ class SocketSession:
             raise answer.error
 
     def _send(self, message: dict[str, Any]) -> None:
-        if self._socket is None or self._lost:
+        if self._socket is None or self.lost:
             raise Unreachable("the socket is gone")
         try:
             self._socket.send(json.dumps(message))
@@ -150,7 +150,7 @@ class SocketSession:
             gone = "the gateway closed it"
         except (OSError, ValueError, websocket.WebSocketException) as error:
             gone = str(error)
-        self._lost = True
+        self.lost = True
         if not self._closing:
             self.crew.fire("socket", WAY, 0, Unreachable(f"the socket was lost: {gone}"))
         for answer in list(self._answers.values()):

@@ -30,6 +30,9 @@ BEHIND_S_MAX = 30.0
 class Session(Protocol):
     """A connection, to gamecast or to its gateway."""
 
+    lost: bool
+    """Whether the other side has ended it."""
+
     @property
     def regions(self) -> list[str]: ...
     def open(self) -> None: ...
@@ -78,7 +81,12 @@ class Player(User):
             if self.session is None and not self.crew.quiet:
                 self._open(self.slot.regions)
             return
+        if self.session.lost:
+            self._reconnect()
+            return
         self._come_and_go()
+        if self.session is None:
+            return
         if self.slot.steps:
             self._follow_match()
         elif not self.slot.weights:
