@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from adapters.gateway.application import make_application
 from adapters.gateway.gateway import Extension
 from adapters.gateway.guard import Guard
+from adapters.gateway.networkmetrics import network_metrics
 from adapters.gateway.ports import Connection, Page, WhenBehind
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import RedisShelf
+from adapters.gateway.tracing import Tracing
 from adapters.redis_connection import RedisConnection
 from gamecast.event import Event
 from gamecast.regionhistory import RegionHistory
@@ -79,4 +81,8 @@ async def local_gateway(url: str, *, ordering: Ordering = "acyclic", port: int =
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:
     """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
-    return []
+    found = [network_metrics(url)]
+    if trace:
+        tracing = Tracing()
+        found.append(lambda application, gateway: setattr(gateway, "tracing", tracing))
+    return found

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from sequencing.names import check_connection_name
 
 if TYPE_CHECKING:
     from adapters.gateway.publishing import Publishers
+    from adapters.gateway.tracing import Tracing
 
 logger = logging.getLogger("gamecast.gateway")
 
@@ -49,10 +50,13 @@ class Gateway:
         self.audit = audit or AuditLog(None)
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
-        self.texts = EventTexts(door.event_type)
+        self.texts = EventTexts(door.event_type, self._first_seen)
         self.sessions: set[Session] = set()
         self.publishers: Publishers
         """There while the application runs."""
+        self.before_metrics: list[Callable[[], Awaitable[None]]] = []
+        """What is done before metrics are read."""
+        self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
         self._entered: dict[Leaving, Subject] = {}
         self._ending: set[asyncio.Future[None]] = set()
@@ -146,6 +150,11 @@ class Gateway:
         self.metrics.refused(str(code))
         self.audit.note("refused", code=str(code), reason=message, **ids)
 
+    def _first_seen(self, event: Any) -> None:
+        self.metrics.delivered(event.region, (event.delivered_at_ns - event.sent_at_ns) / 1e9)
+        if self.tracing is not None:
+            self.tracing.delivered(event)
+
     def log(self, what: str, **fields: Any) -> None:
         """Write a structured line to the log."""
         logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
@@ -157,7 +166,11 @@ class Gateway:
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
-                await self._nobody_is_here.wait()
+                await self.everybody_left()
+
+    async def everybody_left(self) -> None:
+        """Wait until there is no session and no event stream."""
+        await self._nobody_is_here.wait()
 
 
 async def _open(connection: Connection) -> None:

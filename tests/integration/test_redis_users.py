@@ -93,7 +93,7 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
     ],
     "gateway": [
         ("SET", ControlKeys.lease, "me"),
-        ("GET", ControlKeys.record),
+        ("SET", ControlKeys.record, "{}"),
         ("DEL", EGRESS),
         ("SET", "elsewhere", "1"),
     ],
