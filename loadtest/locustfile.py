@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-from locust import LoadTestShape, events
+from locust import LoadTestShape, events, runners
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from loadtest.conductor import Conductor
@@ -28,6 +28,8 @@ from sequencing.errors import GamecastError
 
 CHUNK_EVERY_S = 1.0
 SPAWN_PER_S_MIN = 20
+# In seconds. A worker that the machine gives no time for 3 s, locust's own limit, is slow, and not gone.
+runners.HEARTBEAT_LIVENESS = 15
 USER_CLASSES: tuple[type[Player], ...] = (GameServer, SocketClient, Poster)
 
 CHUNK, TELL, PLACES = "gamecast-chunk", "gamecast-tell", "gamecast-places"
@@ -104,7 +106,8 @@ class Run:
         worker, workers = self._place
         crew = Crew(
             options=options,
-            scenario=options.scenario(),
+            # In a real thread: a match takes seconds, in which this process would not tell locust that it is there.
+            scenario=gevent.get_hub().threadpool.apply(options.scenario),
             fire=self._fire,
             process=f"{socket.gethostname()}-{os.getpid()}",
             worker=worker,
