@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gamecast.holding import NOTHING_HELD, HoldTimes
+
 
 class Event(NamedTuple):
     """One event, in delivery order.
@@ -60,3 +62,5 @@ class Statistics:
     gaps: int
     inbox_events: int
     reconnects: int
+    hold: HoldTimes = NOTHING_HELD
+    """How long received frames waited for others, of those that did."""

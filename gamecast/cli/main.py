@@ -39,6 +39,12 @@ def _bench() -> click.Command:
     return bench
 
 
+def _capacity() -> click.Command:
+    from gamecast.cli.capacity import capacity
+
+    return capacity
+
+
 def _simulate() -> click.Command:
     from gamecast.cli.simulate import simulate
 
@@ -87,6 +93,18 @@ def _up() -> click.Command:
     return up
 
 
+def _gateway() -> click.Command:
+    from gamecast.cli.gateway import gateway
+
+    return gateway
+
+
+def _token() -> click.Command:
+    from gamecast.cli.token import token
+
+    return token
+
+
 def _publish() -> click.Command:
     from gamecast.cli.publish import publish
 
@@ -116,6 +134,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "plan": _plan,
     "audit": _audit,
     "bench": _bench,
+    "capacity": _capacity,
     "simulate": _simulate,
     "compare": _compare,
     "classify": _classify,
@@ -124,6 +143,8 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "up": _up,
     "node": _node,
     "manager": _manager,
+    "gateway": _gateway,
+    "token": _token,
     "publish": _publish,
     "tail": _tail,
     "status": _status,

@@ -1,0 +1,181 @@
+"""The aiohttp application: routes, and what every request goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+
+from aiohttp import web
+
+from adapters.gateway.answers import answer, denial
+from adapters.gateway.audit import AuditLog
+from adapters.gateway.gateway import GATEWAY, Extension, Gateway, logger
+from adapters.gateway.guard import Guard
+from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
+from adapters.gateway.ports import Door
+from adapters.gateway.publishing import Publishers, publish_batch, publish_one
+from adapters.gateway.reading import history, stream
+from adapters.gateway.session import Session
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import Shelf
+from sequencing.errors import GamecastError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+OPENAPI = Path(__file__).with_name("openapi.json")
+CLIENT = Path(__file__).with_name("client")
+CLIENT_FILES = {
+    "gamecast.js": "text/javascript; charset=utf-8",
+    "gamecast.d.ts": "text/plain; charset=utf-8",
+}
+TIDY_S = 5.0
+
+
+def make_application(
+    door: Door,
+    settings: GatewaySettings,
+    *,
+    guard: Guard,
+    shelf: Shelf,
+    audit: AuditLog | None = None,
+    extensions: Iterable[Extension] = (),
+) -> web.Application:
+    """Return the application of one gateway. ``extensions`` add routes of their own; see `Extension`."""
+    gateway = Gateway(door, settings, guard=guard, shelf=shelf, audit=audit)
+    application = web.Application(middlewares=[_guarded], client_max_size=settings.limits.message_bytes_max)
+    application[GATEWAY] = gateway
+    application.on_shutdown.append(_drain)
+    application.cleanup_ctx.append(_life)
+    application.router.add_get("/healthz", _health)
+    application.router.add_get("/readyz", _ready)
+    application.router.add_get("/metrics", _metrics)
+    application.router.add_get("/v1/socket", _socket, allow_head=False)
+    application.router.add_get("/v1/events", stream, allow_head=False)
+    application.router.add_post("/v1/events", publish_batch)
+    application.router.add_get("/v1/regions/{region}/events", history)
+    application.router.add_post("/v1/regions/{region}/events", publish_one)
+    application.router.add_get("/v1/openapi.json", _file(OPENAPI, "application/json"))
+    for name, kind in CLIENT_FILES.items():
+        application.router.add_get(f"/client/{name}", _file(CLIENT / name, kind))
+    for extend in extensions:
+        extend(application, gateway)
+    return application
+
+
+def _file(file: Path, kind: str) -> Handler:
+    body = file.read_bytes()
+
+    async def serve(request: web.Request) -> web.Response:
+        headers = {"Content-Type": kind, "Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}
+        return web.Response(body=body, headers=headers)
+
+    return serve
+
+
+async def _health(request: web.Request) -> web.Response:
+    return answer({"gateway": request.app[GATEWAY].id, "status": "alive"})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    if gateway.is_leaving:
+        return answer({"gateway": gateway.id, "status": "leaving"}, status=503)
+    is_ready = await gateway.door.is_ready()
+    return answer(
+        {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}, status=200 if is_ready else 503
+    )
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    await gateway.guard.require_watcher(request)
+    for prepare in gateway.before_metrics:
+        await prepare()
+    return web.Response(
+        body=gateway.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )
+
+
+async def _socket(request: web.Request) -> web.StreamResponse:
+    gateway = request.app[GATEWAY]
+    limits = gateway.settings.limits
+    socket = web.WebSocketResponse(
+        heartbeat=limits.heartbeat_s,
+        max_msg_size=limits.message_bytes_max,
+        compress=False,  # a window per session would cost more memory than all else of it
+        protocols=(SUBPROTOCOL,),
+    )
+    if not socket.can_prepare(request).ok:
+        raise Refusal(Code.MALFORMED, "this is a WebSocket: ask for an upgrade", status=426)
+    grant = await gateway.guard.request_grant(request)
+    await socket.prepare(request)
+    await Session(gateway, socket, peer=request.remote or "", grant=grant).run()
+    return socket
+
+
+@web.middleware
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Check the origin, turn errors into answers, and count."""
+    gateway = request.app[GATEWAY]
+    begun = time.perf_counter()
+    origin: str | None = None
+    response: web.StreamResponse
+    try:
+        origin = gateway.guard.check_origin(request)
+        if request.method == "OPTIONS" and origin is not None:
+            response = web.Response(status=204)
+        else:
+            response = await handler(request)
+    except Refusal as refusal:
+        gateway.refused(refusal.code, refusal.message, peer=request.remote, path=request.path)
+        response = denial(refusal)
+    except GamecastError as error:
+        gateway.log("request-failed", path=request.path, error=error)
+        response = denial(Refusal.of(error))
+    except web.HTTPException as error:
+        code = {404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(error.status, Code.MALFORMED)
+        response = denial(Refusal(code, error.reason, status=error.status))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
+        incident = gateway.new_id("i")
+        logger.exception("request-broke incident=%s path=%s", incident, request.path)
+        response = denial(Refusal(Code.INTERNAL, f"this should not have happened: incident {incident}", status=500))
+    _add_headers(response, gateway.guard.origin_headers(origin))
+    resource = request.match_info.route.resource
+    route = resource.canonical if resource is not None else "(none)"
+    gateway.metrics.requested(route, response.status, time.perf_counter() - begun)
+    return response
+
+
+def _add_headers(response: web.StreamResponse, headers: dict[str, str]) -> None:
+    if not response.prepared:
+        for name, value in {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **headers}.items():
+            response.headers.setdefault(name, value)
+
+
+async def _drain(application: web.Application) -> None:
+    await application[GATEWAY].drain()
+
+
+async def _life(application: web.Application) -> AsyncIterator[None]:
+    gateway = application[GATEWAY]
+    await gateway.door.open()
+    gateway.publishers = publishers = Publishers(gateway)
+
+    async def tidy() -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            publishers.tidy()
+
+    tidying = asyncio.create_task(tidy(), name="gamecast gateway tidying")
+    yield
+    tidying.cancel()
+    await publishers.close()
+    await gateway.finish()
+    await gateway.shelf.close()
+    await gateway.door.close()

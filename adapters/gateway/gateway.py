@@ -1,0 +1,182 @@
+"""What all sessions and requests of one gateway share: the door, the guard, who is there, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiohttp import web
+
+from adapters.gateway.audit import AuditLog
+from adapters.gateway.eventtexts import EventTexts
+from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
+from adapters.gateway.guard import Guard
+from adapters.gateway.messages import Close, Code, Refusal
+from adapters.gateway.metrics import GatewayMetrics
+from adapters.gateway.ports import Connection, Door
+from adapters.gateway.session import Session
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import Shelf
+from sequencing.errors import InvalidName
+from sequencing.names import check_connection_name
+
+if TYPE_CHECKING:
+    from adapters.gateway.publishing import Publishers
+    from adapters.gateway.tracing import Tracing
+
+logger = logging.getLogger("gamecast.gateway")
+
+
+class Leaving(Protocol):
+    """A session, or an event stream."""
+
+    def leave(self, close_code: int, reason: str) -> None:
+        """Have it end."""
+
+
+class Gateway:
+    """One gateway, from `open` to `close`."""
+
+    def __init__(
+        self, door: Door, settings: GatewaySettings, *, guard: Guard, shelf: Shelf, audit: AuditLog | None = None
+    ) -> None:
+        self.id = f"g-{secrets.token_hex(4)}"
+        self.door, self.settings, self.guard, self.shelf = door, settings, guard, shelf
+        self.audit = audit or AuditLog(None)
+        self.audit.gateway = self.id
+        self.metrics = GatewayMetrics()
+        self.texts = EventTexts(door.event_type, self._first_seen)
+        self.sessions: set[Session] = set()
+        self.publishers: Publishers
+        """There while the application runs."""
+        self.before_metrics: list[Callable[[], Awaitable[None]]] = []
+        """What is done before metrics are read."""
+        self.tracing: Tracing | None = None
+        self._subjects = Subjects(settings.limits)
+        self._entered: dict[Leaving, Subject] = {}
+        self._ending: set[asyncio.Future[None]] = set()
+        self._nobody_is_here = asyncio.Event()
+        self._nobody_is_here.set()
+        self.is_leaving = False
+
+    @staticmethod
+    def seconds_left(grant: Grant) -> float | None:
+        """Return for how long a grant is good, None for ever."""
+        return None if grant.expires_at_s is None else max(0.0, grant.expires_at_s - time.time())
+
+    def new_id(self, kind: str) -> str:
+        """Return an id for logs."""
+        return f"{kind}-{secrets.token_hex(6)}"
+
+    def subject(self, grant: Grant) -> Subject:
+        """Return what all of a subject share."""
+        return self._subjects.of(grant)
+
+    def session_name(self, grant: Grant, wanted: str | None) -> str:
+        """Return the name of a session; raises `Refusal`."""
+        if wanted is None:
+            prefix = "web" if grant.subject == ANYBODY else grant.subject
+            return f"{prefix}{SEPARATOR}{secrets.token_hex(6)}"
+        try:
+            return grant.require_name(check_connection_name(wanted))
+        except InvalidName as error:
+            raise Refusal(Code.MALFORMED, str(error)) from error
+
+    def enter(self, session: Leaving, grant: Grant) -> None:
+        """Count a session or an event stream; raises `Refusal` when there are too many."""
+        limits = self.settings.limits
+        if self.is_leaving:
+            raise Refusal(Code.LIMIT, "the gateway ends: go to another one", status=503, retriable=True)
+        if len(self._entered) >= limits.sessions_max:
+            raise Refusal(Code.LIMIT, "the gateway is full: go to another one", status=503, retriable=True)
+        subject = self.subject(grant)
+        subject.enter(grant)
+        self._entered[session] = subject
+        self._nobody_is_here.clear()
+        if isinstance(session, Session):
+            self.sessions.add(session)
+        self.metrics.sessions.set(len(self._entered))
+
+    def leave(self, session: Leaving) -> None:
+        """Note that a session has ended; harmless when repeated."""
+        if (subject := self._entered.pop(session, None)) is not None:
+            subject.leave()
+        if not self._entered:
+            self._nobody_is_here.set()
+        if isinstance(session, Session):
+            self.sessions.discard(session)
+        self.metrics.sessions.set(len(self._entered))
+
+    async def open(self, connection: Connection) -> None:
+        """Open a connection; if the caller goes meanwhile, it is closed again."""
+        opening = asyncio.ensure_future(_open(connection))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+
+            def opened(done: asyncio.Future[None]) -> None:
+                if done.exception() is None:
+                    self.close_soon(connection)
+
+            opening.add_done_callback(opened)
+            self._keep(opening)
+            raise
+
+    def close_soon(self, connection: Connection) -> None:
+        """Close a connection, whoever goes meanwhile."""
+        self._keep(asyncio.ensure_future(connection.close()))
+
+    async def finish(self) -> None:
+        """Wait until all connections that were to be closed are."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def _keep(self, task: asyncio.Future[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._ending.discard(task)
+        if (error := task.exception()) is not None:
+            self.log("connection-broke", error=repr(error))
+
+    def refused(self, code: Code, message: str, **ids: Any) -> None:
+        """Note that something was refused."""
+        self.metrics.refused(str(code))
+        self.audit.note("refused", code=str(code), reason=message, **ids)
+
+    def _first_seen(self, event: Any) -> None:
+        self.metrics.delivered(event.region, (event.delivered_at_ns - event.sent_at_ns) / 1e9)
+        if self.tracing is not None:
+            self.tracing.delivered(event)
+
+    def log(self, what: str, **fields: Any) -> None:
+        """Write a structured line to the log."""
+        logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
+
+    async def drain(self) -> None:
+        """Send everybody to other gateways."""
+        self.is_leaving = True
+        for session in list(self._entered):
+            session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.limits.drain_s):
+                await self.everybody_left()
+
+    async def everybody_left(self) -> None:
+        """Wait until there is no session and no event stream."""
+        await self._nobody_is_here.wait()
+
+
+async def _open(connection: Connection) -> None:
+    await connection.open()
+
+
+GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+Extension = Callable[[web.Application, Gateway], None]
+"""Adds routes of its own to a gateway: the dashboard, say."""

@@ -1,0 +1,88 @@
+"""The door that the gateway is given: connections of this library, and what regions have kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from adapters.gateway.application import make_application
+from adapters.gateway.gateway import Extension
+from adapters.gateway.guard import Guard
+from adapters.gateway.networkmetrics import network_metrics
+from adapters.gateway.ports import Connection, Page, WhenBehind
+from adapters.gateway.serving import serving
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import RedisShelf
+from adapters.gateway.tracing import Tracing
+from adapters.redis_connection import RedisConnection
+from gamecast.event import Event
+from gamecast.regionhistory import RegionHistory
+from gamecast.sharing import share
+from sequencing.errors import GamecastError
+from sequencing.plan import Ordering
+
+READY_S_MAX = 2.0
+
+
+class CastDoor:
+    """Gives each session a connection of its own; they share their sockets.
+
+    Implements `adapters.gateway.ports.Door`.
+    """
+
+    event_type = Event
+
+    def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
+        """``url``: of the control Redis. Does not connect yet."""
+        self._shared = share(url, ordering=ordering, routes=routes)
+        self._history = RegionHistory(url, routes=routes)
+        self._probe = RedisConnection((routes or {}).get(url, url), "control")
+
+    async def open(self) -> None:
+        """See `Door.open`."""
+        await self._shared.open()
+
+    def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
+        """See `Door.connection`."""
+        return self._shared.connect(
+            name=name, when_full="refuse", when_behind=when_behind, inbox_events_max=inbox_events_max
+        )
+
+    async def history(self, region: str, *, after: str, events_max: int) -> Page:
+        """See `Door.history`."""
+        return await self._history.page(region, after=after, events_max=events_max)
+
+    async def is_ready(self) -> bool:
+        """See `Door.is_ready`."""
+        try:
+            await self._probe.call("PING", timeout_s=READY_S_MAX)
+        except GamecastError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """See `Door.close`."""
+        await self._history.close()
+        await self._probe.close()
+        await self._shared.close()
+
+
+@asynccontextmanager
+async def local_gateway(url: str, *, ordering: Ordering = "acyclic", port: int = 0) -> AsyncIterator[str]:
+    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL."""
+    settings = GatewaySettings(port=port)
+    shelf = RedisShelf(url)
+    guard = Guard(settings, shelf)
+    door = CastDoor(url, ordering=ordering)
+    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(url))
+    async with serving(application) as where:
+        yield where
+
+
+def extensions(url: str, *, trace: bool = False) -> list[Extension]:
+    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
+    found = [network_metrics(url)]
+    if trace:
+        tracing = Tracing()
+        found.append(lambda application, gateway: setattr(gateway, "tracing", tracing))
+    return found

@@ -1,0 +1,205 @@
+"""The side of a run that leads: it tells the users what to do, hears of what they did, and judges it.
+
+*Playing* for as long as was asked for; then it is *quiet*: nobody publishes, and what is under way is waited for; then
+the last chunks are asked for, all is judged, and the run is *over*. A violation that is seen while it plays ends it.
+
+Free of locust and gevent: `tick` is called about every second, and time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from loadtest.journal import Ledger
+from loadtest.judging import Judge, Judgement
+from loadtest.options import Options
+from loadtest.shapes import SHAPES, Moment
+from sequencing.checkers import Offence, Verdict, judge
+from sequencing.errors import InvalidInput
+
+LOOK_EVERY_S = 2.0
+STILL_S = 2.0
+"""For how long nothing must have been delivered before what is under way counts as delivered."""
+LAST_CHUNKS_S_MAX = 10.0
+NS = 1_000_000_000
+
+
+class Phase(StrEnum):
+    """Of a run, in order."""
+
+    PLAYING = "playing"
+    QUIET = "quiet"
+    LAST = "last"
+    OVER = "over"
+
+
+Tell = Callable[[dict[str, Any]], None]
+"""Sends everybody what to do."""
+
+
+@dataclass(slots=True, eq=False)
+class Conductor:
+    """``workers``: how many processes hand over chunks; ``violated``: called with each violation that is seen."""
+
+    options: Options
+    tell: Tell
+    violated: Callable[[Offence], None]
+    workers: int = 1
+    phase: Phase = Phase.PLAYING
+    judgement: Judgement | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    settled_s: float | None = None
+    """How long it took, once it was quiet, until all was delivered; None where that did not come."""
+    played_s: float = 0.0
+    full: bool = False
+    """Whether it ended early, with as many deliveries as the judge may keep."""
+    _judge: Judge = field(init=False)
+    _moment: Moment | None = None
+    _began_s: float | None = None
+    _since_s: float = 0.0
+    _looked_s: float = 0.0
+    _grown_s: float = 0.0
+    _deliveries: int = 0
+    _broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._judge = Judge(self.ledger, late_s=self.options.late, clock_margin_ms=self.options.clock_margin)
+
+    def hear(self, data: bytes) -> None:
+        """Take a chunk."""
+        try:
+            self.ledger.add(data)
+        except InvalidInput as error:
+            self.ledger.missing.append(str(error))
+
+    def lost_worker(self, name: str) -> None:
+        """Note that a process is gone, and what it had not handed over with it."""
+        if self.phase != Phase.OVER:
+            self.ledger.missing.append(f"worker {name} was lost, and what its users did is not known")
+            self.workers -= 1
+
+    def tick(self, now_s: float, now_ns: int) -> float | None:
+        """Go on; return the share of users that is to be there now, None when all is over. Times are any clock's."""
+        if self._began_s is None:
+            self._began_s = self._looked_s = now_s
+        if self.ledger.deliveries != self._deliveries:
+            self._deliveries, self._grown_s = self.ledger.deliveries, now_s
+        match self.phase:
+            case Phase.PLAYING:
+                self._play(now_s, now_ns)
+            case Phase.QUIET:
+                self._settle(now_s)
+            case Phase.LAST:
+                self._await_last(now_s)
+            case Phase.OVER:
+                pass
+        if self.phase == Phase.OVER:
+            return None
+        return self._moment.users if self._moment is not None else 1.0
+
+    def interrupt(self) -> None:
+        """Judge what there is of a run that was broken off: only its order, since the rest was under way."""
+        if self.judgement is not None:
+            return
+        self.phase = Phase.OVER
+        self.ledger.missing.insert(0, "the run was broken off before its end: losses were not judged")
+        try:
+            verdict = judge(self.ledger.sequences(), publication_order=self.ledger.publication_order())
+        except InvalidInput as error:
+            self._unjudged(error)
+        else:
+            self._judged(verdict)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is known of the run beside its judgement."""
+        totals: dict[str, int] = {}
+        for figures in self.ledger.figures.values():
+            for name, value in figures.items():
+                if not isinstance(value, bool):
+                    totals[name] = totals.get(name, 0) + value
+        return {"played_s": self.played_s, "settled_s": self.settled_s, "broken_while_playing": self._broken, **totals}
+
+    def _play(self, now_s: float, now_ns: int) -> None:
+        assert self._began_s is not None
+        self.played_s = round(now_s - self._began_s, 3)
+        if now_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now_s
+            self._look(now_ns)
+        self.full = self.ledger.deliveries >= self.options.deliveries_max
+        if self.played_s >= self.options.seconds or self._broken or self.full:
+            self.phase, self._since_s = Phase.QUIET, now_s
+            self.tell({"quiet": True})
+            return
+        moment = SHAPES[self.options.shape](self.played_s / self.options.seconds)
+        if moment != self._moment:
+            self._moment = moment
+            self.tell({"moment": asdict(moment)})
+
+    def _look(self, now_ns: int) -> None:
+        try:
+            found = self._judge.look(now_ns)
+        except InvalidInput as error:
+            self._broken.append(str(error))
+            return
+        for offence in found:
+            self._broken.append(offence.describe())
+            self.violated(offence)
+
+    def _settle(self, now_s: float) -> None:
+        waited_s = now_s - self._since_s
+        reported = self.ledger.figures.values()
+        under_way = any(
+            not figures.get("quiet") or figures.get("outstanding") or figures.get("held") for figures in reported
+        )
+        still = now_s - max(self._grown_s, self._since_s) >= STILL_S
+        if not under_way and still:
+            self.settled_s = round(max(self._grown_s - self._since_s, 0.0), 3)
+        if self.settled_s is None and waited_s >= self.options.settle:
+            totals = self.figures()
+            unanswered, held = totals.get("outstanding", 0), totals.get("held", 0)
+            self.ledger.missing.append(
+                f"{waited_s:.0f} s after the last event, {unanswered} publishes or joins had no answer, {held} frames "
+                f"or events were held, and the last delivery was {now_s - self._grown_s:.0f} s ago"
+            )
+        if self.settled_s is not None or waited_s >= self.options.settle:
+            self.phase, self._since_s = Phase.LAST, now_s
+            self.tell({"last": True})
+
+    def _await_last(self, now_s: float) -> None:
+        last = sum(bool(figures.get("last")) for figures in self.ledger.figures.values())
+        if last < self.workers and now_s - self._since_s < LAST_CHUNKS_S_MAX:
+            return
+        if last < self.workers:
+            self.ledger.missing.append(f"{self.workers - last} of {self.workers} processes did not hand over the rest")
+        if not self.ledger.deliveries:
+            self.ledger.missing.append("nothing was delivered, so nothing was judged")
+        self.phase = Phase.OVER
+        try:
+            self.judgement = self._judge.conclude()
+        except InvalidInput as error:
+            self._unjudged(error)
+            return
+        for offence in self.judgement.verdict.examples:
+            self.violated(offence)
+        if self._broken and self.judgement.fine:
+            # What was late enough to count as lost, and came after all.
+            late = tuple(f"while it ran: {violation}" for violation in self._broken)
+            self.judgement = replace(self.judgement, incomplete=late)
+
+    def _unjudged(self, error: InvalidInput) -> None:
+        """Take what cannot be judged at all for what it is: nothing that is fine."""
+        self.ledger.missing.append(f"the logs cannot be judged: {error}")
+        self._judged(judge([]))
+
+    def _judged(self, verdict: Verdict) -> None:
+        self.judgement = Judgement(
+            verdict=verdict,
+            published=len(self.ledger.placed),
+            uncertain=0,
+            gaps=len(self.ledger.gaps),
+            incomplete=tuple(self.ledger.missing),
+            looks=self._judge.looks,
+        )

@@ -1,0 +1,208 @@
+"""What the users of one process published, delivered and joined, as it goes over to who judges it.
+
+A worker writes a `Journal` and hands over what is new as a *chunk* every second; the master adds all chunks up in a
+`Ledger`. Chunks are JSON, compressed: about 15 bytes a delivery. Each line of a log carries where it begins, so that a
+chunk that did not come is noticed: what is not known cannot be called fine.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gamecast.stays import Placed, Stay
+from sequencing.checkers import DeliverySequence
+from sequencing.errors import InvalidInput
+
+Columns = list[list[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Log:
+    """The deliveries of one subscriber, which is one session of one user, in order."""
+
+    subscriber: str
+    events: list[str] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    senders: list[str] = field(default_factory=list)
+    positions: list[str] = field(default_factory=list)
+    sent: int = 0
+    """How many were handed over before."""
+    ended: bool = False
+    """Whether nothing comes any more, so that it need not be looked through again once the rest is handed over."""
+
+    def deliver(self, event: str, region: str, sender: str, position: str) -> None:
+        """Append a delivery."""
+        self.events.append(event)
+        self.regions.append(region)
+        self.senders.append(sender)
+        self.positions.append(position)
+
+    @property
+    def place(self) -> int:
+        """How many deliveries there were so far."""
+        return self.sent + len(self.events)
+
+    def take(self) -> dict[str, Any] | None:
+        """Return what is new, and forget it."""
+        if not self.events:
+            return None
+        new = {
+            "of": self.subscriber,
+            "from": self.sent,
+            "events": self.events,
+            "regions": self.regions,
+            "senders": self.senders,
+            "positions": self.positions,
+        }
+        self.sent += len(self.events)
+        self.events, self.regions, self.senders, self.positions = [], [], [], []
+        return new
+
+
+class Journal:
+    """Written by the users of one process."""
+
+    def __init__(self, process: str) -> None:
+        """``process``: a name that no other process of the run has."""
+        self.process = process
+        self._logs: list[Log] = []
+        self._stays: list[Stay] = []
+        self._published: list[tuple[str, str, str, str, int]] = []
+        self._uncertain: list[tuple[str, str, str, int]] = []
+        self._gaps: list[tuple[str, str]] = []
+        self._chunks = 0
+
+    def log(self, subscriber: str) -> Log:
+        """Begin the log of a subscriber."""
+        log = Log(subscriber)
+        self._logs.append(log)
+        return log
+
+    def stay(self, stay: Stay) -> None:
+        """Note a stay, anew whenever something of it changes: the last word counts."""
+        self._stays.append(stay)
+
+    def published(self, event: str, region: str, sender: str, position: str, at_ns: int) -> None:
+        """Note an event that was acknowledged; ``at_ns``: when publish was called."""
+        self._published.append((event, region, sender, position, at_ns))
+
+    def uncertain(self, event: str, region: str, sender: str, at_ns: int) -> None:
+        """Note an event of which nobody could tell its publisher whether it was published."""
+        self._uncertain.append((event, region, sender, at_ns))
+
+    def gap(self, subscriber: str, what: str) -> None:
+        """Note that a subscriber was told that events are missing."""
+        self._gaps.append((subscriber, what))
+
+    def take(self, **figures: Any) -> bytes:
+        """Return a chunk with all that is new, and figures of the moment."""
+        lines = [line for log in self._logs if (line := log.take()) is not None]
+        self._logs = [log for log in self._logs if not log.ended]
+        chunk = {
+            "process": self.process,
+            "chunk": self._chunks,
+            "logs": lines,
+            "stays": [[s.subscriber, s.region, s.start, s.end, s.asked_at_ns, s.joined_at_ns] for s in self._stays],
+            "published": self._published,
+            "uncertain": self._uncertain,
+            "gaps": self._gaps,
+            "figures": figures,
+        }
+        self._chunks += 1
+        self._stays, self._published, self._uncertain, self._gaps = [], [], [], []
+        return zlib.compress(orjson.dumps(chunk), 1)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All that is known of a run."""
+
+    columns: dict[str, Columns] = field(default_factory=dict)
+    """Subscriber → events, regions, senders, positions of its deliveries, in order."""
+    stays: dict[tuple[str, str, int], Stay] = field(default_factory=dict)
+    placed: dict[str, Placed] = field(default_factory=dict)
+    order: dict[str, list[str]] = field(default_factory=dict)
+    """Publisher → its events in the order in which it published them."""
+    uncertain: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    gaps: list[tuple[str, str]] = field(default_factory=list)
+    figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Process → what it said last."""
+    missing: list[str] = field(default_factory=list)
+    """What ought to have come and did not, in words."""
+    deliveries: int = 0
+    _chunks: dict[str, int] = field(default_factory=dict)
+    _fresh: list[Placed] = field(default_factory=list)
+
+    def add(self, data: bytes) -> str:
+        """Take a chunk; return the process that it is of. Raises `InvalidInput` for what is none."""
+        try:
+            chunk = orjson.loads(zlib.decompress(data))
+            process, number = chunk["process"], chunk["chunk"]
+        except (zlib.error, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise InvalidInput(f"a message of {len(data)} bytes is no chunk of a journal: {error}") from error
+        if (awaited := self._chunks.get(process, 0)) != number:
+            self.missing.append(f"chunk {awaited} of {process} did not come before chunk {number}")
+        self._chunks[process] = number + 1
+        for line in chunk["logs"]:
+            self._add_log(line)
+        for subscriber, region, start, end, asked, joined in chunk["stays"]:
+            self.stays[subscriber, region, start] = Stay(subscriber, region, start, end, asked, joined)
+        for event, region, sender, position, at_ns in chunk["published"]:
+            epoch, _, sequence = position.partition("-")
+            self.placed[event] = placed = Placed(event, region, (int(epoch), int(sequence)), at_ns)
+            self._fresh.append(placed)
+            self.order.setdefault(sender, []).append(event)
+        for event, region, sender, at_ns in chunk["uncertain"]:
+            self.uncertain[event] = region, sender, at_ns
+        self.gaps += map(tuple, chunk["gaps"])
+        self.figures[process] = chunk["figures"]
+        return str(process)
+
+    def take_fresh(self) -> list[Placed]:
+        """Return what was published and was not returned before."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def sequences(self) -> list[DeliverySequence]:
+        """Return what each subscriber delivered."""
+        return [DeliverySequence(name, *columns[:3]) for name, columns in self.columns.items()]
+
+    def settle_uncertain(self) -> int:
+        """Take uncertain events that somebody delivered for published; return how many nobody did."""
+        if self.uncertain:
+            for columns in self.columns.values():
+                for event, position in zip(columns[0], columns[3], strict=True):
+                    if event in self.uncertain and event not in self.placed:
+                        region, _, at_ns = self.uncertain[event]
+                        epoch, _, sequence = position.partition("-")
+                        self.placed[event] = Placed(event, region, (int(epoch), int(sequence)), at_ns)
+        return sum(event not in self.placed for event in self.uncertain)
+
+    def publication_order(self) -> dict[str, list[str]]:
+        """Return each publisher's events in the order in which it published them: receipts come in any."""
+        return {sender: sorted(events, key=_number_of) for sender, events in self.order.items()}
+
+    def _add_log(self, line: Mapping[str, Any]) -> None:
+        name = line["of"]
+        columns = self.columns.setdefault(name, [[], [], [], []])
+        if (known := len(columns[0])) != line["from"]:
+            self.missing.append(f"deliveries {known} to {line['from']} of {name} did not come")
+        for column, new in zip(columns, ("events", "regions", "senders", "positions"), strict=True):
+            # Each event comes once for every subscriber, and the same few names again and again.
+            column += map(sys.intern, line[new])
+        self.deliveries += len(line["events"])
+
+
+def event_id(publisher: str, number: int) -> str:
+    """Return the id of a publisher's event; numbers grow in the order of publishing."""
+    return f"{publisher}/{number}"
+
+
+def _number_of(event: str) -> int:
+    return int(event.rpartition("/")[2])

@@ -1,0 +1,74 @@
+"""What came of a run, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import orjson
+
+from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
+from loadtest.conductor import Conductor
+from loadtest.journal import Ledger
+
+
+def write_judgement(conductor: Conductor, file: Path | None) -> None:
+    """Say what came of a run that is over, and write it to a file."""
+    judgement = conductor.judgement
+    assert judgement is not None
+    if file is not None:
+        document = {**judgement.as_dict(), "run": conductor.figures()}
+        file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    if conductor.options.logs:
+        write_logs(conductor.ledger, Path(conductor.options.logs))
+    sys.stdout.write("\n".join(tell(conductor)) + "\n")
+    sys.stdout.flush()
+
+
+def tell(conductor: Conductor) -> list[str]:
+    """Return the story, in lines."""
+    judgement, options, figures = conductor.judgement, conductor.options, conductor.figures()
+    assert judgement is not None
+    verdict = judgement.verdict
+    users = [(options.servers, "game servers"), (options.sockets, "WebSocket clients"), (options.posters, "publishers")]
+    crowd = ", ".join(f"{count} {who}" for count, who in users if count)
+    lines = [
+        (
+            f"{crowd} ({options.workload}, {options.shape}) published {judgement.published:,} events in "
+            f"{conductor.played_s:.0f} s; {verdict.subscribers:,} sessions delivered {verdict.deliveries:,} in "
+            f"{verdict.regions:,} regions."
+        ),
+        (
+            f"lost {verdict.lost if verdict.lost is not None else 'not judged'}, twice {verdict.duplicated}, opposite "
+            f"orders {verdict.inversions}, knots {verdict.cycles}, out of their publisher's order "
+            f"{verdict.publisher_order_violations}, unexpected {verdict.unexpected or 0}; judged {judgement.looks} "
+            "times while it ran and once at its end"
+        ),
+    ]
+    if received := figures.get("received_frames"):
+        waited = figures.get("waited_frames", 0)
+        lines.append(f"of {received:,} frames that the last sessions received, {waited:,} waited for others")
+    if conductor.full:
+        lines.append(f"it ended early, with {options.deliveries_max:,} deliveries: more is given by --deliveries-max")
+    if judgement.gaps:
+        lines.append(f"{judgement.gaps:,} gaps were handed out, where events are missing: {conductor.ledger.gaps[0]}")
+    if judgement.uncertain:
+        lines.append(f"of {judgement.uncertain:,} events nobody can tell whether they were published")
+    if judgement.fine:
+        lines.append("Every promise was kept.")
+    else:
+        lines += ["NOT FINE:", *(f"  {violation}" for violation in judgement.violations())]
+    return lines
+
+
+def write_logs(ledger: Ledger, directory: Path) -> None:
+    """Write what ``gamecast audit DIRECTORY`` judges: a log for each session, and beside them what was published."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_published(published_beside(directory), ledger.placed.values())
+    for sequence in ledger.sequences():
+        with DeliveryLogWriter(directory / log_file_name(sequence.subscriber), sequence.subscriber) as log:
+            for event, region, sender in zip(sequence.events, sequence.regions, sequence.senders, strict=True):
+                log.write(event, region, sender)
+            for stay in ledger.stays.values():
+                if stay.subscriber == sequence.subscriber:
+                    log.write_stay(stay)

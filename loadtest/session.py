@@ -1,0 +1,141 @@
+"""One connection of a game server that embeds the library, through `gamecast.blocking`, and what it sees.
+
+Locust has replaced threads by greenlets when this runs: the event loop of `gamecast.blocking` then runs in a greenlet,
+and waits without blocking the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+
+from gamecast import blocking
+from gamecast.errors import GamecastError
+from gamecast.event import Event, Gap, Receipt
+from gamecast.holding import HoldTimes
+from loadtest.crew import Crew
+from loadtest.presence import Presence, payload_of
+
+WAY = "embedded"
+OUTSTANDING_S_MAX = 5.0
+"""How long a server that ends waits for the receipts of what it published."""
+JOIN_S_MAX = 60.0
+
+
+class ServerSession:
+    """From `open` to `close`. ``user`` is the server's name, ``number`` says which of its connections it is."""
+
+    def __init__(self, crew: Crew, user: str, number: int) -> None:
+        self.crew = crew
+        self.presence = Presence(crew, user, number, way=WAY)
+        self.cast = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
+        self._handed_out = 0
+        self._hold = HoldTimes()
+        self.lost = False
+        self._closing = False
+        self._follower = threading.Thread(target=self._follow, name=f"follow {user}", daemon=True)
+
+    def open(self) -> None:
+        """Connect. Raises `GamecastError`."""
+        self.cast.open()
+        self._follower.start()
+        self.crew.sessions.add(self)
+
+    @property
+    def regions(self) -> list[str]:
+        """The regions that it is in, or asked for."""
+        return list(self.presence.stays)
+
+    def join(self, *regions: str) -> None:
+        """Subscribe, and report how long that took."""
+        stays = self.presence.asked(regions)
+        began_s = time.perf_counter()
+        try:
+            self.cast.subscribe(*regions)
+        except GamecastError as error:
+            self.crew.fire("join", WAY, (time.perf_counter() - began_s) * 1e3, error)
+        else:
+            self.crew.fire("join", WAY, (time.perf_counter() - began_s) * 1e3, None)
+            self.presence.joined(stays)
+
+    def leave(self, region: str) -> None:
+        """Unsubscribe; returns when nothing of the region comes any more."""
+        self.cast.unsubscribe(region)
+        # What was ready before is still handed out; only then what is asked for anew can be told from it.
+        while not self._closing and self._is_behind():
+            time.sleep(0.002)
+        self.presence.left(region)
+
+    def publish(self, event: str, region: str, due_ns: int) -> None:
+        """Publish, without waiting for the receipt; ``due_ns``: when it was to be published."""
+        self.presence.calls(event, region, due_ns)
+        future = self.cast.publish_soon(region, payload_of(event, due_ns))
+        future.add_done_callback(lambda done: self._resolved(event, done))
+
+    def sample(self) -> dict[str, int]:
+        """See `loadtest.crew.Reporting`."""
+        figures = {"outstanding": self.presence.outstanding}
+        if self._closing or not self._follower.is_alive():
+            return figures
+        now = self.cast.statistics()
+        for waited_ms in now.hold.since(self._hold).waits_ms():
+            self.crew.fire("hold", WAY, waited_ms, None)
+        self._hold = now.hold
+        return figures | {
+            "held": now.held_frames + now.inbox_events,
+            "received_frames": now.received_frames,
+            "waited_frames": now.hold.frames,
+        }
+
+    def close(self) -> None:
+        """Wait for what is under way, and end. Harmless when repeated."""
+        if self._closing:
+            return
+        deadline_s = time.monotonic() + OUTSTANDING_S_MAX
+        while self.presence.unanswered and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        self._closing = True
+        try:
+            self.cast.close()
+        except GamecastError as error:
+            self.crew.fire("close", WAY, 0, error)
+        if self._follower.is_alive():
+            self._follower.join(OUTSTANDING_S_MAX)
+        self.presence.end()
+        self.crew.sessions.discard(self)
+
+    def _is_behind(self) -> bool:
+        now = self.cast.statistics()
+        return now.inbox_events > 0 or now.delivered_events + now.gaps > self._handed_out
+
+    def _follow(self) -> None:
+        try:
+            for batch in self.cast.batches():
+                now_ns = time.time_ns()
+                for item in batch:
+                    self._take(item, now_ns)
+                self._handed_out += len(batch)
+        except GamecastError as error:
+            self.lost = True
+            if not self._closing:
+                self.crew.fire("deliver", WAY, 0, error)
+
+    def _take(self, item: Event | Gap, now_ns: int) -> None:
+        if isinstance(item, Gap):
+            what = f"{item.region}, epoch {item.epoch}, {item.first_sequence} to {item.last_sequence}: {item.reason}"
+            self.crew.journal.gap(self.presence.subscriber, what)
+            return
+        payload = item.payload
+        late_ms = (now_ns - payload["due"]) / 1e6
+        self.presence.delivered(payload["id"], item.region, sender=item.sender, position=item.position, late_ms=late_ms)
+
+    def _resolved(self, event: str, done: Future[Receipt]) -> None:
+        error = done.exception() if not done.cancelled() else None
+        if done.cancelled():
+            return  # the session ends, and takes what has no receipt for uncertain
+        if error is None:
+            receipt = done.result()
+            self.presence.acknowledged(event, f"{receipt.epoch}-{receipt.sequence}")
+        else:
+            self.presence.failed(event, error, definite=isinstance(error, GamecastError) and error.definite)

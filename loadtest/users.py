@@ -1,0 +1,208 @@
+"""Locust's users: importing this patches the process for gevent, so only `loadtest.locustfile` does.
+
+Each publishes at its own times, whether or not earlier events have their receipts: delays count from when an event was
+due, so that a network that stands still cannot make them look short by slowing down who measures it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar, Protocol
+
+from locust import User, task
+
+from gamecast.errors import GamecastError
+from loadtest.crew import Crew
+from loadtest.journal import event_id
+from loadtest.poster_session import PosterSession
+from loadtest.scenario import Slot
+from loadtest.session import ServerSession
+from loadtest.socket_session import SocketSession
+
+IDLE_S = 0.05
+RECONNECTS = 1 / 3
+"""Of all comings and goings: the others leave a region and come back to it."""
+AWAY_S_MAX = 2.0
+BEHIND_S_MAX = 30.0
+"""A publisher that is further behind its times than this begins anew: its process cannot keep up, as locust says."""
+
+
+class Session(Protocol):
+    """A connection, to gamecast or to its gateway."""
+
+    lost: bool
+    """Whether the other side has ended it."""
+
+    @property
+    def regions(self) -> list[str]: ...
+    def open(self) -> None: ...
+    def join(self, *regions: str) -> None: ...
+    def leave(self, region: str) -> None: ...
+    def publish(self, event: str, region: str, due_ns: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Player(User):
+    """What all users do: publish, come and go, and end with a word."""
+
+    abstract = True
+    kind: ClassVar[str] = ""
+    crew: ClassVar[Crew]
+    """Of this process; set when a run begins."""
+
+    def connect(self, number: int) -> Session:
+        """Return a connection, not open yet, the ``number``-th of this user."""
+        raise NotImplementedError
+
+    def on_start(self) -> None:
+        """Connect and join."""
+        self.slot_number = self.crew.take_slot(self.kind)
+        self.name = self.crew.options.name_of(self.kind, self.slot_number)
+        self.slot: Slot = self.crew.slot(self.slot_number, users=getattr(self.crew.options, self.kind + "s"))
+        self.random = self.crew.random
+        self.sessions = self.events = self.step = 0
+        self.session: Session | None = None
+        self.began_s = self.due_s = time.time()
+        self.churned_s = time.monotonic()
+        self._open(self.slot.regions)
+
+    def on_stop(self) -> None:
+        """Disconnect in order."""
+        if self.session is not None:
+            self.session.close()
+        self.crew.give_back(self.kind, self.slot_number)
+
+    @task
+    def act(self) -> None:
+        """Do the next thing that is due."""
+        if self.crew.quiet or self.session is None:
+            time.sleep(IDLE_S)
+            self.due_s = time.time()
+            if self.session is None and not self.crew.quiet:
+                self._open(self.slot.regions)
+            return
+        if self.session.lost:
+            self._reconnect()
+            return
+        self._come_and_go()
+        if self.session is None:
+            return
+        if self.slot.steps:
+            self._follow_match()
+        elif not self.slot.weights:
+            time.sleep(IDLE_S)
+        else:
+            self.due_s += self.random.expovariate(self.crew.options.rate * self.crew.moment.rate)
+            if self._until_due():
+                self._publish(self.slot.draw(self.random))
+
+    def _follow_match(self) -> None:
+        """Do the next step of a recorded match, which begins anew when it is over."""
+        turn, at = divmod(self.step, len(self.slot.steps))
+        step = self.slot.steps[at]
+        match_s = turn * self.crew.scenario.duration_s + step.t_s
+        self.due_s = self.began_s + match_s / self.crew.options.speed
+        if not self._until_due():
+            return
+        self.step += 1
+        assert self.session is not None
+        if new := sorted(step.joins - set(self.session.regions)):
+            self.session.join(*new)
+        for region in sorted(step.leaves & set(self.session.regions)):
+            self.session.leave(region)
+        if step.publishes:
+            self._publish(step.publishes)
+
+    def _until_due(self) -> bool:
+        """Wait until what comes next is due; return whether it still is to be done."""
+        ahead_s = self.due_s - time.time()
+        if ahead_s < -BEHIND_S_MAX:
+            self.due_s = time.time()
+        # In pieces, so that the end of the run is heard.
+        while ahead_s > 0 and not self.crew.quiet:
+            time.sleep(min(ahead_s, 0.5))
+            ahead_s = self.due_s - time.time()
+        return not self.crew.quiet
+
+    def _publish(self, region: str) -> None:
+        assert self.session is not None
+        event = event_id(self.name, self.events)
+        self.events += 1
+        try:
+            self.session.publish(event, region, round(self.due_s * 1e9))
+        except GamecastError as error:
+            self.crew.fire("publish", self.kind, 0, error)
+            self._reconnect()
+
+    def _come_and_go(self) -> None:
+        """Reconnect, or leave a region and come back, as often as the moment asks for."""
+        now_s = time.monotonic()
+        waited_s, self.churned_s = now_s - self.churned_s, now_s
+        if self.random.random() >= self.crew.moment.churn_per_s * waited_s:
+            return
+        assert self.session is not None
+        regions = self.session.regions
+        if self.random.random() < RECONNECTS or not regions:
+            self._reconnect()
+            return
+        region = self.random.choice(regions)
+        self.session.leave(region)
+        time.sleep(self.random.uniform(0, AWAY_S_MAX))
+        if not self.crew.quiet:
+            self.session.join(region)
+        self.due_s = time.time()
+
+    def _reconnect(self) -> None:
+        assert self.session is not None
+        regions = tuple(self.session.regions)
+        self.session.close()
+        self.session = None
+        time.sleep(self.random.uniform(0, AWAY_S_MAX))
+        self._open(regions)
+        self.due_s = time.time()
+
+    def _open(self, regions: tuple[str, ...]) -> None:
+        session = self.connect(self.sessions)
+        self.sessions += 1
+        began = time.perf_counter()
+        try:
+            session.open()
+        except GamecastError as error:
+            self.crew.fire("connect", self.kind, (time.perf_counter() - began) * 1e3, error)
+            session.close()
+            time.sleep(1)
+            return
+        self.crew.fire("connect", self.kind, (time.perf_counter() - began) * 1e3, None)
+        self.session = session
+        if regions:
+            session.join(*regions)
+
+
+class GameServer(Player):
+    """A game server that embeds the library, through `gamecast.blocking`."""
+
+    kind = "server"
+
+    def connect(self, number: int) -> Session:
+        """See `Player.connect`."""
+        return ServerSession(self.crew, self.name, number)
+
+
+class SocketClient(Player):
+    """A player's client, or an engine that is not Python, over WebSocket."""
+
+    kind = "socket"
+
+    def connect(self, number: int) -> Session:
+        """See `Player.connect`."""
+        return SocketSession(self.crew, self.name, number)
+
+
+class Poster(Player):
+    """A service that publishes over HTTP."""
+
+    kind = "poster"
+
+    def connect(self, number: int) -> Session:
+        """See `Player.connect`."""
+        return PosterSession(self.crew, self.name, number)

@@ -1,0 +1,108 @@
+"""How long frames waited for others, as `Cast.statistics` tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+
+import pytest
+
+import gamecast
+from gamecast.holding import EDGES_MS, Holding, HoldTimes
+from gamecast.testing import memory_url
+from sequencing.delivery import Missing, Ready
+from sequencing.frames import FrameKind, Meta, StampedFrame
+from sequencing.subscriber import Subscriber
+
+
+def frame(region: str, last: int) -> StampedFrame:
+    return StampedFrame(region, 1, last, b"", b"", b"")
+
+
+def ready(region: str, last: int) -> Ready:
+    return Ready(frame(region, last), Meta(FrameKind.EVENTS, 1, "s1"))
+
+
+def test_only_frames_that_were_not_handed_out_with_their_read_have_waited() -> None:
+    holding = Holding()
+    holding.received([frame("a", 1), frame("a", 2), frame("b", 1)], [ready("a", 1)])
+    assert holding
+    holding.handed_out([ready("b", 1)], still_held=1)
+    assert holding.times.frames == 1
+    holding.handed_out([ready("a", 2), ready("a", 3)], still_held=0)
+    assert holding.times.frames == 2
+    assert holding.times.longest_ms > 0
+    assert not holding
+
+
+def test_frames_that_are_dropped_unseen_are_forgotten_when_nothing_is_held_any_more() -> None:
+    holding = Holding()
+    holding.received([frame("a", 1)], [])
+    holding.handed_out([], still_held=0)
+    assert not holding
+    assert holding.times.frames == 0
+
+
+def test_quantiles_count_frames_that_did_not_wait_where_their_number_is_given() -> None:
+    counts = [0] * (len(EDGES_MS) + 1)
+    counts[10], counts[20] = 8, 2
+    times = HoldTimes(tuple(counts), longest_ms=0.9)
+    assert times.frames == 10
+    assert times.quantile_ms(0.5) == EDGES_MS[10]
+    assert times.quantile_ms(0.99) == 0.9, "no quantile is above what was seen"
+    assert times.quantile_ms(0.5, frames=100) == 0.0
+    assert times.quantile_ms(0.95, frames=100) == EDGES_MS[10]
+    assert math.isnan(HoldTimes().quantile_ms(0.5))
+    assert list(times.waits_ms()) == [EDGES_MS[10]] * 8 + [EDGES_MS[20]] * 2
+
+
+def test_snapshots_can_be_subtracted_and_added() -> None:
+    holding = Holding()
+    holding.received([frame("a", 1)], [])
+    holding.handed_out([ready("a", 1)], still_held=0)
+    before = holding.times
+    holding.received([frame("a", 2), frame("a", 3)], [])
+    holding.handed_out([ready("a", 2), ready("a", 3)], still_held=0)
+    assert holding.times.since(before).frames == 2
+    assert HoldTimes.together([before, holding.times]).frames == 4
+    assert HoldTimes.together([]) == HoldTimes()
+
+
+def test_edges_reach_from_ten_microseconds_to_more_than_a_minute() -> None:
+    assert EDGES_MS[0] == pytest.approx(0.01)
+    assert EDGES_MS[-1] > 60_000
+
+
+class Withholding(Subscriber):
+    """Delivers what it receives only with what it receives next."""
+
+    withheld: list[Ready | Missing]
+
+    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+        before, now = self.withheld, super().receive(frames)
+        self.withheld = [] if before else now
+        return before + now if before else []
+
+    @property
+    def held_frames(self) -> int:
+        return len(self.withheld)
+
+
+async def test_a_connection_tells_how_long_its_frames_waited() -> None:
+    async with gamecast.connect(memory_url()) as cast:
+        await cast.subscribe("forest")
+        assert cast.statistics().hold.frames == 0
+        subscriber = cast._halves()[1]._subscriber
+        subscriber.__class__ = Withholding
+        subscriber.withheld = []  # type: ignore[attr-defined]
+        await cast.publish("forest", "first")
+        async with asyncio.timeout(5):
+            while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        await cast.publish("forest", "second")
+        assert [(await anext(cast)).payload for _ in range(2)] == ["first", "second"]  # type: ignore[union-attr]
+        hold = cast.statistics().hold
+        assert hold.frames == 1
+        assert hold.longest_ms >= 50
