@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 from gamecast import client
 from gamecast.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.history import Since
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
 
@@ -82,9 +83,9 @@ class BlockingCast:
         """Finish first; see `gamecast.Cast.drain`."""
         self._wait(self._cast.drain())
 
-    def subscribe(self, *regions: str, since: int | str | None = None) -> None:
+    def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
         """Follow regions; see `gamecast.Cast.subscribe`."""
-        self._wait(self._cast.subscribe(*regions, since=since))
+        return self._wait(self._cast.subscribe(*regions, since=since))
 
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""

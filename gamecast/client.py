@@ -29,6 +29,7 @@ from gamecast.configuration import (
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.following import Following
+from gamecast.history import Since
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
@@ -195,19 +196,23 @@ class Cast:
         await outgoing.flush()
         incoming.drain()
 
-    async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
+    async def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
         """Follow regions, at any time; returns when everything published from now on will be delivered.
 
-        ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay. Then what was
-        published before comes first, as far as it is kept, in the order of everybody, and a `Gap` for what is not kept;
-        without a hole or a repeat it is followed by what is published from now on. Against other regions that are
-        subscribed to already, history has no order: it comes late.
+        Returns region → the position after which its events come: with those of the last events that were taken, it is
+        from where another connection of this name goes on, when given as ``since`` of one call.
+
+        ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay; or one for each
+        region, as a mapping. What was published before comes first, as far as it is kept, in the order of everybody,
+        and a `Gap` for what is not kept; without a hole or a repeat it is followed by what is published from now on.
+        Against other regions that are subscribed to already, history has no order: it comes late.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile
         that nobody takes.
         """
-        await self._working()[1].subscribe(regions, since)
+        begins = await self._working()[1].subscribe(regions, since)
+        return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more."""

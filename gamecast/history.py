@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 
 from adapters.backoff import Backoff
@@ -123,13 +124,28 @@ async def _read_patiently(reader: Reader, after: Mapping[str, Position]) -> list
             await backoff.wait()
 
 
-def parse_since(since: int | str, regions: int) -> Position:
-    """Return (epoch, region sequence) to begin after; raises `InvalidInput`."""
+Since = int | str | Mapping[str, int | str]
+"""After what to replay: an epoch, a position of one region, or region → one of these."""
+
+
+def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
+    """Return region → (epoch, region sequence) to begin after; raises `InvalidInput`."""
+    if not isinstance(since, Mapping):
+        if len(regions) > 1 and not isinstance(since, int):
+            raise InvalidInput(
+                f"a position is one of one region, and here are {len(regions)}: say since={{region: position, …}}"
+            )
+        return dict.fromkeys(regions, _parse_position(since))
+    if since.keys() != regions:
+        odd = min(since.keys() ^ regions, key=str)
+        raise InvalidInput(f"since names a position for each region that is subscribed to, and no other: see {odd!r}")
+    return {region: _parse_position(position) for region, position in since.items()}
+
+
+def _parse_position(since: int | str) -> Position:
     if isinstance(since, int) and not isinstance(since, bool) and since >= 0:
         return since, 0
     epoch, dash, sequence = since.partition("-") if isinstance(since, str) else ("", "", "")
     if not (dash and epoch.isdecimal() and sequence.isdecimal()):
         raise InvalidInput(f"since is an epoch, as a number, or a position like '3-120', not {since!r}")
-    if regions != 1:
-        raise InvalidInput(f"a position is one of one region, and here are {regions}: subscribe to each by itself")
     return int(epoch), int(sequence)

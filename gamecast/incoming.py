@@ -21,7 +21,7 @@ from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.configuration import Configuration
 from gamecast.event import Event, Gap
-from gamecast.history import History, Recall, parse_since
+from gamecast.history import History, Recall, Since, parse_since
 from gamecast.inbox import Inbox
 from gamecast.outgoing import Outgoing
 from sequencing.delivery import Missing, Ready
@@ -96,6 +96,8 @@ class Incoming:
         self._inbox = Inbox(self._limits)
         self._when_behind = configuration.when_behind
         self._recalls: list[Recall] = []
+        self._begins: dict[str, Position] = {}
+        """Region that is joined → after what its events are handed out."""
         self._floors: dict[str, Position] = {}
         """Region → what its history was to begin after: nothing up to there is handed out."""
         self._arrived = asyncio.Event()
@@ -124,14 +126,14 @@ class Incoming:
         """Return what the manager is to know."""
         return self._subscriber.wish()
 
-    async def subscribe(self, regions: Iterable[str], since: int | str | None) -> None:
+    async def subscribe(self, regions: Iterable[str], since: Since | None) -> dict[str, Position]:
         """See `Cast.subscribe`."""
         wanted = set(map(check_region, regions))
         if since is not None:
-            position = parse_since(since, len(wanted))
+            positions = parse_since(since, wanted)
             if known := wanted & self._subscriber.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
-            self._recalls.append(Recall(dict.fromkeys(wanted, position)))
+            self._recalls.append(Recall(positions))
         self._hand_over(self._subscriber.subscribe(wanted))
         self.on_wish()
         self._joining += 1
@@ -148,6 +150,7 @@ class Incoming:
             ) from None
         finally:
             self._joining -= 1
+        return {region: self._begins[region] for region in wanted if region in self._begins}
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
         while not wanted & self._subscriber.wanted <= self._subscriber.joined:
@@ -343,6 +346,7 @@ class Incoming:
                 self._recalls.remove(recall)
                 self._inbox.put(History(self._network, recall))
                 self._floors |= recall.since
+                self._begins |= recall.since
         if self._inbox:
             self._arrived.set()
         subscriber, was_settled = self._subscriber, self._was_settled
@@ -350,6 +354,10 @@ class Incoming:
         if was_settled and subscriber.is_settled and subscriber.joined is self._outgoing.joined:
             self._outgoing.delivered(subscriber.passed(), {}, subscriber.joined)
             return
+        for region in subscriber.joined - self._begins.keys():
+            self._begins[region] = subscriber.begin(region)
+        for region in self._begins.keys() - subscriber.wanted:
+            del self._begins[region]
         for region, body in subscriber.marks():
             self._outgoing.mark(region, body)
         self._outgoing.delivered(subscriber.passed(), subscriber.over(), subscriber.joined)

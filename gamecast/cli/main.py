@@ -87,6 +87,12 @@ def _up() -> click.Command:
     return up
 
 
+def _gateway() -> click.Command:
+    from gamecast.cli.gateway import gateway
+
+    return gateway
+
+
 def _publish() -> click.Command:
     from gamecast.cli.publish import publish
 
@@ -124,6 +130,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "up": _up,
     "node": _node,
     "manager": _manager,
+    "gateway": _gateway,
     "publish": _publish,
     "tail": _tail,
     "status": _status,

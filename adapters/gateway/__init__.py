@@ -1,0 +1,1 @@
+"""The way in for those who do not embed the library: WebSocket, HTTP and server-sent events, with guards."""

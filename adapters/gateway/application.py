@@ -1,0 +1,178 @@
+"""The aiohttp application: routes, and what every request goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapters.gateway.audit import AuditLog
+from adapters.gateway.gateway import GATEWAY, Extension, Gateway, logger
+from adapters.gateway.guard import Guard
+from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
+from adapters.gateway.ports import Door
+from adapters.gateway.session import Session
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import Shelf
+from sequencing.errors import GamecastError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CLIENT = Path(__file__).with_name("client")
+
+
+def make_application(
+    door: Door,
+    settings: GatewaySettings,
+    *,
+    guard: Guard,
+    shelf: Shelf,
+    audit: AuditLog | None = None,
+    extensions: Iterable[Extension] = (),
+) -> web.Application:
+    """Return the application of one gateway. ``extensions`` add routes of their own; see `Extension`."""
+    gateway = Gateway(door, settings, guard=guard, shelf=shelf, audit=audit)
+    application = web.Application(middlewares=[_guarded], client_max_size=settings.limits.message_bytes_max)
+    application[GATEWAY] = gateway
+    application.on_shutdown.append(_drain)
+    application.cleanup_ctx.append(_shelf)
+    application.router.add_get("/healthz", _health)
+    application.router.add_get("/readyz", _ready)
+    application.router.add_get("/metrics", _metrics)
+    application.router.add_get("/v1/socket", _socket)
+    for extend in extensions:
+        extend(application, gateway)
+    return application
+
+
+async def _health(request: web.Request) -> web.Response:
+    return answer({"gateway": request.app[GATEWAY].id, "status": "alive"})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    if gateway.is_leaving:
+        return answer({"gateway": gateway.id, "status": "leaving"}, status=503)
+    is_ready = await gateway.door.is_ready()
+    return answer(
+        {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}, status=200 if is_ready else 503
+    )
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    gateway = request.app[GATEWAY]
+    await gateway.guard.require_watcher(request)
+    return web.Response(
+        body=gateway.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )
+
+
+async def _socket(request: web.Request) -> web.StreamResponse:
+    gateway = request.app[GATEWAY]
+    limits = gateway.settings.limits
+    socket = web.WebSocketResponse(
+        heartbeat=limits.heartbeat_s,
+        max_msg_size=limits.message_bytes_max,
+        compress=False,  # a window per session would cost more memory than all else of it
+        protocols=(SUBPROTOCOL,),
+    )
+    if not socket.can_prepare(request).ok:
+        raise Refusal(Code.MALFORMED, "this is a WebSocket: ask for an upgrade", status=426)
+    grant = await gateway.guard.request_grant(request)
+    await socket.prepare(request)
+    await Session(gateway, socket, peer=request.remote or "", grant=grant).run()
+    return socket
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Return the body of a request, which must come in time; raises `Refusal`."""
+    limits = request.app[GATEWAY].settings.limits
+    try:
+        async with asyncio.timeout(limits.request_timeout_s):
+            return await request.read()
+    except TimeoutError as error:
+        raise Refusal(Code.LIMIT, "the body took too long to come", status=408) from error
+    except web.HTTPRequestEntityTooLarge as error:
+        raise Refusal(Code.TOO_LARGE, f"a body has at most {limits.message_bytes_max} bytes", status=413) from error
+
+
+def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """Return a JSON response."""
+    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json", headers=headers)
+
+
+def denial(refusal: Refusal) -> web.Response:
+    """Return the response that tells of a refusal."""
+    headers: dict[str, str] = {}
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status == 426:
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
+    return answer({"error": refusal.document()}, status=refusal.status, headers=headers)
+
+
+@web.middleware
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Check the origin, turn errors into answers, and count."""
+    gateway = request.app[GATEWAY]
+    begun = time.perf_counter()
+    origin: str | None = None
+    response: web.StreamResponse
+    try:
+        origin = gateway.guard.check_origin(request)
+        if request.method == "OPTIONS" and origin is not None:
+            response = web.Response(status=204)
+        else:
+            response = await handler(request)
+    except Refusal as refusal:
+        gateway.refused(refusal.code, refusal.message, peer=request.remote, path=request.path)
+        response = denial(refusal)
+    except GamecastError as error:
+        gateway.log("request-failed", path=request.path, error=error)
+        response = denial(Refusal.of(error))
+    except web.HTTPException as error:
+        code = {404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(error.status, Code.MALFORMED)
+        response = denial(Refusal(code, error.reason, status=error.status))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
+        incident = gateway.new_id("i")
+        logger.exception("request-broke incident=%s path=%s", incident, request.path)
+        response = denial(Refusal(Code.INTERNAL, f"this should not have happened: incident {incident}", status=500))
+    _add_headers(response, origin)
+    resource = request.match_info.route.resource
+    route = resource.canonical if resource is not None else "(none)"
+    gateway.metrics.requested(route, response.status, time.perf_counter() - begun)
+    return response
+
+
+def _add_headers(response: web.StreamResponse, origin: str | None) -> None:
+    if response.prepared:
+        return
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers.setdefault("Cache-Control", "no-store")
+    if origin is not None:
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Vary"] = "Origin"
+        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
+        response.headers["Access-Control-Allow-Methods"] = "GET, POST"
+
+
+async def _drain(application: web.Application) -> None:
+    await application[GATEWAY].drain()
+
+
+async def _shelf(application: web.Application) -> AsyncIterator[None]:
+    yield
+    gateway = application[GATEWAY]
+    await gateway.shelf.close()
+    await gateway.door.close()

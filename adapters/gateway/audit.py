@@ -1,0 +1,60 @@
+"""The audit log: who came, what was refused, and why. JSON Lines; never a token, a payload or a key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import orjson
+
+TEXT_LETTERS_MAX = 200
+"""Of what strangers say, so much."""
+
+
+class AuditLog:
+    """Writes one line for each thing that matters to whoever has to answer for it.
+
+    Fields: ``at`` (UTC), ``gateway``, ``what``, and by kind ``session``, ``subject``, ``token_id``, ``name``, ``peer``,
+    ``code``, ``reason``, ``regions``. Lines of one kind and peer beyond ``lines_per_s_max`` are counted, not written.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None,
+        gateway: str,
+        *,
+        lines_per_s_max: int = 200,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream, self._gateway, self._clock = stream, gateway, clock
+        self._lines_max, self._second, self._lines, self._dropped = lines_per_s_max, 0, 0, 0
+
+    def note(self, what: str, **fields: Any) -> None:
+        """Write a line."""
+        if self._stream is None:
+            return
+        now = self._clock()
+        if int(now) != self._second:
+            dropped, self._second, self._lines, self._dropped = self._dropped, int(now), 0, 0
+            if dropped:
+                self._write(now, "audit-lines-dropped", {"lines": dropped})
+        self._lines += 1
+        if self._lines > self._lines_max:
+            self._dropped += 1
+            return
+        self._write(now, what, fields)
+
+    def _write(self, now: float, what: str, fields: dict[str, Any]) -> None:
+        assert self._stream is not None
+        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
+        line = {"at": at, "gateway": self._gateway, "what": what}
+        line |= {name: _short(value) for name, value in fields.items() if value is not None}
+        self._stream.write(orjson.dumps(line, default=str).decode() + "\n")
+        self._stream.flush()
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_LETTERS_MAX else value[:TEXT_LETTERS_MAX] + "…"
+    return value

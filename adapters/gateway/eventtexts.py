@@ -1,0 +1,34 @@
+"""Events as clients read them: many sessions get the same ones, and each is encoded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.gateway.messages import encode_event, encode_gap
+
+KEPT_BYTES = 8 * 1024 * 1024
+"""Of the newest events: sessions that keep up are at most this far apart."""
+
+
+class EventTexts:
+    """Encodes; what was encoded lately is kept, in two halves of which the older goes when the newer is full."""
+
+    def __init__(self, event_type: type[Any]) -> None:
+        self._event_type = event_type
+        self._new: dict[tuple[str, int, int], bytes] = {}
+        self._old: dict[tuple[str, int, int], bytes] = {}
+        self._new_bytes = 0
+
+    def encode(self, item: Any) -> bytes:
+        """Return an event or a gap."""
+        if not isinstance(item, self._event_type):
+            return encode_gap(item)
+        key = (item.region, item.epoch, item.sequence)
+        text = self._new.get(key)
+        if text is None:
+            text = self._old.get(key) or encode_event(item)
+            self._new[key] = text
+            self._new_bytes += len(text) + 200
+            if self._new_bytes > KEPT_BYTES // 2:
+                self._old, self._new, self._new_bytes = self._new, {}, 0
+        return text

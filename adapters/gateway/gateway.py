@@ -1,0 +1,112 @@
+"""What all sessions and requests of one gateway share: the door, the guard, who is there, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from adapters.gateway.audit import AuditLog
+from adapters.gateway.eventtexts import EventTexts
+from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
+from adapters.gateway.guard import Guard
+from adapters.gateway.messages import Close, Code, Refusal
+from adapters.gateway.metrics import GatewayMetrics
+from adapters.gateway.ports import Door
+from adapters.gateway.session import Session
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import Shelf
+from sequencing.errors import InvalidName
+from sequencing.names import check_connection_name
+
+logger = logging.getLogger("gamecast.gateway")
+
+
+class Gateway:
+    """One gateway, from `open` to `close`."""
+
+    def __init__(
+        self, door: Door, settings: GatewaySettings, *, guard: Guard, shelf: Shelf, audit: AuditLog | None = None
+    ) -> None:
+        self.id = f"g-{secrets.token_hex(4)}"
+        self.door, self.settings, self.guard, self.shelf = door, settings, guard, shelf
+        self.audit = audit or AuditLog(None, self.id)
+        self.metrics = GatewayMetrics()
+        self.texts = EventTexts(door.event_type)
+        self.sessions: set[Session] = set()
+        self._subjects = Subjects(settings.limits)
+        self._entered: dict[object, Subject] = {}
+        self._nobody_is_here = asyncio.Event()
+        self._nobody_is_here.set()
+        self.is_leaving = False
+
+    def new_id(self, kind: str) -> str:
+        """Return an id for logs."""
+        return f"{kind}-{secrets.token_hex(6)}"
+
+    def subject(self, grant: Grant) -> Subject:
+        """Return what all of a subject share."""
+        return self._subjects.of(grant)
+
+    def session_name(self, grant: Grant, wanted: str | None) -> str:
+        """Return the name of a session; raises `Refusal`."""
+        if wanted is None:
+            prefix = "web" if grant.subject == ANYBODY else grant.subject
+            return f"{prefix}{SEPARATOR}{secrets.token_hex(6)}"
+        try:
+            return grant.require_name(check_connection_name(wanted))
+        except InvalidName as error:
+            raise Refusal(Code.MALFORMED, str(error)) from error
+
+    def enter(self, session: Session | object, grant: Grant) -> None:
+        """Count a session or an event stream; raises `Refusal` when there are too many."""
+        limits = self.settings.limits
+        if self.is_leaving:
+            raise Refusal(Code.LIMIT, "the gateway ends: go to another one", status=503, retriable=True)
+        if len(self._entered) >= limits.sessions_max:
+            raise Refusal(Code.LIMIT, "the gateway is full: go to another one", status=503, retriable=True)
+        subject = self.subject(grant)
+        subject.enter(grant)
+        self._entered[session] = subject
+        self._nobody_is_here.clear()
+        if isinstance(session, Session):
+            self.sessions.add(session)
+        self.metrics.sessions.set(len(self._entered))
+
+    def leave(self, session: Session | object) -> None:
+        """Note that a session has ended; harmless when repeated."""
+        if (subject := self._entered.pop(session, None)) is not None:
+            subject.leave()
+        if not self._entered:
+            self._nobody_is_here.set()
+        if isinstance(session, Session):
+            self.sessions.discard(session)
+        self.metrics.sessions.set(len(self._entered))
+
+    def refused(self, code: Code, message: str, **ids: Any) -> None:
+        """Note that something was refused."""
+        self.metrics.refused(str(code))
+        self.audit.note("refused", code=str(code), reason=message, **ids)
+
+    def log(self, what: str, **fields: Any) -> None:
+        """Write a structured line to the log."""
+        logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
+
+    async def drain(self) -> None:
+        """Send everybody to other gateways."""
+        self.is_leaving = True
+        for session in list(self.sessions):
+            session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.limits.drain_s):
+                await self._nobody_is_here.wait()
+
+
+GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+Extension = Callable[[web.Application, Gateway], None]
+"""Adds routes of its own to a gateway: the dashboard, say."""

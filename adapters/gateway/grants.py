@@ -1,0 +1,178 @@
+"""What somebody may do, and what they have done lately."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.regions import RegionPatterns
+from adapters.gateway.settings import GatewayLimits
+
+ANYBODY = "anybody"
+EVERYTHING = RegionPatterns(("**",))
+SEPARATOR = "~"
+"""Between a subject and what its holder adds, in names of connections."""
+
+SUBJECTS_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a token allows. None stands for what the gateway's own limits say.
+
+    ``subject``: its holder's connections are called that, or that followed by ``~`` and anything.
+    ``token_id``: by which the audit log knows the token. ``watch``: whether metrics and the dashboard are shown.
+    """
+
+    subject: str
+    read: RegionPatterns
+    write: RegionPatterns
+    watch: bool = False
+    expires_at_s: float | None = None
+    token_id: str | None = None
+    events_per_s: float | None = None
+    burst_events: int | None = None
+    payload_bytes_max: int | None = None
+    sessions_max: int | None = None
+
+    def require_name(self, name: str) -> str:
+        """Return a name that a holder may have; raises `Refusal`."""
+        if self.subject != ANYBODY and name != self.subject and not name.startswith(self.subject + SEPARATOR):
+            raise Refusal(
+                Code.FORBIDDEN,
+                f"this token's name is {self.subject!r}, or that followed by '{SEPARATOR}' and anything",
+                status=403,
+            )
+        return name
+
+    def require_read(self, region: str) -> None:
+        """Raises `Refusal` for a region that may not be read."""
+        if region not in self.read:
+            raise Refusal(Code.FORBIDDEN, f"this token does not let you read {region!r}", status=403)
+
+    def require_write(self, region: str) -> None:
+        """Raises `Refusal` for a region that may not be written."""
+        if region not in self.write:
+            raise Refusal(Code.FORBIDDEN, f"this token does not let you write {region!r}", status=403)
+
+
+def anybody() -> Grant:
+    """Return what those may do who need no token."""
+    return Grant(subject=ANYBODY, read=EVERYTHING, write=EVERYTHING, watch=True)
+
+
+class Bucket:
+    """A rate limit that lets bursts through: ``burst`` at once, ``rate_per_s`` in the long run."""
+
+    def __init__(self, rate_per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate_per_s, self._burst, self._clock = rate_per_s, burst, clock
+        self._left, self._at = float(burst), clock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing was taken for so long that it may as well be forgotten."""
+        return self._left + (self._clock() - self._at) * self._rate_per_s >= self._burst
+
+    def change(self, rate_per_s: float, burst: float) -> None:
+        """Go on with other limits."""
+        self._rate_per_s, self._burst = rate_per_s, burst
+        self._left = min(self._left, burst)
+
+    def take(self, amount: float = 1.0) -> float:
+        """Take some; return 0, or after how many seconds there is enough, and then nothing is taken."""
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate_per_s)
+        self._at = now
+        if amount > self._left:
+            return (min(amount, self._burst) - self._left) / self._rate_per_s or 1e-3
+        self._left -= amount
+        return 0.0
+
+
+class Subject:
+    """What all sessions and requests of one subject share."""
+
+    def __init__(self, grant: Grant, limits: GatewayLimits) -> None:
+        self._limits = limits
+        self.sessions = 0
+        self._events = Bucket(*self._rate(grant))
+        self._requests = Bucket(limits.requests_per_s, limits.burst_requests)
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether it is as if nobody had been there."""
+        return not self.sessions and self._events.is_full and self._requests.is_full
+
+    def follow(self, grant: Grant) -> None:
+        """Go on with what the newest token says."""
+        self._events.change(*self._rate(grant))
+
+    def require_events(self, amount: int) -> None:
+        """Count published events; raises `Refusal` when they are too many."""
+        self._require(self._events.take(amount), "events")
+
+    def require_request(self) -> None:
+        """Count a request; raises `Refusal` when they are too many."""
+        self._require(self._requests.take(), "requests")
+
+    def enter(self, grant: Grant) -> None:
+        """Count a session; raises `Refusal` when there are too many."""
+        most = grant.sessions_max or self._limits.sessions_per_token_max
+        if grant.subject == ANYBODY:
+            most = self._limits.sessions_max
+        if self.sessions >= most:
+            raise Refusal(
+                Code.LIMIT,
+                f"this token's holder has {self.sessions} sessions, and may have {most}",
+                status=429,
+                retriable=True,
+            )
+        self.sessions += 1
+
+    def leave(self) -> None:
+        """Count a session that has ended."""
+        self.sessions -= 1
+
+    def _rate(self, grant: Grant) -> tuple[float, float]:
+        rate = grant.events_per_s or self._limits.events_per_s
+        burst = grant.burst_events or (max(1.0, rate) if grant.events_per_s else self._limits.burst_events)
+        if grant.subject == ANYBODY:  # who need no token are not told apart
+            rate, burst = rate * 1_000, burst * 1_000
+        return rate, burst
+
+    @staticmethod
+    def _require(wait_s: float, what: str) -> None:
+        if wait_s:
+            raise Refusal(
+                Code.RATE,
+                f"too many {what}: try again in {wait_s:.3f} s",
+                status=429,
+                retriable=True,
+                retry_after_s=wait_s,
+            )
+
+
+class Subjects:
+    """The subjects that have been there lately."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._limits = limits
+        self._subjects: dict[str, Subject] = {}
+
+    def of(self, grant: Grant) -> Subject:
+        """Return the subject of a grant."""
+        subject = self._subjects.get(grant.subject)
+        if subject is None:
+            if len(self._subjects) >= SUBJECTS_KEPT:
+                self._forget()
+            subject = self._subjects[grant.subject] = Subject(grant, self._limits)
+        else:
+            subject.follow(grant)
+        return subject
+
+    def _forget(self) -> None:
+        self._subjects = {name: subject for name, subject in self._subjects.items() if not subject.is_forgettable}
+        if len(self._subjects) >= SUBJECTS_KEPT:
+            raise Refusal(Code.LIMIT, "too many token holders at once", status=503, retriable=True, retry_after_s=10)

@@ -1,0 +1,103 @@
+"""The guard at the door: tokens, origins and hosts."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from adapters.gateway.grants import Grant, anybody
+from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.settings import GatewaySettings, is_loopback
+from adapters.gateway.shelf import Shelf
+from adapters.gateway.tokens import AUDIENCE, KeyFile, verify
+from sequencing.errors import UsageError
+
+BEARER = "bearer "
+
+
+class Guard:
+    """Decides who is let in."""
+
+    def __init__(
+        self, settings: GatewaySettings, shelf: Shelf, *, keys: KeyFile | None = None, audience: str = AUDIENCE
+    ) -> None:
+        """``keys``: None lets everybody in, so then only this machine may reach the gateway; raises `UsageError`."""
+        if keys is None and not is_loopback(settings.host):
+            raise UsageError(
+                f"without keys the gateway lets everybody in, so it does not listen at {settings.host}: make keys with "
+                "`gamecast token keygen --out keys.json` and give --keys keys.json, or listen at 127.0.0.1"
+            )
+        self._settings, self._shelf, self._keys, self._audience = settings, shelf, keys, audience
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether anybody needs a token."""
+        return self._keys is not None
+
+    async def grant(self, token: str | None, before: Grant | None) -> Grant:
+        """Return what a token allows, else what one from before does; raises `Refusal`. A single-use token is used."""
+        if self._keys is None:
+            return anybody()
+        if token is None:
+            if before is None:
+                raise Refusal(Code.UNAUTHORIZED, "this gateway asks for a token", status=401)
+            return before
+        verified = verify(token, self._keys.keys(), self._audience)
+        if verified.once_until_s is not None:
+            await self._use_up(verified.grant, verified.once_until_s)
+        return verified.grant
+
+    async def request_grant(self, request: web.Request, *, in_query: bool = False) -> Grant | None:
+        """Return what the token of a request allows, None where it has none and needs one; raises `Refusal`.
+
+        ``in_query``: also as ``access_token``, for those who cannot set headers.
+        """
+        header = request.headers.get("Authorization", "")
+        token: str | None = None
+        if header[: len(BEARER)].lower() == BEARER:
+            token = header[len(BEARER) :].strip()
+        elif header:
+            raise Refusal(Code.UNAUTHORIZED, "the Authorization header is 'Bearer TOKEN'", status=401)
+        elif in_query:
+            token = request.query.get("access_token")
+        if token is None and self._keys is not None:
+            return None
+        return await self.grant(token, None)
+
+    async def require_grant(self, request: web.Request, *, in_query: bool = False) -> Grant:
+        """Return what the token of a request allows; raises `Refusal`."""
+        grant = await self.request_grant(request, in_query=in_query)
+        return grant if grant is not None else await self.grant(None, None)
+
+    async def require_watcher(self, request: web.Request) -> None:
+        """Raises `Refusal` unless the request is from this machine, or from who may see metrics and the dashboard."""
+        if request.remote is not None and is_loopback(request.remote) and "X-Forwarded-For" not in request.headers:
+            return
+        grant = await self.require_grant(request, in_query=True)
+        if not grant.watch:
+            raise Refusal(Code.FORBIDDEN, "this token does not let you watch the gateway", status=403)
+
+    def check_origin(self, request: web.Request) -> str | None:
+        """Return the origin of the page that asks, None if it is no other page's; raises `Refusal`.
+
+        Browsers say where a script comes from; other clients say nothing, and need nothing but their token.
+        """
+        host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
+        if self._keys is None and not is_loopback(host.strip("[]").partition("]")[0]):
+            # A page may have its own name point here, and is then of the same origin.
+            raise Refusal(Code.ORIGIN, f"without keys the gateway is called localhost, not {host[:80]!r}", status=403)
+        origin = request.headers.get("Origin")
+        if origin is None:
+            return None
+        if urlsplit(origin).netloc == request.host and origin.partition("://")[0] in ("http", "https"):
+            return None
+        if "*" in self._settings.origins or origin in self._settings.origins:
+            return origin
+        raise Refusal(Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: see --origin", status=403)
+
+    async def _use_up(self, grant: Grant, until_s: float) -> None:
+        left_s = until_s - time.time()
+        if await self._shelf.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
+            raise Refusal(Code.UNAUTHORIZED, "this token was used already, and is for single use", status=401)

@@ -1,0 +1,353 @@
+"""The messages of the WebSocket protocol: reading what clients say, and writing what they are told.
+
+`docs/gateway.md` is their description for others; this file has no input or output.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from adapters.gateway.ports import Since
+from adapters.gateway.regions import check_public_region
+from sequencing.errors import BufferFull, GamecastError, InvalidInput, InvalidName, PayloadTooLarge, Superseded
+
+PROTOCOL = 1
+SUBPROTOCOL = "gamecast.v1"
+
+ID_LETTERS_MAX = 64
+_POSITION = re.compile(r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})")
+
+
+class Code(StrEnum):
+    """Why something was refused."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too-large"
+    INVALID_REGION = "invalid-region"
+    INVALID_PAYLOAD = "invalid-payload"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    RATE = "rate"
+    LIMIT = "limit"
+    ORDER = "order"
+    BUSY = "busy"
+    UNREACHABLE = "unreachable"
+    UNCERTAIN = "uncertain"
+    SUPERSEDED = "superseded"
+    TOO_SLOW = "too-slow"
+    EXPIRED = "expired"
+    ORIGIN = "origin"
+    CONFLICT = "conflict"
+    NOT_FOUND = "not-found"
+    INTERNAL = "internal"
+
+
+class Close:
+    """The codes with which the gateway closes a WebSocket."""
+
+    GOING_AWAY = 1001
+    UNSUPPORTED = 1003
+    TOO_LARGE = 1009
+    INTERNAL = 1011
+    TRY_LATER = 1013
+    MALFORMED = 4000
+    UNAUTHORIZED = 4001
+    HELLO_TIMEOUT = 4002
+    TOO_SLOW = 4008
+    SUPERSEDED = 4009
+    EXPIRED = 4010
+    IDLE = 4012
+    LIMIT = 4013
+    RATE = 4014
+
+
+class Refusal(Exception):
+    """What a client asked for is not done."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        status: int = 400,
+        retriable: bool = False,
+        definite: bool = True,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.status = code, message, status
+        self.retriable, self.definite, self.retry_after_s = retriable, definite, retry_after_s
+
+    def document(self) -> dict[str, Any]:
+        """Return what the client is told."""
+        told = {
+            "code": str(self.code),
+            "message": self.message,
+            "retriable": self.retriable,
+            "definite": self.definite,
+        }
+        if self.retry_after_s is not None:
+            told["retry_after_ms"] = round(self.retry_after_s * 1000)
+        return told
+
+    @classmethod
+    def of(cls, error: GamecastError) -> Refusal:
+        """Return what a client is told of an error of the library."""
+        code, status = Code.UNREACHABLE, 503
+        if isinstance(error, InvalidName):
+            code, status = Code.INVALID_REGION, 400
+        elif isinstance(error, PayloadTooLarge):
+            code, status = Code.TOO_LARGE, 413
+        elif isinstance(error, InvalidInput):
+            code, status = Code.MALFORMED, 400
+        elif isinstance(error, BufferFull):
+            code, status = Code.BUSY, 503
+        elif isinstance(error, Superseded):
+            code, status = Code.SUPERSEDED, 409
+        elif not error.definite:
+            code, status = Code.UNCERTAIN, 504
+        # The library's own words may name servers, which are no business of strangers.
+        said = str(error) if code in _TELLING else _WORDS[code]
+        return cls(code, said, status=status, retriable=error.retriable, definite=error.definite)
+
+
+_TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED}
+_WORDS = {
+    Code.UNREACHABLE: "the network behind the gateway does not answer now",
+    Code.BUSY: "too much is under way already: publish slower",
+    Code.SUPERSEDED: "another session has taken this name over",
+    Code.UNCERTAIN: "the network did not answer: the event may or may not have been published",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who the session is."""
+
+    token: str | None
+    name: str | None
+    batch_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Join regions."""
+
+    id: str | int | None
+    regions: tuple[str, ...]
+    since: Since | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Leave regions."""
+
+    id: str | int | None
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish one event; ``after`` for one that may have been published before the session was resumed."""
+
+    id: str | int | None
+    region: str
+    payload: Any
+    payload_bytes: int
+    retry: bool
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer me."""
+
+    id: str | int | None
+
+
+Message = Hello | Subscribe | Unsubscribe | Publish | Ping
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return what a text says; raises `Refusal`."""
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        raise Refusal(Code.MALFORMED, f"this is not JSON: {error}") from error
+
+
+def read_message(document: Any) -> Message:
+    """Return what a client says; raises `Refusal`."""
+    if not isinstance(document, dict):
+        raise Refusal(Code.MALFORMED, f"a message is an object with a type, not {_kind(document)}")
+    reader = _READERS.get(kind) if isinstance(kind := document.get("type"), str) else None
+    if reader is None:
+        known = ", ".join(_READERS)
+        raise Refusal(Code.MALFORMED, f"type is one of {known}, not {str(document.get('type'))[:40]!r}")
+    message: Message = reader(document)
+    return message
+
+
+def message_id(document: Any) -> str | int | None:
+    """Return the id of a message, None if it has none that can be answered to."""
+    given = document.get("id") if isinstance(document, dict) else None
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, int) and abs(given) < 2**53:
+        return given
+    return given if isinstance(given, str) and len(given) <= ID_LETTERS_MAX else None
+
+
+def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
+    """Return a payload and its encoded size in bytes: any JSON as ``payload``, or bytes as ``base64``."""
+    if ("payload" in document) == ("base64" in document):
+        raise Refusal(Code.INVALID_PAYLOAD, "an event has either payload (any JSON) or base64 (bytes)")
+    if "payload" in document:
+        return document["payload"], len(orjson.dumps(document["payload"]))
+    try:
+        raw = base64.b64decode(document["base64"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise Refusal(Code.INVALID_PAYLOAD, f"base64 is not a base64 string: {error}") from error
+    return raw, len(raw)
+
+
+def read_region(given: Any) -> str:
+    """Return a region; raises `Refusal`."""
+    if not isinstance(given, str):
+        raise Refusal(Code.INVALID_REGION, f"a region is a string, not {_kind(given)}")
+    try:
+        return check_public_region(given)
+    except InvalidName as error:
+        raise Refusal(Code.INVALID_REGION, str(error)) from error
+
+
+def read_position(given: Any) -> str:
+    """Return a position, ``epoch-sequence``; raises `Refusal`."""
+    if not isinstance(given, str) or not _POSITION.fullmatch(given):
+        raise Refusal(Code.MALFORMED, f"a position is a string like '3-120', not {str(given)[:40]!r}")
+    return given
+
+
+def events_message(items: Iterable[bytes]) -> str:
+    """Return the message that brings items, each encoded already, in order."""
+    return (b'{"type":"events","events":[' + b",".join(items) + b"]}").decode()
+
+
+def encode_event(event: Any) -> bytes:
+    """Return one event as clients read it."""
+    payload = event.payload
+    content = {"base64": base64.b64encode(payload).decode()} if type(payload) is bytes else {"payload": payload}
+    return orjson.dumps(
+        {
+            "region": event.region,
+            "position": f"{event.epoch}-{event.sequence}",
+            "sender": event.sender,
+            "sent_at_ms": event.sent_at_ns // 1000 / 1000,
+            **content,
+        }
+    )
+
+
+def encode_gap(gap: Any) -> bytes:
+    """Return a gap as clients read it; ``position`` is where to go on after it, null when nobody knows."""
+    last = f"{gap.epoch}-{gap.last_sequence}" if gap.last_sequence else None
+    told = {"first": f"{gap.epoch}-{gap.first_sequence}", "last": last, "reason": gap.reason}
+    return orjson.dumps({"region": gap.region, "position": last, "gap": told})
+
+
+def said(kind: str, **fields: Any) -> str:
+    """Return a message of the gateway."""
+    return orjson.dumps({"type": kind, **fields}).decode()
+
+
+def _hello(document: dict[str, Any]) -> Hello:
+    version = document.get("protocol", PROTOCOL)
+    if version != PROTOCOL:
+        raise Refusal(Code.MALFORMED, f"this gateway speaks protocol {PROTOCOL}, not {str(version)[:20]!r}")
+    token, name, batch_ms = document.get("token"), document.get("name"), document.get("batch_ms", 0)
+    if token is not None and not isinstance(token, str):
+        raise Refusal(Code.MALFORMED, "token is a string")
+    if name is not None and not isinstance(name, str):
+        raise Refusal(Code.MALFORMED, "name is a string")
+    if isinstance(batch_ms, bool) or not isinstance(batch_ms, int) or not 0 <= batch_ms <= 1000:
+        raise Refusal(Code.MALFORMED, "batch_ms is a number of milliseconds from 0 to 1000")
+    return Hello(token, name, batch_ms)
+
+
+def _regions(document: dict[str, Any]) -> tuple[str, ...]:
+    regions = document.get("regions")
+    if not isinstance(regions, list) or not regions:
+        raise Refusal(Code.MALFORMED, "regions is a list of at least one region")
+    return tuple(dict.fromkeys(map(read_region, regions)))
+
+
+def _subscribe(document: dict[str, Any]) -> Subscribe:
+    regions, since = _regions(document), document.get("since")
+    return Subscribe(_id(document), regions, None if since is None else read_since(since, regions))
+
+
+def read_since(since: Any, regions: Sequence[str]) -> Since:
+    """Return after what to replay: an epoch, or a position for each region; raises `Refusal`."""
+    if isinstance(since, dict):
+        if since.keys() != set(regions):
+            raise Refusal(Code.MALFORMED, "since has a position for each of the regions, and no other")
+        return {region: _epoch_or_position(since[region]) for region in regions}
+    one = _epoch_or_position(since)
+    if isinstance(one, str) and len(regions) > 1:
+        raise Refusal(Code.MALFORMED, "a position is one of one region: since is {region: position, …} here")
+    return one
+
+
+def _epoch_or_position(since: Any) -> int | str:
+    if isinstance(since, int) and not isinstance(since, bool) and 0 <= since < 2**53:
+        return since
+    return read_position(since)
+
+
+def _unsubscribe(document: dict[str, Any]) -> Unsubscribe:
+    return Unsubscribe(_id(document), _regions(document))
+
+
+def _publish(document: dict[str, Any]) -> Publish:
+    region = read_region(document.get("region"))
+    payload, payload_bytes = read_payload(document)
+    retry, after = document.get("retry", False), document.get("after")
+    if not isinstance(retry, bool):
+        raise Refusal(Code.MALFORMED, "retry is true or false")
+    if after is not None:
+        after = read_position(after)
+    if retry and after is None:
+        raise Refusal(Code.MALFORMED, "a retry says after which position of the region the event was first sent")
+    return Publish(_id(document), region, payload, payload_bytes, retry, after)
+
+
+def _ping(document: dict[str, Any]) -> Ping:
+    return Ping(_id(document))
+
+
+def _id(document: dict[str, Any]) -> str | int | None:
+    if document.get("id") is not None and message_id(document) is None:
+        raise Refusal(Code.MALFORMED, f"id is an integer, or a string of at most {ID_LETTERS_MAX} letters")
+    return message_id(document)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+_READERS: Mapping[str, Any] = {
+    "hello": _hello,
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+    "publish": _publish,
+    "ping": _ping,
+}

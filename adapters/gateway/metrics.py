@@ -1,0 +1,77 @@
+"""What Prometheus is told of a gateway. Labels have bounded values: regions beyond some are counted together."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+REGIONS_MAX = 100
+OTHER = "(other)"
+
+
+class BoundedLabels:
+    """The first so many values as they are, then one name for the rest."""
+
+    def __init__(self, values_max: int = REGIONS_MAX) -> None:
+        self._values: set[str] = set()
+        self._values_max = values_max
+
+    def of(self, value: str) -> str:
+        """Return the label for a value."""
+        if value in self._values:
+            return value
+        if len(self._values) >= self._values_max:
+            return OTHER
+        self._values.add(value)
+        return value
+
+
+class GatewayMetrics:
+    """The counters of one gateway, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.regions = BoundedLabels()
+        self.sessions = Gauge(
+            "gamecast_gateway_sessions", "WebSocket sessions and event streams that are open.", registry=self.registry
+        )
+        self._published = Counter(
+            "gamecast_gateway_published_events",
+            "Events that were taken for publishing.",
+            ["region"],
+            registry=self.registry,
+        )
+        self._published_bytes = Counter(
+            "gamecast_gateway_published_bytes", "Their payloads, encoded.", registry=self.registry
+        )
+        self._sent = Counter("gamecast_gateway_sent_events", "Events and gaps sent to clients.", registry=self.registry)
+        self._refused = Counter(
+            "gamecast_gateway_refusals", "What clients asked for and did not get.", ["code"], registry=self.registry
+        )
+        self._requests = Histogram(
+            "gamecast_gateway_request_seconds",
+            "HTTP requests.",
+            ["route", "status"],
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=self.registry,
+        )
+
+    def published(self, region: str, payload_bytes: int) -> None:
+        """Count a publish."""
+        self._published.labels(self.regions.of(region)).inc()
+        self._published_bytes.inc(payload_bytes)
+
+    def sent(self, events: int) -> None:
+        """Count what a client was sent."""
+        self._sent.inc(events)
+
+    def refused(self, code: str) -> None:
+        """Count a refusal."""
+        self._refused.labels(code).inc()
+
+    def requested(self, route: str, status: int, took_s: float) -> None:
+        """Count an HTTP request."""
+        self._requests.labels(route, str(status)).observe(took_s)
+
+    def text(self) -> bytes:
+        """Return all, as Prometheus reads it."""
+        return generate_latest(self.registry)

@@ -1,0 +1,70 @@
+"""Which region names strangers may use, and which of them a token's patterns mean.
+
+Inside the library any printable name will do. From outside come names that are made to look like others, or to mean
+more than one, so the gateway takes fewer; patterns compare what is left, character by character.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+from sequencing.errors import InvalidName, UsageError
+from sequencing.names import check_region
+
+_GLOB = set("*?[]{}\\")
+_ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"}
+"""Alphabets with letters that look the same."""
+
+
+@lru_cache(maxsize=8192)
+def check_public_region(region: str) -> str:
+    """Return a region name that may come from outside; raises `InvalidName` saying what is wrong with it."""
+    check_region(region)
+    if unicodedata.normalize("NFKC", region) != region:
+        raise InvalidName(f"a region must be in Unicode normal form NFKC, so that it looks like no other: {region!r}")
+    if glob := sorted(_GLOB.intersection(region)):
+        raise InvalidName(f"a region must not contain {' '.join(glob)}, which patterns are made of: {region!r}")
+    if region != region.strip():
+        raise InvalidName(f"a region must not begin or end with a space: {region!r}")
+    if any(part in ("", ".", "..") for part in region.split("/")):
+        raise InvalidName(f"a region's parts between slashes must not be empty, '.' or '..': {region!r}")
+    alphabets = {unicodedata.name(letter, "").split(" ")[0] for letter in region if letter.isalpha()}
+    if len(mixed := sorted(alphabets & _ALIKE)) > 1:
+        raise InvalidName(f"a region must not mix {' and '.join(mixed)} letters, which look alike: {region!r}")
+    return region
+
+
+class RegionPatterns:
+    """Patterns such as ``arena/*``: ``*`` is any run of characters but ``/``, ``**`` any run; all else is itself."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Raises `UsageError` for what is no pattern."""
+        self.patterns = tuple(check_pattern(pattern) for pattern in patterns)
+        self._matches = re.compile("|".join(map(_expression, self.patterns)) or r"(?!)", re.DOTALL).fullmatch
+
+    def __contains__(self, region: str) -> bool:
+        return self._matches(region) is not None
+
+    def __repr__(self) -> str:
+        return f"RegionPatterns({list(self.patterns)})"
+
+
+def check_pattern(pattern: object) -> str:
+    """Return a pattern; raises `UsageError` when it is none, or could never mean a region."""
+    if not isinstance(pattern, str):
+        raise UsageError(f"a region pattern is a string, not {pattern!r}")
+    try:
+        check_public_region(pattern.replace("*", "x"))
+    except InvalidName as error:
+        raise UsageError(f"{pattern!r} is no region pattern (* and ** stand for characters): {error}") from error
+    return pattern
+
+
+def _expression(pattern: str) -> str:
+    parts = re.split(r"(\*+)", pattern)
+    return "".join(
+        {"": "", "*": "[^/]*"}.get(part, ".*") if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    )

@@ -1,0 +1,87 @@
+"""What a gateway is told: where it listens, whom it lets in, and the bound of everything."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from adapters.gateway.ports import WhenBehind
+from sequencing.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLimits:
+    """Everything that a client can make the gateway keep or do has a bound."""
+
+    connections_max: int = 4_000
+    """Open sockets of any kind."""
+    sessions_max: int = 2_000
+    """WebSocket sessions and event streams together."""
+    sessions_per_token_max: int = 64
+    """The same of one subject; a token may say less."""
+    regions_per_session_max: int = 256
+    message_bytes_max: int = 262_144
+    """One WebSocket message, or one HTTP body."""
+    messages_per_array_max: int = 256
+    """Messages that come as one array, and events of one HTTP batch."""
+    payload_bytes_max: int = 65_536
+    """One event's payload, encoded; a token may say less."""
+    events_per_s: float = 1_000.0
+    """Published events of one subject; a token may say another."""
+    burst_events: int = 2_000
+    requests_per_s: float = 100.0
+    """Subscribes, history pages and refused messages of one subject."""
+    burst_requests: int = 400
+    unanswered_max: int = 1_024
+    """Publishes of one session without a receipt; beyond it nothing more is read from its socket."""
+    inbox_events_max: int = 10_000
+    """Events that a slow session leaves untaken, until it is waited for, skipped or closed."""
+    outbox_events_max: int = 1_024
+    """Events that go into one message."""
+    hello_timeout_s: float = 10.0
+    """Until a session has said who it is."""
+    request_timeout_s: float = 15.0
+    """Until a request's headers are there, and until its body is; also how long an idle connection is kept."""
+    heartbeat_s: float = 20.0
+    """Between pings to a WebSocket; one that does not answer half as long is closed."""
+    idle_timeout_s: float = 600.0
+    """A session without a subscription and without a message for so long is closed."""
+    send_timeout_s: float = 30.0
+    """How long a socket may take no byte of what is written to it."""
+    drain_s: float = 1.0
+    """At the end: how long sessions are given to go elsewhere."""
+    publishers_max: int = 512
+    """Names under which HTTP publishes are connected at a time."""
+    publisher_idle_s: float = 60.0
+    idempotency_keys_max: int = 100_000
+    idempotency_s: float = 600.0
+    """How many keys of HTTP publishes are remembered, and for how long."""
+    history_events_max: int = 1_000
+    """Events of one page."""
+    stream_regions_max: int = 32
+    """Regions of one event stream: all their positions are in each event id."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """One gateway."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    origins: tuple[str, ...] = ()
+    """Origins of pages that may use the gateway from a browser, besides its own; ``*`` is any."""
+    when_behind: WhenBehind = "wait"
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,107 @@
+"""What gateways must remember for a while: single-use tokens that were used, and what publishes were answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from adapters.redis_connection import RedisConnection
+from sequencing.errors import BufferFull
+
+
+class Shelf(Protocol):
+    """Texts by name, each until its time has come."""
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """Put a text where there is none and return None, else return what is there. One of several callers wins."""
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """Put a text, whatever is there."""
+
+    async def drop(self, name: str) -> None:
+        """Forget a text."""
+
+    async def close(self) -> None:
+        """Release what it holds."""
+
+
+class MemoryShelf:
+    """For one gateway alone."""
+
+    def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._texts_max, self._clock = texts_max, clock
+        self._texts: dict[str, tuple[bytes, float]] = {}
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """See `Shelf`; raises `BufferFull`: to forget one too early would let it be used again."""
+        found = self._texts.get(name)
+        if found is not None and found[1] > self._clock():
+            return found[0]
+        await self.put(name, text, keep_s)
+        return None
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """See `Shelf`."""
+        if name not in self._texts and len(self._texts) >= self._texts_max:
+            now = self._clock()
+            self._texts = {known: kept for known, kept in self._texts.items() if kept[1] > now}
+            if len(self._texts) >= self._texts_max:
+                raise BufferFull("the gateway remembers as much as it can: try again later")
+        self._texts[name] = text, self._clock() + keep_s
+
+    async def drop(self, name: str) -> None:
+        """See `Shelf`."""
+        self._texts.pop(name, None)
+
+    async def close(self) -> None:
+        """See `Shelf`."""
+
+
+class RedisShelf:
+    """For all gateways of a network: in its control Redis, which forgets by itself."""
+
+    PREFIX = "gamecast:{gateway}:"
+
+    def __init__(self, url: str) -> None:
+        """Does not connect yet."""
+        self._connections: list[RedisConnection] = []
+        self._url = url
+
+    async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
+        """See `Shelf`."""
+        # Redis 6.2 cannot do both at once; what is there may run out in between.
+        for _ in range(3):
+            if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
+                return None
+            if (found := await self._call("GET", self._key(name))) is not None:
+                return found
+        return b""
+
+    async def put(self, name: str, text: bytes, keep_s: float) -> None:
+        """See `Shelf`."""
+        await self._call("SET", self._key(name), text, "PX", _ms(keep_s))
+
+    async def drop(self, name: str) -> None:
+        """See `Shelf`."""
+        await self._call("DEL", self._key(name))
+
+    async def close(self) -> None:
+        """See `Shelf`."""
+        while self._connections:
+            await self._connections.pop().close()
+
+    async def _call(self, *command: object) -> bytes | None:
+        connection = self._connections.pop() if self._connections else RedisConnection(self._url, "gateway")
+        try:
+            answer: bytes | None = await connection.call(*command)
+        finally:
+            self._connections.append(connection)
+        return answer
+
+    def _key(self, name: str) -> str:
+        return self.PREFIX + name
+
+
+def _ms(keep_s: float) -> int:
+    return max(1, round(keep_s * 1000))

@@ -1,0 +1,317 @@
+"""Signed tokens: who made them is known by a key, and which key by its id.
+
+Keys are a JWK set (RFC 7517), secrets (``HS256``) or Ed25519 pairs (``EdDSA``, RFC 8037; a gateway needs the public
+half only). The key says which algorithm counts, never the token: so nobody can have a public key taken for a secret.
+Keys are rotated by adding the new one, signing with it, and taking the old one out when its last token has expired.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
+from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.regions import RegionPatterns
+from sequencing.errors import GamecastError, InvalidName, UsageError
+from sequencing.names import check_connection_name
+
+ALGORITHMS = ("HS256", "EdDSA")
+AUDIENCE = "gamecast"
+SECRET_BYTES_MIN = 32
+TOKEN_LETTERS_MAX = 8_192
+LEEWAY_S = 5
+NAME_ROOM_BYTES = 48
+"""A subject leaves so much of a name's length to what its holder adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: ``verifying`` checks signatures, ``signing`` makes them, where it is known."""
+
+    kid: str
+    algorithm: str
+    verifying: bytes | Ed25519PublicKey
+    signing: bytes | Ed25519PrivateKey | None
+
+    def __repr__(self) -> str:
+        return f"Key({self.kid!r}, {self.algorithm!r})"
+
+
+class Keys:
+    """A set of keys, by id, the newest last."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        """Raises `UsageError` when there is none, or two have one id."""
+        self.by_id: dict[str, Key] = {}
+        for key in keys:
+            if key.kid in self.by_id:
+                raise UsageError(f"two keys have the id {key.kid!r}: each needs its own")
+            self.by_id[key.kid] = key
+        if not self.by_id:
+            raise UsageError("there is no key in the set: make one with `gamecast token keygen`")
+
+    @classmethod
+    def read(cls, file: Path) -> Keys:
+        """Read a JWK set; raises `UsageError` naming the file and what is wrong."""
+        try:
+            return cls.from_json(file.read_bytes())
+        except OSError as error:
+            raise UsageError(f"the keys cannot be read: {error}") from error
+        except UsageError as error:
+            raise UsageError(f"{file}: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Keys:
+        """Read a JWK set; raises `UsageError`, which never quotes a key."""
+        try:
+            document = orjson.loads(text)
+        except ValueError:
+            raise UsageError("this is not a JWK set: not JSON") from None
+        listed = document.get("keys") if isinstance(document, dict) else None
+        if not isinstance(listed, list):
+            raise UsageError('this is not a JWK set: {"keys": […]}')
+        return cls(_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
+
+    def signer(self, kid: str | None = None) -> Key:
+        """Return the key to sign with, the newest that can when no id is given; raises `UsageError`."""
+        able = [key for key in self.by_id.values() if key.signing is not None and kid in (None, key.kid)]
+        if not able:
+            raise UsageError("none of the keys can sign" if kid is None else f"no key {kid!r} can sign")
+        return able[-1]
+
+
+class KeyFile:
+    """Keys that are read again when their file changes; if they cannot be, the ones before count on."""
+
+    LOOK_S = 1.0
+
+    def __init__(self, file: Path) -> None:
+        """Raises `UsageError`."""
+        self._file = file
+        self._keys = Keys.read(file)
+        self._seen = self._state()
+        self._looked_at = time.monotonic()
+        self.error: str | None = None
+
+    def keys(self) -> Keys:
+        """Return the keys of now."""
+        now = time.monotonic()
+        if now - self._looked_at >= self.LOOK_S:
+            self._looked_at = now
+            state = self._state()
+            if state != self._seen:
+                try:
+                    self._keys, self._seen, self.error = Keys.read(self._file), state, None
+                except UsageError as error:
+                    self.error = str(error)
+        return self._keys
+
+    def _state(self) -> tuple[int, int, int]:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return 0, 0, 0
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def new_key(algorithm: str, kid: str | None = None) -> dict[str, str]:
+    """Return a new key as a JWK, with what is secret of it."""
+    kid = kid or f"{time.strftime('%Y-%m-%d', time.gmtime())}-{secrets.token_hex(3)}"
+    if algorithm == "HS256":
+        return {"kty": "oct", "kid": kid, "alg": "HS256", "use": "sig", "k": _encoded(secrets.token_bytes(32))}
+    if algorithm == "EdDSA":
+        pair = Ed25519PrivateKey.generate()
+        public, private = pair.public_key().public_bytes_raw(), pair.private_bytes_raw()
+        fields = {"kty": "OKP", "crv": "Ed25519", "kid": kid, "alg": "EdDSA", "use": "sig"}
+        return {**fields, "x": _encoded(public), "d": _encoded(private)}
+    raise UsageError(f"a key's algorithm is {' or '.join(ALGORITHMS)}, not {algorithm!r}")
+
+
+def public_half(jwk: Mapping[str, str]) -> dict[str, str]:
+    """Return what a gateway needs of an Ed25519 key; raises `UsageError` for a secret, which has no public half."""
+    if jwk.get("kty") != "OKP":
+        raise UsageError("a shared secret has no public half: use --algorithm EdDSA")
+    return {name: value for name, value in jwk.items() if name != "d"}
+
+
+def mint(
+    key: Key,
+    *,
+    subject: str,
+    read: Sequence[str] = (),
+    write: Sequence[str] = (),
+    lifetime_s: float = 3600.0,
+    audience: str = AUDIENCE,
+    once: bool = False,
+    watch: bool = False,
+    **limits: float | None,
+) -> str:
+    """Return a token; raises `UsageError` for what no gateway would take.
+
+    ``limits``: rate, burst, payload_bytes, sessions.
+    """
+    _check_subject(subject)
+    RegionPatterns((*read, *write))
+    if lifetime_s <= 0:
+        raise UsageError("a token's lifetime is more than 0 s")
+    now = time.time()
+    claims: dict[str, Any] = {"sub": subject, "aud": audience, "iat": int(now), "exp": int(now + lifetime_s)}
+    claims |= {"jti": secrets.token_urlsafe(12), "read": list(read), "write": list(write)}
+    claims |= {name: value for name, value in {"once": once, "watch": watch, **limits}.items() if value}
+    _grant(claims)
+    assert key.signing is not None
+    return jwt.encode(claims, key.signing, algorithm=key.algorithm, headers={"kid": key.kid})
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A token that is good: what it grants, and until when it may not be used again, if it may be used once only."""
+
+    grant: Grant
+    once_until_s: float | None
+
+
+def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
+    """Return what a token grants; raises `Refusal`, which says what is wrong, and nothing about keys."""
+    if len(token) > TOKEN_LETTERS_MAX:
+        raise _refused("the token is too long")
+    try:
+        header = jwt.get_unverified_header(token)
+    except (jwt.InvalidTokenError, ValueError) as error:
+        raise _refused("the token cannot be read") from error
+    kid = header.get("kid")
+    key = keys.by_id.get(kid) if isinstance(kid, str) else None
+    if key is None:
+        raise _refused("the token is signed with a key that this gateway does not know")
+    if header.get("alg") != key.algorithm:
+        raise _refused("the token's algorithm is not its key's")
+    try:
+        claims = jwt.decode(
+            token,
+            key.verifying,
+            algorithms=[key.algorithm],
+            audience=audience,
+            leeway=LEEWAY_S,
+            options={"require": ["exp", "aud", "sub"], "strict_aud": False},
+        )
+    except jwt.ExpiredSignatureError as error:
+        raise Refusal(Code.EXPIRED, "the token has expired: get a new one", status=401) from error
+    except jwt.InvalidAudienceError as error:
+        raise _refused(f"the token is not for this gateway, whose audience is {audience!r}") from error
+    except jwt.InvalidSignatureError as error:
+        raise _refused("the token's signature is wrong") from error
+    except (jwt.InvalidTokenError, ValueError, TypeError) as error:
+        raise _refused(f"the token is not one that this gateway takes: {error}") from error
+    try:
+        grant = _grant(claims)
+    except UsageError as error:
+        raise _refused(f"the token's claims make no sense: {error}") from error
+    if claims.get("once") and not grant.token_id:
+        raise _refused("a token for single use needs an id (jti)")
+    assert grant.expires_at_s is not None
+    return Verified(grant, grant.expires_at_s + LEEWAY_S if claims.get("once") else None)
+
+
+def _grant(claims: Mapping[str, Any]) -> Grant:
+    subject = _check_subject(claims.get("sub"))
+    expires_at_s = claims["exp"]
+    if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, int | float):
+        raise UsageError("exp is a time in seconds")
+    token_id = claims.get("jti")
+    if token_id is not None and not (isinstance(token_id, str) and 0 < len(token_id) <= 200):
+        raise UsageError("jti is a string of at most 200 letters")
+    return Grant(
+        subject=subject,
+        read=_patterns(claims, "read"),
+        write=_patterns(claims, "write"),
+        watch=claims.get("watch") is True,
+        expires_at_s=float(expires_at_s),
+        token_id=token_id,
+        events_per_s=_limit(claims, "rate"),
+        burst_events=_whole(claims, "burst"),
+        payload_bytes_max=_whole(claims, "payload_bytes"),
+        sessions_max=_whole(claims, "sessions"),
+    )
+
+
+def _patterns(claims: Mapping[str, Any], name: str) -> RegionPatterns:
+    patterns = claims.get(name, [])
+    if not isinstance(patterns, list) or len(patterns) > 256:
+        raise UsageError(f"{name} is a list of at most 256 region patterns")
+    return RegionPatterns(patterns)
+
+
+def _limit(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise UsageError(f"{name} is a number above 0")
+    return float(value)
+
+
+def _whole(claims: Mapping[str, Any], name: str) -> int | None:
+    value = _limit(claims, name)
+    if value is not None and value != int(value):
+        raise UsageError(f"{name} is a whole number")
+    return None if value is None else int(value)
+
+
+def _check_subject(subject: Any) -> str:
+    try:
+        check_connection_name(subject)
+    except InvalidName as error:
+        raise UsageError(f"sub names the holder's connections: {error}") from error
+    if SEPARATOR in subject or subject == ANYBODY:
+        raise UsageError(f"sub may not contain {SEPARATOR!r}, nor be {ANYBODY!r}: {subject!r}")
+    if len(subject.encode()) > 200 - NAME_ROOM_BYTES:
+        raise UsageError(f"sub has at most {200 - NAME_ROOM_BYTES} bytes")
+    return str(subject)
+
+
+def _read_key(number: int, jwk: Any) -> Key:
+    where = f"key {number}"
+    if not isinstance(jwk, dict) or not isinstance(kid := jwk.get("kid"), str) or not kid:
+        raise UsageError(f'{where} has no id ("kid")')
+    kind = jwk.get("kty"), jwk.get("alg")
+    try:
+        if kind == ("oct", "HS256"):
+            secret = _decoded(jwk["k"])
+            if len(secret) < SECRET_BYTES_MIN:
+                raise UsageError(f"{where}, {kid!r}: a secret has at least {SECRET_BYTES_MIN} bytes")
+            return Key(kid, "HS256", secret, secret)
+        if kind == ("OKP", "EdDSA") and jwk.get("crv") == "Ed25519":
+            public = Ed25519PublicKey.from_public_bytes(_decoded(jwk["x"]))
+            if "d" not in jwk:
+                return Key(kid, "EdDSA", public, None)
+            private = Ed25519PrivateKey.from_private_bytes(_decoded(jwk["d"]))
+            if private.public_key().public_bytes_raw() != public.public_bytes_raw():
+                raise UsageError(f"{where}, {kid!r}: its two halves do not belong together")
+            return Key(kid, "EdDSA", public, private)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, GamecastError):
+            raise
+        raise UsageError(f"{where}, {kid!r}, cannot be read") from None
+    raise UsageError(f"{where}, {kid!r}, is neither oct with alg HS256 nor OKP Ed25519 with alg EdDSA")
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _refused(message: str) -> Refusal:
+    return Refusal(Code.UNAUTHORIZED, message, status=401)

@@ -1,0 +1,65 @@
+"""The door that the gateway is given: connections of this library, and what regions have kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from adapters.gateway.ports import Connection, Page, WhenBehind
+from adapters.redis_connection import RedisConnection
+from gamecast.client import connect
+from gamecast.event import Event
+from gamecast.regionhistory import RegionHistory
+from sequencing.errors import GamecastError
+from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from adapters.gateway.gateway import Extension
+
+READY_S_MAX = 2.0
+
+
+class CastDoor:
+    """Gives each session a connection of its own. Implements `adapters.gateway.ports.Door`."""
+
+    event_type = Event
+
+    def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
+        """``url``: of the control Redis. Does not connect yet."""
+        self._url, self._ordering, self._routes = url, ordering, routes
+        self._history = RegionHistory(url, routes=routes)
+        self._probe = RedisConnection((routes or {}).get(url, url), "control")
+
+    def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
+        """See `Door.connection`."""
+        return connect(
+            self._url,
+            name=name,
+            ordering=self._ordering,
+            when_full="refuse",
+            when_behind=when_behind,
+            routes=self._routes,
+            inbox_events_max=inbox_events_max,
+        )
+
+    async def history(self, region: str, *, after: str, events_max: int) -> Page:
+        """See `Door.history`."""
+        return await self._history.page(region, after=after, events_max=events_max)
+
+    async def is_ready(self) -> bool:
+        """See `Door.is_ready`."""
+        try:
+            await self._probe.call("PING", timeout_s=READY_S_MAX)
+        except GamecastError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """See `Door.close`."""
+        await self._history.close()
+        await self._probe.close()
+
+
+def extensions() -> list[Extension]:
+    """Return what the gateway serves besides its own routes."""
+    return []

@@ -1,0 +1,100 @@
+"""What one region has kept, page by page, for who does not subscribe to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from adapters.gateway.ports import Page
+from adapters.network import Reader
+from adapters.redis_network import RedisNetwork
+from gamecast.event import Event, Gap
+from gamecast.history import FOUND_AT_ONCE_MS, parse_since
+from sequencing.errors import InvalidInput
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
+from sequencing.plan import Plan
+
+FRAMES_MAX = 64
+READERS_MAX = 8
+"""Connections to nodes that are kept for the next page."""
+
+
+class RegionHistory:
+    """Reads the egress streams of regions, one page at a time.
+
+    One region's stream is in its order, so nothing waits for anything. What has no place in a plan that is known any
+    more is a gap.
+    """
+
+    def __init__(self, url: str, *, routes: Mapping[str, str] | None = None) -> None:
+        """``url``: of the control Redis. Does not connect yet."""
+        self._network = RedisNetwork(url, ordering="acyclic", retention_events=1, routes=routes)
+        self._readers: dict[str, Reader] = {}
+        self._turn = asyncio.Lock()
+
+    async def page(self, region: str, *, after: str, events_max: int) -> Page:
+        """Return events and gaps after a position, at most so many and at least one frame's; see `Page`."""
+        ((epoch, sequence),) = parse_since(after, {region}).values()
+        async with self._turn:
+            known = {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+            items: list[Event | Gap] = []
+            if known and (epoch, sequence) != (0, 0) and epoch < min(known):
+                items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
+            for number in sorted(known):
+                if number < epoch:
+                    continue
+                if number > epoch:
+                    epoch, sequence = number, 0
+                while True:
+                    frames = await self._read(known[epoch], region, epoch, sequence)
+                    for frame in frames:
+                        sequence = self._add(items, frame, sequence, events_max)
+                        if len(items) >= events_max:
+                            return Page(items, f"{epoch}-{sequence}", True)
+                    if not frames:
+                        break
+            return Page(items, f"{epoch}-{sequence}", False)
+
+    async def close(self) -> None:
+        """Release the connections."""
+        async with self._turn:
+            for reader in self._readers.values():
+                await reader.close()
+            self._readers.clear()
+            await self._network.close()
+
+    async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
+        node = plan.paths[region][-1]
+        reader = self._readers.get(node)
+        if reader is None:
+            if len(self._readers) >= READERS_MAX:
+                await self._readers.pop(next(iter(self._readers))).close()
+            reader = self._readers[node] = self._network.reader(node, plan)
+        reader.follow(plan)
+        return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+
+    @staticmethod
+    def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:
+        """Add what a frame has behind a sequence, as far as there is room; return the sequence to go on after."""
+        try:
+            meta = parse_meta(frame.meta)
+            first = frame.last - meta.events + 1
+            if sequence + 1 < first:
+                last = first - 1 if first < UNKNOWN_END else 0
+                items.append(Gap(frame.region, frame.epoch, sequence + 1, last, "the node no longer has them"))
+            if meta.kind != FrameKind.EVENTS:
+                return frame.last
+            sent_at_ns, payloads = decode_body(frame.body)
+            if len(payloads) != meta.events:
+                raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
+        except InvalidInput as error:
+            items.append(Gap(frame.region, frame.epoch, sequence + 1, frame.last, f"the frame cannot be read: {error}"))
+            return frame.last
+        now_ns = time.time_ns()
+        for number, (sent, payload) in enumerate(zip(sent_at_ns, payloads, strict=True), start=first):
+            if number > sequence:
+                items.append(Event(frame.region, meta.publisher, payload, frame.epoch, number, sent, now_ns))
+                if len(items) >= events_max:
+                    return number
+        return frame.last

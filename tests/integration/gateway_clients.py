@@ -1,0 +1,155 @@
+"""A gateway in this process over a real Redis, and clients that speak its protocol by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from io import StringIO
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from adapters.gateway.application import make_application
+from adapters.gateway.audit import AuditLog
+from adapters.gateway.gateway import GATEWAY, Extension, Gateway
+from adapters.gateway.guard import Guard
+from adapters.gateway.ports import WhenBehind
+from adapters.gateway.serving import serving
+from adapters.gateway.settings import GatewayLimits, GatewaySettings
+from adapters.gateway.shelf import RedisShelf
+from adapters.gateway.tokens import KeyFile
+from gamecast.gateway import CastDoor
+
+
+class Running:
+    """A gateway that listens."""
+
+    def __init__(self, url: str, application: web.Application, audit: StringIO) -> None:
+        self.url, self.application, self._audit = url, application, audit
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.application[GATEWAY]
+
+    @property
+    def audit(self) -> list[dict[str, Any]]:
+        """The lines of the audit log."""
+        return [json.loads(line) for line in self._audit.getvalue().splitlines()]
+
+    @property
+    def audit_text(self) -> str:
+        return self._audit.getvalue()
+
+
+@asynccontextmanager
+async def running_gateway(
+    redis_url: str,
+    *,
+    keys: KeyFile | None = None,
+    port: int = 0,
+    origins: tuple[str, ...] = (),
+    when_behind: WhenBehind = "wait",
+    extensions: tuple[Extension, ...] = (),
+    tls: Any = None,
+    **limits: Any,
+) -> AsyncIterator[Running]:
+    settings = GatewaySettings(port=port, origins=origins, when_behind=when_behind, limits=GatewayLimits(**limits))
+    shelf = RedisShelf(redis_url)
+    audit = StringIO()
+    application = make_application(
+        CastDoor(redis_url),
+        settings,
+        guard=Guard(settings, shelf, keys=keys),
+        shelf=shelf,
+        audit=AuditLog(audit, "test"),
+        extensions=extensions,
+    )
+    async with serving(application, tls) as url:
+        yield Running(url, application, audit)
+
+
+class Socket:
+    """One WebSocket session; what comes is kept by kind."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.events: list[dict[str, Any]] = []
+        self.positions: dict[str, str] = {}
+        self.welcome: dict[str, Any] = {}
+        self._said: list[dict[str, Any]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, **hello: Any) -> AsyncIterator[Self]:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(aiohttp.ClientSession())
+            raw = await stack.enter_async_context(client.ws_connect(url + "/v1/socket"))
+            socket = cls(raw)
+            await socket.say(type="hello", **hello)
+            socket.welcome = await socket.hear("welcome")
+            yield socket
+
+    async def say(self, **message: Any) -> None:
+        await self.socket.send_str(json.dumps(message))
+
+    async def subscribe(self, *regions: str, since: Any = None) -> dict[str, Any]:
+        more = {} if since is None else {"since": since}
+        await self.say(type="subscribe", id="subscribe", regions=list(regions), **more)
+        reply = await self.hear("subscribed")
+        for region, position in reply["regions"].items():
+            self.positions.setdefault(region, position)
+        return reply
+
+    async def publish(self, region: str, payload: Any, id: int = 0, **more: Any) -> dict[str, Any]:  # noqa: A002
+        await self.say(type="publish", id=id, region=region, payload=payload, **more)
+        return await self.until(lambda said: said.get("id") == id)
+
+    async def hear(self, kind: str, seconds: float = 15.0) -> dict[str, Any]:
+        """Return the next message of a kind; events are noted meanwhile."""
+        return await self.until(lambda said: said["type"] == kind, seconds)
+
+    async def until(self, wanted: Callable[[dict[str, Any]], bool], seconds: float = 15.0) -> dict[str, Any]:
+        async with asyncio.timeout(seconds):
+            while True:
+                for said in self._said:
+                    if wanted(said):
+                        self._said.remove(said)
+                        return said
+                await self._read()
+
+    async def take(self, count: int, seconds: float = 20.0) -> list[dict[str, Any]]:
+        """Wait until so many events have come in all, and return them."""
+        async with asyncio.timeout(seconds):
+            while len(self.events) < count:
+                await self._read()
+        return self.events
+
+    async def closed(self, seconds: float = 15.0) -> tuple[int | None, str]:
+        """Wait until the gateway closes; return code and reason."""
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await self.socket.receive()
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    self._note(json.loads(message.data))
+                elif message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR):
+                    return self.socket.close_code, str(message.extra or "")
+
+    async def _read(self) -> None:
+        message = await self.socket.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise ConnectionError(f"closed with {self.socket.close_code}: {message.extra}")
+        self._note(json.loads(message.data))
+
+    def _note(self, said: dict[str, Any]) -> None:
+        if said["type"] == "events":
+            for event in said["events"]:
+                self.events.append(event)
+                if event["position"] is not None:
+                    self.positions[event["region"]] = event["position"]
+        elif said["type"] == "acks":
+            self._said += ({"type": "ack", **ack} for ack in said["acks"])
+        else:
+            self._said.append(said)
