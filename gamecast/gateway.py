@@ -60,6 +60,8 @@ class CastDoor:
         await self._probe.close()
 
 
-def extensions() -> list[Extension]:
-    """Return what the gateway serves besides its own routes."""
-    return []
+def extensions(url: str) -> list[Extension]:
+    """Return what the gateway serves besides its own routes; ``url``: of the control Redis."""
+    from adapters.gateway.dashboard.routes import dashboard
+
+    return [dashboard(url)]

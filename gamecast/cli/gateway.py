@@ -54,7 +54,7 @@ async def _run(url: str, host: str, port: int, ordering: Ordering) -> None:
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf)
     door = CastDoor(url, ordering=ordering)
-    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions())
+    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(url))
     async with serving(application) as where:
         click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
         await stop.wait()

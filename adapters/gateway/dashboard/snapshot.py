@@ -174,7 +174,11 @@ class Snapshot:
         following = [each for each in self.now.connections if each.alive and name in each.wanted]
         return row | {
             "atoms_list": [
-                {"id": atom.id, "node": atom.node, "with": [other for other in atom.regions if other != name][:NAMES_SHOWN]}
+                {
+                    "id": atom.id,
+                    "node": atom.node,
+                    "with": [other for other in atom.regions if other != name][:NAMES_SHOWN],
+                }
                 for atom in atoms[:ATOMS_SHOWN]
             ],
             "subscribers_list": [

@@ -1,0 +1,112 @@
+// Puts the parts together: one state every other second, shown by each of them.
+import { showAlerts, showNotes } from "./story.js";
+import { showCharts } from "./charts.js";
+import { byId, make, say } from "./dom.js";
+import { clock, count, counted, rate, span } from "./format.js";
+import { follow, token } from "./gate.js";
+import { regionList, subscriberList } from "./lists.js";
+import { showNetwork } from "./network.js";
+import { refreshRegion } from "./region.js";
+import * as theme from "./theme.js";
+
+const regions = regionList();
+const subscribers = subscriberList();
+let newest = null;
+
+theme.start();
+theme.onTheme(() => newest && showCharts(newest, { anew: true }));
+addEventListener("resize", () => newest && showCharts(newest, { anew: true }));
+follow({ state, link });
+
+function state(document) {
+  newest = document;
+  byId("main").hidden = false;
+  byId("ask").hidden = true;
+  const { network, trouble } = document;
+  const banner = byId("banner");
+  banner.hidden = !trouble;
+  if (trouble) say(banner, trouble + (network ? ` What is shown is from ${clock(network.at_ms)}.` : ""));
+  byId("main").classList.toggle("stale", Boolean(trouble));
+  showNotes(document.notes);
+  if (!network) return;
+  say(byId("where"), network.url);
+  say(byId("plan"), planned(network));
+  showTotals(network);
+  showNetwork(network);
+  showAlerts(network);
+  showCharts(document);
+  regions.refresh();
+  subscribers.refresh();
+  refreshRegion();
+  const looked = `Looked at ${clock(network.at_ms)}, which took ${span(network.took_ms)}; again every ${document.interval_s} s.`;
+  say(byId("foot"), `${looked} Gateway ${document.gateway.id}.`);
+}
+
+function link({ is, why, wait }) {
+  const shown = byId("link");
+  if (is === "refused") {
+    shown.dataset.state = "lost";
+    say(shown, "Not let in");
+    return askForToken(why);
+  }
+  shown.dataset.state = is;
+  byId("main").classList.toggle("stale", is === "lost");
+  say(shown, is === "live" ? "Live" : `Disconnected: ${why}. Trying again${wait > 1000 ? ` in ${span(wait)}` : ""} …`);
+  return undefined;
+}
+
+function askForToken(why) {
+  const form = byId("ask");
+  form.hidden = false;
+  byId("main").hidden = true;
+  say(byId("refused"), token.get() ? `Not with this one: ${why}` : "");
+  token.forget();
+  byId("token").focus();
+  return new Promise((resolve) => {
+    form.addEventListener(
+      "submit",
+      (event) => {
+        event.preventDefault();
+        token.set(byId("token").value.trim());
+        byId("token").value = "";
+        resolve();
+      },
+      { once: true },
+    );
+  });
+}
+
+function planned({ plan, transition, leader }) {
+  if (!plan) return "no plan yet: the first subscription or publish makes it";
+  const way = transition ? `, on the way to ${transition.epoch}.${transition.version}` : "";
+  const led = leader.token ? "" : ", nobody leads";
+  return `epoch ${plan.epoch}, plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
+}
+
+function showTotals({ totals, alerts, alerts_total }) {
+  const problems = alerts.filter(({ level }) => level === "problem").length;
+  const rows = [
+    ["events a second", rate(totals.events_per_s)],
+    ["regions", count(totals.regions), `${count(totals.busy_regions)} busy`],
+    ["subscribers", count(totals.subscribers_alive), gone(totals)],
+    ["nodes", count(totals.nodes_answering), `of ${count(totals.nodes)}`, totals.nodes_answering < totals.nodes && "bad"],
+    ["atoms", count(totals.atoms)],
+    ["nodes a path", String(totals.path_nodes)],
+    ["events on the way", count(totals.behind)],
+    ["alerts", count(alerts_total), problems ? counted(problems, "problem") : "", problems ? "bad" : alerts_total ? "warn" : ""],
+  ];
+  const list = byId("totals");
+  if (list.children.length !== rows.length) {
+    list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span"), make("small")))));
+  }
+  rows.forEach(([, value, more, mark], place) => {
+    const box = list.children[place];
+    box.className = mark || "";
+    say(box.querySelector("span"), value);
+    say(box.querySelector("small"), more ? ` ${more}` : "");
+  });
+}
+
+function gone({ subscribers: known, subscribers_alive: alive }) {
+  return known > alive ? `${count(known - alive)} gone` : "";
+}
