@@ -60,8 +60,8 @@ class CastDoor:
         await self._probe.close()
 
 
-def extensions(url: str) -> list[Extension]:
-    """Return what the gateway serves besides its own routes; ``url``: of the control Redis."""
+def extensions(url: str, *, trace: bool = False) -> list[Extension]:
+    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
     from adapters.gateway.dashboard.routes import dashboard
 
     return [dashboard(url)]

@@ -6,16 +6,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import orjson
 from aiohttp import web
 
+from adapters.gateway.answers import answer, denial
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway, logger
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
 from adapters.gateway.ports import Door
+from adapters.gateway.publishing import Publishers, publish_batch, publish_one
+from adapters.gateway.reading import history, stream
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -24,6 +25,7 @@ from sequencing.errors import GamecastError
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CLIENT = Path(__file__).with_name("client")
+TIDY_S = 5.0
 
 
 def make_application(
@@ -40,11 +42,15 @@ def make_application(
     application = web.Application(middlewares=[_guarded], client_max_size=settings.limits.message_bytes_max)
     application[GATEWAY] = gateway
     application.on_shutdown.append(_drain)
-    application.cleanup_ctx.append(_shelf)
+    application.cleanup_ctx.append(_life)
     application.router.add_get("/healthz", _health)
     application.router.add_get("/readyz", _ready)
     application.router.add_get("/metrics", _metrics)
-    application.router.add_get("/v1/socket", _socket)
+    application.router.add_get("/v1/socket", _socket, allow_head=False)
+    application.router.add_get("/v1/events", stream, allow_head=False)
+    application.router.add_post("/v1/events", publish_batch)
+    application.router.add_get("/v1/regions/{region}/events", history)
+    application.router.add_post("/v1/regions/{region}/events", publish_one)
     for extend in extensions:
         extend(application, gateway)
     return application
@@ -89,35 +95,6 @@ async def _socket(request: web.Request) -> web.StreamResponse:
     return socket
 
 
-async def read_body(request: web.Request) -> bytes:
-    """Return the body of a request, which must come in time; raises `Refusal`."""
-    limits = request.app[GATEWAY].settings.limits
-    try:
-        async with asyncio.timeout(limits.request_timeout_s):
-            return await request.read()
-    except TimeoutError as error:
-        raise Refusal(Code.LIMIT, "the body took too long to come", status=408) from error
-    except web.HTTPRequestEntityTooLarge as error:
-        raise Refusal(Code.TOO_LARGE, f"a body has at most {limits.message_bytes_max} bytes", status=413) from error
-
-
-def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return a JSON response."""
-    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json", headers=headers)
-
-
-def denial(refusal: Refusal) -> web.Response:
-    """Return the response that tells of a refusal."""
-    headers: dict[str, str] = {}
-    if refusal.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
-    if refusal.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if refusal.status == 426:
-        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
-    return answer({"error": refusal.document()}, status=refusal.status, headers=headers)
-
-
 @web.middleware
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check the origin, turn errors into answers, and count."""
@@ -148,31 +125,35 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         incident = gateway.new_id("i")
         logger.exception("request-broke incident=%s path=%s", incident, request.path)
         response = denial(Refusal(Code.INTERNAL, f"this should not have happened: incident {incident}", status=500))
-    _add_headers(response, origin)
+    _add_headers(response, gateway.guard.origin_headers(origin))
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "(none)"
     gateway.metrics.requested(route, response.status, time.perf_counter() - begun)
     return response
 
 
-def _add_headers(response: web.StreamResponse, origin: str | None) -> None:
-    if response.prepared:
-        return
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    response.headers.setdefault("Cache-Control", "no-store")
-    if origin is not None:
-        response.headers["Access-Control-Allow-Origin"] = origin
-        response.headers["Vary"] = "Origin"
-        response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
-        response.headers["Access-Control-Allow-Methods"] = "GET, POST"
+def _add_headers(response: web.StreamResponse, headers: dict[str, str]) -> None:
+    if not response.prepared:
+        for name, value in {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **headers}.items():
+            response.headers.setdefault(name, value)
 
 
 async def _drain(application: web.Application) -> None:
     await application[GATEWAY].drain()
 
 
-async def _shelf(application: web.Application) -> AsyncIterator[None]:
-    yield
+async def _life(application: web.Application) -> AsyncIterator[None]:
     gateway = application[GATEWAY]
+    gateway.publishers = publishers = Publishers(gateway)
+
+    async def tidy() -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            publishers.tidy()
+
+    tidying = asyncio.create_task(tidy(), name="gamecast gateway tidying")
+    yield
+    tidying.cancel()
+    await publishers.close()
     await gateway.shelf.close()
     await gateway.door.close()

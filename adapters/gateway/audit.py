@@ -22,12 +22,12 @@ class AuditLog:
     def __init__(
         self,
         stream: TextIO | None,
-        gateway: str,
         *,
+        gateway: str = "",
         lines_per_s_max: int = 200,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._stream, self._gateway, self._clock = stream, gateway, clock
+        self._stream, self.gateway, self._clock = stream, gateway, clock
         self._lines_max, self._second, self._lines, self._dropped = lines_per_s_max, 0, 0, 0
 
     def note(self, what: str, **fields: Any) -> None:
@@ -48,7 +48,7 @@ class AuditLog:
     def _write(self, now: float, what: str, fields: dict[str, Any]) -> None:
         assert self._stream is not None
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
-        line = {"at": at, "gateway": self._gateway, "what": what}
+        line = {"at": at, "gateway": self.gateway, "what": what}
         line |= {name: _short(value) for name, value in fields.items() if value is not None}
         self._stream.write(orjson.dumps(line, default=str).decode() + "\n")
         self._stream.flush()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
 
@@ -24,7 +25,17 @@ from adapters.gateway.shelf import Shelf
 from sequencing.errors import InvalidName
 from sequencing.names import check_connection_name
 
+if TYPE_CHECKING:
+    from adapters.gateway.publishing import Publishers
+
 logger = logging.getLogger("gamecast.gateway")
+
+
+class Leaving(Protocol):
+    """A session, or an event stream."""
+
+    def leave(self, close_code: int, reason: str) -> None:
+        """Have it end."""
 
 
 class Gateway:
@@ -35,15 +46,23 @@ class Gateway:
     ) -> None:
         self.id = f"g-{secrets.token_hex(4)}"
         self.door, self.settings, self.guard, self.shelf = door, settings, guard, shelf
-        self.audit = audit or AuditLog(None, self.id)
+        self.audit = audit or AuditLog(None)
+        self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
         self.texts = EventTexts(door.event_type)
         self.sessions: set[Session] = set()
+        self.publishers: Publishers
+        """There while the application runs."""
         self._subjects = Subjects(settings.limits)
-        self._entered: dict[object, Subject] = {}
+        self._entered: dict[Leaving, Subject] = {}
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self.is_leaving = False
+
+    @staticmethod
+    def seconds_left(grant: Grant) -> float | None:
+        """Return for how long a grant is good, None for ever."""
+        return None if grant.expires_at_s is None else max(0.0, grant.expires_at_s - time.time())
 
     def new_id(self, kind: str) -> str:
         """Return an id for logs."""
@@ -63,7 +82,7 @@ class Gateway:
         except InvalidName as error:
             raise Refusal(Code.MALFORMED, str(error)) from error
 
-    def enter(self, session: Session | object, grant: Grant) -> None:
+    def enter(self, session: Leaving, grant: Grant) -> None:
         """Count a session or an event stream; raises `Refusal` when there are too many."""
         limits = self.settings.limits
         if self.is_leaving:
@@ -78,7 +97,7 @@ class Gateway:
             self.sessions.add(session)
         self.metrics.sessions.set(len(self._entered))
 
-    def leave(self, session: Session | object) -> None:
+    def leave(self, session: Leaving) -> None:
         """Note that a session has ended; harmless when repeated."""
         if (subject := self._entered.pop(session, None)) is not None:
             subject.leave()
@@ -100,7 +119,7 @@ class Gateway:
     async def drain(self) -> None:
         """Send everybody to other gateways."""
         self.is_leaving = True
-        for session in list(self.sessions):
+        for session in list(self._entered):
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):

@@ -97,6 +97,19 @@ class Guard:
             return origin
         raise Refusal(Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: see --origin", status=403)
 
+    @staticmethod
+    def origin_headers(origin: str | None) -> dict[str, str]:
+        """Return the headers by which a browser lets a page of another origin see the answer."""
+        if origin is None:
+            return {}
+        return {
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+            "Access-Control-Allow-Methods": "GET, POST",
+            "Access-Control-Max-Age": "600",
+            "Vary": "Origin",
+        }
+
     async def _use_up(self, grant: Grant, until_s: float) -> None:
         left_s = until_s - time.time()
         if await self._shelf.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:

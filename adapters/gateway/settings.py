@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
 from adapters.gateway.ports import WhenBehind
 from sequencing.errors import UsageError
@@ -85,3 +86,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def parse_limits(given: Iterable[str]) -> GatewayLimits:
+    """Return the limits with some changed, ``name=value`` each; raises `UsageError`."""
+    types = {each.name: each.type for each in fields(GatewayLimits)}
+    changed: dict[str, float] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in types:
+            raise UsageError(f"a limit is NAME=VALUE, not {text!r}; names are {', '.join(types)}")
+        try:
+            changed[name] = int(value) if types[name] == "int" else float(value)
+        except ValueError as error:
+            raise UsageError(f"{name} is a number, not {value!r}") from error
+    return GatewayLimits(**changed)  # type: ignore[arg-type]

@@ -93,6 +93,12 @@ def _gateway() -> click.Command:
     return gateway
 
 
+def _token() -> click.Command:
+    from gamecast.cli.token import token
+
+    return token
+
+
 def _publish() -> click.Command:
     from gamecast.cli.publish import publish
 
@@ -131,6 +137,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "node": _node,
     "manager": _manager,
     "gateway": _gateway,
+    "token": _token,
     "publish": _publish,
     "tail": _tail,
     "status": _status,

@@ -64,7 +64,7 @@ async def running_gateway(
         settings,
         guard=Guard(settings, shelf, keys=keys),
         shelf=shelf,
-        audit=AuditLog(audit, "test"),
+        audit=AuditLog(audit),
         extensions=extensions,
     )
     async with serving(application, tls) as url:

@@ -1,0 +1,49 @@
+"""Reading requests and writing responses: JSON, and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapters.gateway.messages import Code, Refusal, read_json
+from adapters.gateway.settings import GatewayLimits
+
+
+async def read_object(request: web.Request, limits: GatewayLimits) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON object that a request brings, and its bytes, which must come in time; raises `Refusal`."""
+    try:
+        async with asyncio.timeout(limits.request_timeout_s):
+            body = await request.read()
+    except TimeoutError as error:
+        raise Refusal(Code.LIMIT, "the body took too long to come", status=408) from error
+    except web.HTTPRequestEntityTooLarge as error:
+        raise Refusal(Code.TOO_LARGE, f"a body has at most {limits.message_bytes_max} bytes", status=413) from error
+    except web.RequestPayloadError as error:
+        raise Refusal(Code.MALFORMED, "the body cannot be read") from error
+    document = read_json(body)
+    if not isinstance(document, dict):
+        raise Refusal(Code.MALFORMED, "the body is a JSON object")
+    return document, body
+
+
+def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """Return a JSON response."""
+    return web.Response(body=orjson.dumps(document), status=status, content_type="application/json", headers=headers)
+
+
+def denial(refusal: Refusal) -> web.Response:
+    """Return the response that tells of a refusal."""
+    headers: dict[str, str] = {}
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status == 426:
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
+    response = answer({"error": refusal.document()}, status=refusal.status, headers=headers)
+    if refusal.status in (408, 413):
+        response.force_close()  # what comes of the body is not read
+    return response

@@ -1,0 +1,244 @@
+"""Publishing over HTTP: one event or several, and once only for each idempotency key."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapters.gateway.answers import answer, read_object
+from adapters.gateway.gateway import GATEWAY, Gateway
+from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
+from adapters.gateway.messages import Code, Refusal, read_payload, read_region
+from adapters.gateway.ports import Connection
+from sequencing.errors import GamecastError
+
+KEY_LETTERS_MAX = 255
+PENDING_S = 30.0
+"""A publish has its answer by then, or never."""
+
+
+async def publish_one(request: web.Request) -> web.Response:
+    """``POST /v1/regions/{region}/events``."""
+    gateway = request.app[GATEWAY]
+    grant = await gateway.guard.require_grant(request)
+    region = read_region(request.match_info["region"])
+    document, body = await read_object(request, gateway.settings.limits)
+    events = [_event(gateway, grant, {**document, "region": region})]
+
+    async def publish() -> tuple[int, dict[str, Any]]:
+        [result] = await _publish(gateway, grant, events)
+        return (result.pop("status"), result) if "error" in result else (200, result)
+
+    return await _once(request, grant, region.encode() + b"\n" + body, publish)
+
+
+async def publish_batch(request: web.Request) -> web.Response:
+    """``POST /v1/events``."""
+    gateway = request.app[GATEWAY]
+    limits = gateway.settings.limits
+    grant = await gateway.guard.require_grant(request)
+    document, body = await read_object(request, limits)
+    listed = document.get("events")
+    if not isinstance(listed, list) or not 0 < len(listed) <= limits.messages_per_array_max:
+        raise Refusal(Code.MALFORMED, f"events is a list of 1 to {limits.messages_per_array_max} events")
+    events = [_event(gateway, grant, each) for each in listed]
+
+    async def publish() -> tuple[int, dict[str, Any]]:
+        results = await _publish(gateway, grant, events)
+        status = 207 if any("error" in result for result in results) else 200
+        return status, {"results": results}
+
+    return await _once(request, grant, body, publish)
+
+
+def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
+    if not isinstance(document, dict):
+        raise Refusal(Code.MALFORMED, "an event is an object")
+    region = read_region(document.get("region"))
+    grant.require_write(region)
+    payload, payload_bytes = read_payload(document)
+    limits = gateway.settings.limits
+    most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
+    if payload_bytes > most:
+        raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, more than {most}", status=413)
+    gateway.metrics.published(region, payload_bytes)
+    return region, payload
+
+
+async def _publish(gateway: Gateway, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    gateway.subject(grant).require_events(len(events))
+    async with gateway.publishers.connection(grant) as connection:
+        return await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))
+
+
+async def _receipt(connection: Connection, region: str, payload: Any) -> dict[str, Any]:
+    try:
+        receipt = await connection.publish_soon(region, payload)
+    except GamecastError as error:
+        refusal = Refusal.of(error)
+        return {"region": region, "error": refusal.document(), "status": refusal.status}
+    return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}"}
+
+
+async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any) -> web.Response:
+    """Answer a request; one with an idempotency key that was answered before gets that answer."""
+    gateway = request.app[GATEWAY]
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        status, document = await publish()
+        return answer(document, status=status)
+    if not 0 < len(key) <= KEY_LETTERS_MAX:
+        raise Refusal(Code.MALFORMED, f"an idempotency key has 1 to {KEY_LETTERS_MAX} letters")
+    keep_s = gateway.settings.limits.idempotency_s
+    name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode()).hexdigest()
+    digest = hashlib.sha256(body).hexdigest()
+    claim = orjson.dumps({"digest": digest, "at_s": time.time()})
+    if (found := await gateway.shelf.claim(name, claim, keep_s)) is not None:
+        return _answered_before(found, digest)
+
+    async def publish_and_note() -> web.Response:
+        try:
+            status, document = await publish()
+        except (Refusal, GamecastError) as error:
+            if error.definite:
+                await gateway.shelf.drop(name)
+            raise
+        if "error" in document and document["error"]["definite"]:
+            await gateway.shelf.drop(name)
+        else:
+            done = {"digest": digest, "status": status, "document": document}
+            await gateway.shelf.put(name, orjson.dumps(done), keep_s)
+        return answer(document, status=status)
+
+    # Who has gone asks again, and is to be told what became of it.
+    return await gateway.publishers.see_through(publish_and_note())
+
+
+def _answered_before(found: bytes, digest: str) -> web.Response:
+    before: dict[str, Any] = orjson.loads(found) if found else {"digest": digest, "at_s": time.time()}
+    if before["digest"] != digest:
+        raise Refusal(Code.CONFLICT, "this idempotency key came with another request", status=422)
+    if "document" in before:
+        return answer(before["document"], status=before["status"], headers={"Idempotent-Replayed": "true"})
+    if time.time() - before["at_s"] < PENDING_S:
+        raise Refusal(
+            Code.CONFLICT,
+            "the first request with this idempotency key is under way",
+            status=409,
+            retriable=True,
+            definite=False,
+            retry_after_s=1,
+        )
+    raise Refusal(
+        Code.UNCERTAIN,
+        "the gateway that had the first request with this key is gone: it may or may not have been published",
+        status=504,
+        definite=False,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Publisher:
+    connection: Connection
+    opening: asyncio.Task[object]
+    users: int = 0
+    idle_since_s: float = field(default_factory=time.monotonic)
+
+
+class Publishers:
+    """Connections for who publishes over HTTP, one a subject, kept for a while."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._publishers: dict[str, _Publisher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[web.Response]] = set()
+
+    @asynccontextmanager
+    async def connection(self, grant: Grant) -> AsyncIterator[Connection]:
+        """Lend the connection of a subject, opened; raises `Refusal` when there are too many, and as opening does."""
+        publisher = self._publisher(grant)
+        publisher.users += 1
+        try:
+            await asyncio.shield(publisher.opening)
+            yield publisher.connection
+        except BaseException:
+            if publisher.opening.done() and (publisher.opening.cancelled() or publisher.opening.exception()):
+                self._forget(publisher)
+            raise
+        finally:
+            publisher.users -= 1
+            publisher.idle_since_s = time.monotonic()
+
+    async def see_through(self, work: Coroutine[Any, Any, web.Response]) -> web.Response:
+        """Do something to its end, whether somebody waits for it or not."""
+        task = asyncio.create_task(work, name="gamecast gateway publish")
+        self._under_way.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[web.Response]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody else has to
+
+    async def close(self) -> None:
+        """Close all."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self._gateway.settings.limits.drain_s)
+        for publisher in list(self._publishers.values()):
+            self._forget(publisher)
+        await asyncio.gather(*self._closing)
+
+    def tidy(self) -> None:
+        """Close those that nobody has used for a while."""
+        idle_s = self._gateway.settings.limits.publisher_idle_s
+        for publisher in list(self._publishers.values()):
+            if not publisher.users and time.monotonic() - publisher.idle_since_s > idle_s:
+                self._forget(publisher)
+
+    def _publisher(self, grant: Grant) -> _Publisher:
+        name = "web" if grant.subject == ANYBODY else grant.subject
+        name = f"{name}{SEPARATOR}http-{self._gateway.id}"
+        publisher = self._publishers.get(name)
+        if publisher is None:
+            limits = self._gateway.settings.limits
+            if len(self._publishers) >= limits.publishers_max:
+                self._make_room()
+            connection = self._gateway.door.connection(
+                name, when_behind="disconnect", inbox_events_max=limits.inbox_events_max
+            )
+            opening = asyncio.create_task(_open(connection), name="gamecast gateway publisher")
+            publisher = self._publishers[name] = _Publisher(connection, opening)
+        return publisher
+
+    def _make_room(self) -> None:
+        idle = [publisher for publisher in self._publishers.values() if not publisher.users]
+        if not idle:
+            raise Refusal(Code.LIMIT, "too many publish at once", status=503, retriable=True, retry_after_s=1)
+        self._forget(min(idle, key=lambda publisher: publisher.idle_since_s))
+
+    def _forget(self, publisher: _Publisher) -> None:
+        if self._publishers.get(publisher.connection.name) is publisher:
+            del self._publishers[publisher.connection.name]
+            task = asyncio.create_task(_close(publisher), name="gamecast gateway publisher")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+async def _open(connection: Connection) -> object:
+    return await connection.open()
+
+
+async def _close(publisher: _Publisher) -> None:
+    await asyncio.wait([publisher.opening])
+    if publisher.opening.exception() is None:
+        await publisher.connection.close()

@@ -1,0 +1,174 @@
+"""Reading over HTTP: a region's history by position, and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+from aiohttp import web
+
+from adapters.gateway.answers import answer
+from adapters.gateway.gateway import GATEWAY, Gateway
+from adapters.gateway.grants import Grant
+from adapters.gateway.messages import Code, Refusal, read_position, read_region
+from adapters.gateway.ports import Connection
+from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
+
+LIMIT_EVENTS = 100
+ID_LETTERS_MAX = 8_000
+
+
+async def history(request: web.Request) -> web.Response:
+    """``GET /v1/regions/{region}/events``."""
+    gateway = request.app[GATEWAY]
+    grant = await gateway.guard.require_grant(request)
+    region = read_region(request.match_info["region"])
+    grant.require_read(region)
+    gateway.subject(grant).require_request()
+    after = read_position(request.query.get("after", "0-0"))
+    given, most = request.query.get("limit", str(LIMIT_EVENTS)), gateway.settings.limits.history_events_max
+    if not (given.isascii() and given.isdecimal() and len(given) < 10 and 0 < int(given) <= most):
+        raise Refusal(Code.MALFORMED, f"limit is a number from 1 to {most}")
+    try:
+        page = await gateway.door.history(region, after=after, events_max=int(given))
+    except InvalidInput as error:
+        raise Refusal(Code.MALFORMED, str(error)) from error
+    events = [orjson.Fragment(gateway.texts.encode(item)) for item in page.items]
+    return answer({"region": region, "events": events, "next": page.next, "more": page.more})
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/events``: server-sent events, for those who cannot hold a WebSocket."""
+    gateway = request.app[GATEWAY]
+    grant = await gateway.guard.require_grant(request, in_query=True)
+    regions, since = _regions_and_since(request, gateway.settings.limits.stream_regions_max)
+    for region in regions:
+        grant.require_read(region)
+    gateway.subject(grant).require_request()
+    reader = _StreamReader(gateway, grant, regions, since)
+    gateway.enter(reader, grant)
+    try:
+        return await reader.run(request)
+    finally:
+        gateway.leave(reader)
+
+
+class _StreamReader:
+    """One event stream. Its ids are the positions of all its regions, so it goes on after a drop as a session does."""
+
+    def __init__(self, gateway: Gateway, grant: Grant, regions: tuple[str, ...], since: dict[str, str] | None) -> None:
+        self._gateway, self._limits, self._grant = gateway, gateway.settings.limits, grant
+        self._regions, self._since = regions, since
+        self._positions = dict(since or {})
+        self._id = gateway.new_id("e")
+        self._leaving = asyncio.Event()
+
+    def leave(self, close_code: int, reason: str) -> None:
+        """Have the stream end: the client comes again by itself."""
+        self._leaving.set()
+
+    async def run(self, request: web.Request) -> web.StreamResponse:
+        """Stream until the client goes, the token expires or the gateway ends."""
+        gateway = self._gateway
+        name = gateway.session_name(self._grant, None)
+        connection = gateway.door.connection(
+            name, when_behind=gateway.settings.when_behind, inbox_events_max=self._limits.inbox_events_max
+        )
+        await connection.open()
+        ids = {"session": self._id, "subject": self._grant.subject, "token_id": self._grant.token_id, "name": name}
+        try:
+            joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))
+            try:
+                response = _response(request, gateway)
+                await response.prepare(request)
+                gateway.audit.note("stream-opened", **ids, peer=request.remote, regions=list(self._regions))
+                await self._go_on(response, connection, joining)
+            finally:
+                joining.cancel()
+                with suppress(asyncio.CancelledError, GamecastError):
+                    await joining
+        finally:
+            await connection.close()
+            gateway.audit.note("stream-closed", **ids)
+        return response
+
+    async def _go_on(
+        self, response: web.StreamResponse, connection: Connection, joining: asyncio.Task[dict[str, str]]
+    ) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                lock = asyncio.Lock()
+                delivering = group.create_task(self._deliver(response, connection, lock))
+                beating = group.create_task(self._beat(response, lock))
+                begins = await asyncio.shield(joining)
+                async with lock:
+                    for region, position in begins.items():
+                        self._positions.setdefault(region, position)
+                    await self._send(response, "subscribed", {"regions": begins})
+                left_s = self._gateway.seconds_left(self._grant)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._leaving.wait()
+                delivering.cancel()
+                beating.cancel()
+        except* (GamecastError, Refusal, TimeoutError) as errors:
+            error = errors.exceptions[0]
+            refusal = error if isinstance(error, Refusal) else Refusal(Code.TOO_SLOW, "taken too slowly")
+            if isinstance(error, GamecastError) and not isinstance(error, TooSlow):
+                refusal = Refusal.of(error) if not isinstance(error, Superseded) else refusal
+            self._gateway.refused(refusal.code, refusal.message, session=self._id)
+            with suppress(ConnectionError, TimeoutError):
+                await self._send(response, "error", refusal.document())
+        except* ConnectionError:
+            pass
+
+    async def _deliver(self, response: web.StreamResponse, connection: Connection, lock: asyncio.Lock) -> None:
+        encode = self._gateway.texts.encode
+        async for batch in connection.batches():
+            async with lock:
+                for item in batch:
+                    last = item.sequence if isinstance(item, self._gateway.door.event_type) else item.last_sequence
+                    if last:
+                        self._positions[item.region] = f"{item.epoch}-{last}"
+                await self._send(response, None, {"events": [orjson.Fragment(encode(item)) for item in batch]})
+            self._gateway.metrics.sent(len(batch))
+
+    async def _beat(self, response: web.StreamResponse, lock: asyncio.Lock) -> None:
+        while True:
+            await asyncio.sleep(self._limits.heartbeat_s)
+            async with lock:
+                await self._write(response, b": here\n\n")
+
+    async def _send(self, response: web.StreamResponse, kind: str | None, document: Any) -> None:
+        lines = [b"event: " + kind.encode()] if kind else []
+        if self._positions.keys() == set(self._regions):
+            lines.append(b"id: " + urlencode(self._positions).encode())
+        lines.append(b"data: " + orjson.dumps(document))
+        await self._write(response, b"\n".join(lines) + b"\n\n")
+
+    async def _write(self, response: web.StreamResponse, text: bytes) -> None:
+        async with asyncio.timeout(self._limits.send_timeout_s):
+            await response.write(text)
+
+
+def _response(request: web.Request, gateway: Gateway) -> web.StreamResponse:
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return web.StreamResponse(headers=headers | gateway.guard.origin_headers(gateway.guard.check_origin(request)))
+
+
+def _regions_and_since(request: web.Request, regions_max: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
+    given = request.headers.get("Last-Event-ID") or request.query.get("after")
+    regions = tuple(dict.fromkeys(map(read_region, request.query.getall("region", []))))
+    if not regions:
+        raise Refusal(Code.MALFORMED, "say which regions: ?region=forest&region=river")
+    if len(regions) > regions_max:
+        raise Refusal(Code.LIMIT, f"an event stream has at most {regions_max} regions", status=429)
+    if given is None:
+        return regions, None
+    positions = dict(parse_qsl(given[:ID_LETTERS_MAX]))
+    if positions.keys() != set(regions):
+        raise Refusal(Code.MALFORMED, "the last event id is not one of a stream of these regions")
+    return regions, {region: read_position(position) for region, position in positions.items()}

@@ -1,0 +1,121 @@
+"""``gamecast token``: keys, and the signed tokens that the gateway asks for."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from gamecast.errors import UsageError
+
+FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.group()
+def token() -> None:
+    """Make keys, and the tokens that clients of the gateway hold.
+
+    \b
+    Example:
+      gamecast token keygen --out keys.json
+      gamecast gateway redis://127.0.0.1 --host 0.0.0.0 --keys keys.json
+      gamecast token mint --keys keys.json --subject alice --read 'arena/*' --write 'arena/*' --expires 1h
+    """
+
+
+@token.command()
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="File of keys; a key is added to those that it has. Keep it secret.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["EdDSA", "HS256"]),
+    default="EdDSA",
+    show_default=True,
+    help="Ed25519 pairs, of which gateways need the public half only, or shared secrets.",
+)
+@click.option("--kid", help="Id of the key.  [default: today's date and some letters]")
+@click.option(
+    "--public", type=click.Path(dir_okay=False, path_type=Path), help="Also write the public halves of all keys here."
+)
+def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -> None:
+    """Make a key. The newest signs; tokens of the others are good until you take their keys out of the file.
+
+    Running gateways see the change within a second. Prints the id of the new key.
+
+    Exit status: 0, or 2 for wrong use.
+    """
+    from adapters.gateway.tokens import Keys, new_key, public_half
+
+    listed: list[dict[str, str]] = []
+    if out.exists():
+        Keys.read(out)
+        listed = orjson.loads(out.read_bytes())["keys"]
+    listed.append(new_key(algorithm, kid))
+    text = orjson.dumps({"keys": listed}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    Keys.from_json(text)
+    _write(out, text, 0o600)
+    if public is not None:
+        halves = {"keys": [public_half(each) for each in listed]}
+        _write(public, orjson.dumps(halves, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), 0o644)
+    click.echo(listed[-1]["kid"])
+
+
+@token.command()
+@click.option("--keys", "file", type=click.Path(path_type=Path), required=True, help="From `gamecast token keygen`.")
+@click.option("--kid", help="Sign with this key.  [default: the newest]")
+@click.option("--subject", required=True, help="The holder; what its sessions publish comes from this name.")
+@click.option("--read", multiple=True, metavar="PATTERN", help="Regions to read; * does not cross a slash, ** does.")
+@click.option("--write", multiple=True, metavar="PATTERN", help="Regions to write.")
+@click.option("--expires", default="1h", show_default=True, help="Lifetime: 90s, 15m, 1h, 30d.")
+@click.option("--audience", default="gamecast", show_default=True, help="The gateways that take it.")
+@click.option("--once", is_flag=True, help="For a single connection or request.")
+@click.option("--watch", is_flag=True, help="Lets its holder see metrics and the dashboard.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second.")
+@click.option("--burst", type=click.IntRange(min=1), help="Events at once.")
+@click.option("--payload-bytes", type=click.IntRange(min=1), help="Of one event.")
+@click.option("--sessions", type=click.IntRange(min=1), help="At a time.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: token, kid, claims.")
+def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: Any) -> None:
+    """Print a token.
+
+    Exit status: 0, or 2 for wrong use.
+    """
+    import jwt
+
+    from adapters.gateway import tokens
+
+    key = tokens.Keys.read(file).signer(kid)
+    made = tokens.mint(key, lifetime_s=_seconds(expires), **claims)
+    if as_json:
+        told = {"token": made, "kid": key.kid, "claims": jwt.decode(made, options={"verify_signature": False})}
+        click.echo(orjson.dumps(told))
+    else:
+        click.echo(made)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is None:
+        raise UsageError(f"--expires is a number and s, m, h or d, not {text!r}")
+    return int(found[1]) * FACTORS[found[2]]
+
+
+def _write(file: Path, text: bytes, mode: int) -> None:
+    """Replace a file at once, so that a gateway never reads half of it."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(text)
+        beside.replace(file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
