@@ -308,6 +308,7 @@ class Cast:
             gaps=incoming.gaps,
             inbox_events=incoming.inbox_events,
             reconnects=outgoing.reconnects + incoming.reconnects,
+            hold_counts=tuple(incoming.holds.counts),
         )
 
     async def __aenter__(self) -> Self:

@@ -47,9 +47,17 @@ class Receipt(NamedTuple):
     sequence: int
 
 
+HOLD_BOUNDS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+"""How `Statistics` tells short holds from long ones; 0 is for frames that could be delivered at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A snapshot of one connection's counters."""
+    """A snapshot of one connection's counters.
+
+    ``hold_counts``: received frames by how long they waited for others, at most so many milliseconds as
+    `HOLD_BOUNDS_MS` says, and longer than the bound before; the last count is of those that waited longer than all.
+    """
 
     published_events: int
     refused_events: int
@@ -60,3 +68,4 @@ class Statistics:
     gaps: int
     inbox_events: int
     reconnects: int
+    hold_counts: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from adapters.gateway.ports import Connection, Page, WhenBehind
 from adapters.redis_connection import RedisConnection
 from gamecast.client import connect
-from gamecast.event import Event
+from gamecast.event import HOLD_BOUNDS_MS, Event
 from gamecast.regionhistory import RegionHistory
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering
@@ -23,6 +23,7 @@ class CastDoor:
     """Gives each session a connection of its own. Implements `adapters.gateway.ports.Door`."""
 
     event_type = Event
+    hold_bounds_ms = HOLD_BOUNDS_MS
 
     def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis. Does not connect yet."""

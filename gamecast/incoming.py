@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from adapters.network import Network, Position, Reader
 from gamecast.configuration import Configuration
 from gamecast.event import Event, Gap
 from gamecast.history import History, Recall, Since, parse_since
+from gamecast.holdtimes import HoldTimes
 from gamecast.inbox import Inbox
 from gamecast.outgoing import Outgoing
 from sequencing.delivery import Missing, Ready
@@ -107,6 +108,7 @@ class Incoming:
         self._draining = False
         self._joining = 0
         self._failure: Exception | None = None
+        self.holds = HoldTimes()
         self.received_frames = 0
         self.delivered_events = 0
         self.gaps = 0
@@ -261,7 +263,7 @@ class Incoming:
                 self.received_frames += len(frames)
                 for frame in frames:
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                self._hand_over(self._subscriber.receive(frames))
+                self._hand_over(self._subscriber.receive(frames), frames)
                 # The application first, then the next request; and when much comes, not for every little of it.
                 for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else 1):
                     await asyncio.sleep(0)
@@ -334,7 +336,8 @@ class Incoming:
             if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
                 self._deliver(item, batch)
 
-    def _hand_over(self, items: Iterable[Ready | Missing]) -> None:
+    def _hand_over(self, items: Sequence[Ready | Missing], received: Sequence[StampedFrame] = ()) -> None:
+        self.holds.note(received, items, held_frames=self._subscriber.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
         for item in items:

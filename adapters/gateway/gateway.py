@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,6 +38,10 @@ class Leaving(Protocol):
         """Have it end."""
 
 
+Tap = Callable[[Sequence[Any]], None]
+"""Is shown a batch of events and gaps as it is delivered; must be quick."""
+
+
 class Gateway:
     """One gateway, from `open` to `close`."""
 
@@ -58,6 +62,8 @@ class Gateway:
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self.is_leaving = False
+        self.taps: list[Tap] = []
+        """Who is shown what sessions and event streams deliver."""
 
     @staticmethod
     def seconds_left(grant: Grant) -> float | None:
@@ -106,6 +112,11 @@ class Gateway:
         if isinstance(session, Session):
             self.sessions.discard(session)
         self.metrics.sessions.set(len(self._entered))
+
+    def delivered(self, batch: Sequence[Any]) -> None:
+        """Show a batch of events and gaps to whoever wants to see them."""
+        for tap in self.taps:
+            tap(batch)
 
     def refused(self, code: Code, message: str, **ids: Any) -> None:
         """Note that something was refused."""

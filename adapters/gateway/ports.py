@@ -66,6 +66,10 @@ class Door(Protocol):
     def event_type(self) -> type[Any]:
         """What is an event in a batch; anything else there is a gap."""
 
+    @property
+    def hold_bounds_ms(self) -> Sequence[float]:
+        """The bounds of ``hold_counts`` in connections' statistics."""
+
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """Return a connection that is not open yet."""
 

@@ -405,6 +405,7 @@ class Session:
     async def _deliver(self, connection: Connection) -> None:
         encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
         async for batch in connection.batches():
+            self._gateway.delivered(batch)
             # What is joined for a retry only is not shown.
             self._items += [encode(item) for item in batch if item.region in self.regions]
             self._wake.set()

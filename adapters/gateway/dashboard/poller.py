@@ -39,9 +39,11 @@ Look = Callable[[], Awaitable[NetworkState]]
 class Poller:
     """The newest `Snapshot`, what has happened, and how the totals went. One task; `run` it."""
 
-    def __init__(self, look: Look, *, interval_s: float = INTERVAL_S) -> None:
-        """``look`` surveys the network, regions included."""
-        self._look = look
+    def __init__(
+        self, look: Look, *, on_look: Callable[[], None] = lambda: None, interval_s: float = INTERVAL_S
+    ) -> None:
+        """``look`` surveys the network, regions included; ``on_look`` is called after each."""
+        self._look, self._on_look = look, on_look
         self._interval_s = interval_s
         self.snapshot: Snapshot | None = None
         self.trouble: str | None = None
@@ -63,6 +65,7 @@ class Poller:
             began_s = time.monotonic()
             self._wake.clear()
             await self._look_once()
+            self._on_look()
             async with self._looked:
                 self.turn += 1
                 self._looked.notify_all()

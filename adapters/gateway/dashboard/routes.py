@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from adapters.gateway.dashboard.durations import Durations
+from adapters.gateway.dashboard.notes import Kind, Note
 from adapters.gateway.dashboard.poller import INTERVAL_S, Look, Poller
 from adapters.gateway.dashboard.snapshot import REGION_ORDERS, ROWS_MAX, SUBSCRIBER_ORDERS, Row, page
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.grants import anybody
 from adapters.gateway.messages import Code, Refusal
 from adapters.redis_survey import NetworkState, survey
+from adapters.wording import counted
 
 PAGE = Path(__file__).with_name("page")
 TYPES = {
@@ -38,6 +42,9 @@ SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 SEARCH_LETTERS_MAX = 200
+GAPS_NOTED = 5
+"""Of one look: a session that fell behind may have one in each of its regions."""
+
 WRITE_S_MAX = 10.0
 """A viewer that takes nothing for so long is let go."""
 
@@ -56,9 +63,8 @@ def dashboard(url: str, *, interval_s: float = INTERVAL_S) -> Extension:
 
 def add_dashboard(application: web.Application, gateway: Gateway, look: Look, *, interval_s: float) -> None:
     """Add the routes, and one poller for all viewers."""
-    shown = _Dashboard(gateway, Poller(look, interval_s=interval_s))
+    shown = _Dashboard(gateway, look, interval_s)
     application.cleanup_ctx.append(shown.polling)
-    application.on_shutdown.append(shown.stop)
     router = application.router
     router.add_get("/dashboard", shown.entrance)
     for name, file in _files().items():
@@ -91,9 +97,12 @@ def _files() -> dict[str, _File]:
 
 
 class _Dashboard:
-    def __init__(self, gateway: Gateway, poller: Poller) -> None:
-        self._gateway, self._poller = gateway, poller
-        self._stopping = asyncio.Event()
+    def __init__(self, gateway: Gateway, look: Look, interval_s: float) -> None:
+        self._gateway = gateway
+        self._poller = Poller(look, on_look=self._looked, interval_s=interval_s)
+        self._durations = Durations(gateway.door.event_type, gateway.door.hold_bounds_ms, self._note_gap)
+        self._gaps = 0
+        gateway.taps.append(self._durations.tap)
 
     async def polling(self, application: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(self._poller.run(), name="gamecast dashboard")
@@ -101,9 +110,6 @@ class _Dashboard:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-    async def stop(self, application: web.Application) -> None:
-        self._stopping.set()
 
     async def entrance(self, request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/dashboard/")
@@ -124,34 +130,34 @@ class _Dashboard:
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Send the state after each look, as server-sent events; one that is not taken in time is left out."""
         await self._admit(request)
-        viewer = object()
+        viewer = _Viewer()
         self._gateway.enter(viewer, anybody())
         try:
-            return await self._send(request)
+            return await self._send(request, viewer)
         finally:
             self._gateway.leave(viewer)
 
-    async def _send(self, request: web.Request) -> web.StreamResponse:
+    async def _send(self, request: web.Request, viewer: _Viewer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
+        leaving = asyncio.create_task(viewer.leaving.wait())
         turn = self._poller.turn
-        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            while not stopping.done():
-                if self._poller.turn:
+            while not leaving.done():
+                if turn:
                     async with asyncio.timeout(WRITE_S_MAX):
                         await response.write(b"data: %b\n\n" % self._poller.text(self._more))
                 self._poller.watched()
                 coming = asyncio.create_task(self._poller.next_turn(turn))
-                await asyncio.wait((coming, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
+                await asyncio.wait((coming, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done():
                     coming.cancel()
-                    break
-                turn = coming.result()
+                else:
+                    turn = coming.result()
         except (TimeoutError, ConnectionError):
             pass  # the viewer is gone, or as good as gone
         finally:
-            stopping.cancel()
+            leaving.cancel()
         return response
 
     async def regions(self, request: web.Request) -> web.Response:
@@ -180,7 +186,36 @@ class _Dashboard:
         self._poller.watched()
 
     def _more(self) -> dict[str, Any]:
-        return {"gateway": {"id": self._gateway.id, "asks_for_tokens": self._gateway.guard.asks_for_tokens}}
+        return {
+            "gateway": {"id": self._gateway.id, "sessions": len(self._gateway.sessions)},
+            "durations": self._durations.document(),
+        }
+
+    def _looked(self) -> None:
+        if (more := self._gaps - GAPS_NOTED) > 0:
+            self._note("gap", f"and {counted(more, 'more gap')} since the last look")
+        self._gaps = 0
+        self._durations.turn(each.connection for each in self._gateway.sessions if each.connection is not None)
+
+    def _note_gap(self, gap: Any) -> None:
+        self._gaps += 1
+        if self._gaps <= GAPS_NOTED:
+            where = f"{gap.epoch}-{gap.first_sequence} to {gap.epoch}-{gap.last_sequence or '?'}"
+            self._note("gap", f"{gap.region}, {where}: {gap.reason}")
+
+    def _note(self, kind: Kind, text: str) -> None:
+        self._poller.note(Note(time.time_ns() // 1_000_000, kind, text, bad=True))
+
+
+class _Viewer:
+    """One who watches live."""
+
+    def __init__(self) -> None:
+        self.leaving = asyncio.Event()
+
+    def leave(self, close_code: int, reason: str) -> None:
+        """End the stream: the page comes again by itself."""
+        self.leaving.set()
 
 
 def _page(request: web.Request, rows: Sequence[Row], orders: Sequence[str]) -> web.Response:

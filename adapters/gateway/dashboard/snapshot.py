@@ -86,7 +86,9 @@ class Snapshot:
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
-        """What the doctor would say."""
+        """What the doctor would say; nothing yet at the first look, which cannot tell what is stuck."""
+        if self.before is self.now:
+            return ()
         return tuple(judge(Examination(self.before, self.now, round(self.apart_s, 1))))
 
     @property

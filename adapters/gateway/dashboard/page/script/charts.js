@@ -1,6 +1,6 @@
 // Curves and histograms, with what they say in words beside them.
 import { byId, make, say } from "./dom.js";
-import { count, counted, rate, span } from "./format.js";
+import { clock, count, counted, rate, span } from "./format.js";
 import { colour } from "./theme.js";
 
 const HEIGHT = 172;
@@ -12,8 +12,8 @@ export function showCharts({ history, durations }, { anew = false } = {}) {
     plots.clear();
   }
   showRate(history);
-  showDurations("latency", durations?.latency, "No event has been delivered to a session of this gateway yet.");
-  showDurations("hold", durations?.hold, "No frame has been received for a session of this gateway yet.");
+  showDurations("latency", durations?.latency, "No session of this gateway was delivered an event lately. Open a region's events below, and there is one.");
+  showDurations("hold", durations?.hold, "No session of this gateway received a frame lately.");
 }
 
 function showRate({ at_ms: times, events_per_s: rates }) {
@@ -30,7 +30,10 @@ function showRate({ at_ms: times, events_per_s: rates }) {
   place("rate", {
     series: [{}, { label: "events/s", stroke: colour("--accent"), width: 2, fill: colour("--accent-soft"), points: { show: false } }],
     scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
-    axes: [axis({ space: 70 }), axis({ size: 52, values: (_, ticks) => ticks.map(rate) })],
+    axes: [
+      axis({ space: 90, values: (_, ticks) => ticks.map((seconds) => clock(seconds * 1000)) }),
+      axis({ size: 52, values: (_, ticks) => ticks.map(rate) }),
+    ],
   }, data);
 }
 
@@ -45,12 +48,12 @@ function showDurations(name, durations, nothing) {
   const { up_to_ms: bounds, counts } = durations;
   const half = quantile(bounds, counts, 0.5);
   const most = quantile(bounds, counts, 0.99);
-  say(byId(`${name}-note`), `half ${half}, 99% ${most}; ${counted(total, durations.of ?? "event")}`);
+  say(byId(`${name}-note`), `half ${half}, 99% ${most} · ${counted(total, durations.of)} in 5 min`);
   const data = [counts.map((_, index) => index), counts];
   const key = bounds.length;
   const known = plots.get(name);
   if (known?.key === key) return void known.plot.setData(data);
-  const labels = [...bounds.map(span), "more"];
+  const labels = [...bounds.map((bound) => (bound ? span(bound) : "none")), "more"];
   place(name, {
     scales: { x: { time: false, range: [-0.6, counts.length - 0.4] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.08)] } },
     series: [
@@ -68,7 +71,8 @@ function quantile(bounds, counts, share) {
   const wanted = share * counts.reduce((sum, each) => sum + each, 0);
   let seen = 0;
   const index = counts.findIndex((each) => (seen += each) >= wanted);
-  return index < bounds.length ? `≤ ${span(bounds[index])}` : `> ${span(bounds.at(-1))}`;
+  if (index >= bounds.length) return `over ${span(bounds.at(-1))}`;
+  return bounds[index] ? `within ${span(bounds[index])}` : "at once";
 }
 
 function axis(more) {

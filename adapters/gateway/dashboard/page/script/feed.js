@@ -22,7 +22,7 @@ export class Feed {
     const socket = new WebSocket(at, "gamecast.v1");
     this.socket = socket;
     socket.onopen = () => {
-      socket.send(JSON.stringify({ type: "hello", protocol: 1, batch_ms: 200, ...(token.get() ? { token: token.get() } : {}) }));
+      socket.send(JSON.stringify({ type: "hello", protocol: 1, batch_ms: 50, ...(token.get() ? { token: token.get() } : {}) }));
       socket.send(JSON.stringify({ type: "subscribe", id: 1, regions: [this.region] }));
     };
     socket.onmessage = ({ data }) => this.hear(JSON.parse(data));

@@ -9,12 +9,12 @@ const AROUND = 12;
 
 export const regionList = () =>
   new List("regions", "region", showRegion, { order: "events_per_s", descending: true }, [
-    { order: "name", title: "region", width: "26%" },
-    { order: "hops", title: "path", width: "22%", text: true, value: ({ path }) => path.join(" → ") },
-    { order: "events_per_s", title: "events/s", value: (row) => rate(row.events_per_s) },
-    { order: "behind", title: "on the way", value: (row) => count(row.behind) },
-    { order: "subscribers", title: "subscribers", value: (row) => count(row.subscribers) },
-    { order: "atoms", title: "atoms", value: (row) => count(row.atoms) },
+    { order: "name", title: "region", width: "21%" },
+    { order: "hops", title: "path", width: "20%", text: true, value: ({ path }) => path.join(" → ") },
+    { order: "events_per_s", title: "events/s", width: "11%", value: (row) => rate(row.events_per_s) },
+    { order: "behind", title: "on the way", width: "12%", value: (row) => count(row.behind) },
+    { order: "subscribers", title: "subscribers", width: "13%", value: (row) => count(row.subscribers) },
+    { order: "atoms", title: "atoms", width: "9%", value: (row) => count(row.atoms) },
     { order: "last", title: "last number", width: "14%", value: (row) => (row.last === null ? "?" : row.last ? `${row.epoch}-${row.last}` : "none") },
   ]);
 

@@ -85,28 +85,29 @@ function planned({ plan, transition, leader }) {
 
 function showTotals({ totals, alerts, alerts_total }) {
   const problems = alerts.filter(({ level }) => level === "problem").length;
+  const down = totals.nodes - totals.nodes_answering;
   const rows = [
-    ["events a second", rate(totals.events_per_s)],
-    ["regions", count(totals.regions), `${count(totals.busy_regions)} busy`],
-    ["subscribers", count(totals.subscribers_alive), gone(totals)],
-    ["nodes", count(totals.nodes_answering), `of ${count(totals.nodes)}`, totals.nodes_answering < totals.nodes && "bad"],
-    ["atoms", count(totals.atoms)],
-    ["nodes a path", String(totals.path_nodes)],
-    ["events on the way", count(totals.behind)],
-    ["alerts", count(alerts_total), problems ? counted(problems, "problem") : "", problems ? "bad" : alerts_total ? "warn" : ""],
+    [rate(totals.events_per_s), "events a second"],
+    [count(totals.regions), `regions, ${count(totals.busy_regions)} busy`],
+    [count(totals.subscribers_alive), `subscribers${gone(totals)}`],
+    [count(totals.nodes_answering), down ? `nodes, ${count(down)} without answer` : "nodes", down && "bad"],
+    [count(totals.atoms), "atoms"],
+    [String(totals.path_nodes), "nodes a path"],
+    [count(totals.behind), "events on the way"],
+    [count(alerts_total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : alerts_total ? "warn" : ""],
   ];
   const list = byId("totals");
   if (list.children.length !== rows.length) {
-    list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span"), make("small")))));
+    list.replaceChildren(...rows.map(() => make("div", {}, make("dt"), make("dd"))));
   }
-  rows.forEach(([, value, more, mark], place) => {
+  rows.forEach(([value, name, mark], place) => {
     const box = list.children[place];
     box.className = mark || "";
-    say(box.querySelector("span"), value);
-    say(box.querySelector("small"), more ? ` ${more}` : "");
+    say(box.querySelector("dd"), value);
+    say(box.querySelector("dt"), name);
   });
 }
 
 function gone({ subscribers: known, subscribers_alive: alive }) {
-  return known > alive ? `${count(known - alive)} gone` : "";
+  return known > alive ? `, ${count(known - alive)} gone` : "";
 }

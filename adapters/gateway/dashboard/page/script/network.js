@@ -4,11 +4,14 @@ import { byId, draw, make, say, table } from "./dom.js";
 import { bytes, count, counted, rate, span } from "./format.js";
 
 const DRAWN_MAX = 36;
-const BOX = { width: 168, height: 74 };
+const SCALE_MIN = 0.62;
+const BOX = { width: 158, height: 74 };
 
+let newest = null;
 let drawn = { key: "", parts: null };
 
 export function showNetwork(network) {
+  newest = network;
   const nodes = network.nodes.slice(0, DRAWN_MAX);
   const names = new Set(nodes.map(({ name }) => name));
   const links = network.links.filter((link) => names.has(link.from) && names.has(link.to));
@@ -29,16 +32,16 @@ function arrange(nodes, links) {
     return { nodes: new Map(), links: new Map() };
   }
   const graph = new Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 92, marginx: 20, marginy: 20 });
+  graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 34, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   [...nodes].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })).forEach(({ name }) => graph.setNode(name, { ...BOX }));
-  links.forEach((link) => graph.setEdge(link.from, link.to, { width: 66, height: 16, labelpos: "c" }));
+  links.forEach((link) => graph.setEdge(link.from, link.to, { width: 58, height: 16, labelpos: "c" }));
   layout(graph);
   const alone = nodes.filter(({ name }) => !links.some((link) => link.from === name || link.to === name));
   if (alone.length > 3) spread(graph, alone.map(({ name }) => name));
   const { width, height } = extent(graph);
   const parts = { nodes: new Map(), links: new Map() };
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": describe(nodes, links) });
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(nodes, links) });
   for (const edge of graph.edges()) {
     const part = drawLink(graph.edge(edge));
     parts.links.set(`${edge.v}>${edge.w}`, part);
@@ -49,8 +52,13 @@ function arrange(nodes, links) {
     parts.nodes.set(name, part);
     svg.append(part.group);
   }
+  // As large as there is room, as small as can be read; what is larger then scrolls.
+  svg.style.width = "100%";
+  svg.style.maxWidth = `${width}px`;
+  svg.style.minWidth = `${Math.round(width * SCALE_MIN)}px`;
   place.replaceChildren(svg);
-  place.setAttribute("tabindex", width > place.clientWidth || height > 470 ? "0" : "-1");
+  if (place.scrollWidth > place.clientWidth || place.scrollHeight > place.clientHeight) place.setAttribute("tabindex", "0");
+  else place.removeAttribute("tabindex");
   return parts;
 }
 
@@ -120,7 +128,7 @@ function drawLink({ points, x, y }) {
     text: draw("text", { x, y: y + 4, "text-anchor": "middle", class: "soft" }),
   };
   const tip = draw("path", { class: "tip", d: "M0 0 L-9 -4.5 L-9 4.5 Z", transform: `translate(${end.x} ${end.y}) rotate(${angle})` });
-  const plate = draw("rect", { class: "plate", x: x - 33, y: y - 9, width: 66, height: 18, rx: 4 });
+  const plate = draw("rect", { class: "plate", x: x - 27, y: y - 9, width: 54, height: 18, rx: 4 });
   part.group = draw("g", {}, part.title, part.line, tip, plate, part.text);
   return part;
 }
@@ -169,4 +177,4 @@ function tabulate({ nodes, links, totals }) {
 
 const shortened = (name, letters) => (name.length > letters ? `${name.slice(0, letters - 1)}…` : name);
 
-byId("network-tables").parentElement.addEventListener("toggle", () => document.dispatchEvent(new Event("gamecast-redraw")));
+byId("network-tables").parentElement.addEventListener("toggle", () => newest && tabulate(newest));

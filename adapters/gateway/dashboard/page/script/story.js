@@ -11,7 +11,7 @@ export function showAlerts({ alerts, alerts_total: total, checks_fine: fine }) {
   const key = JSON.stringify([alerts, total]);
   if (key === shownAlerts) return;
   shownAlerts = key;
-  const shown = alerts.map(({ level, subject, seen, advice }) =>
+  const shown = together(alerts).map(({ level, subject, seen, advice }) =>
     make("article", { class: `alert ${level}` },
       make("h3", {}, `${level === "problem" ? "Problem" : "Warning"}: ${subject}`),
       make("p", {}, sentence(seen)),
@@ -32,8 +32,20 @@ export function showNotes(notes) {
       make("time", { datetime: new Date(at_ms).toISOString() }, clock(at_ms)),
       make("span", { class: "kind" }, KINDS[kind] ?? kind),
       make("span", { class: "what" }, text)));
-  if (!shown.length) shown.push(make("li", { class: "empty" }, "Nothing since this gateway began to watch."));
+  if (!shown.length) shown.push(make("li", { class: "nothing" }, "Nothing since this gateway began to watch."));
   byId("notes").replaceChildren(...shown);
+}
+
+// What is the same with several nodes is said once.
+function together(alerts) {
+  const found = new Map();
+  for (const alert of alerts) {
+    const key = JSON.stringify([alert.level, alert.seen, alert.advice]);
+    const same = found.get(key);
+    if (same) same.subject += `, ${alert.subject}`;
+    else found.set(key, { ...alert });
+  }
+  return [...found.values()];
 }
 
 const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
