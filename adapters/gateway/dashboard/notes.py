@@ -58,7 +58,7 @@ def _plan(before: Plan | None, now: Plan | None, at_ms: int) -> Iterator[Note]:
         changes.append(counted(new, "new atom"))
     if retired := len(atoms[1] - atoms[0]):
         changes.append(f"{counted(retired, 'atom')} retired")
-    said = "; ".join(changes) or "nothing changes for regions"
+    said = "; ".join(changes) or "the same paths and atoms"
     yield Note(at_ms, "plan", f"plan {now.epoch}.{now.version}: {said}")
 
 

@@ -69,11 +69,16 @@ class Poller:
             async with self._looked:
                 self.turn += 1
                 self._looked.notify_all()
-            took_s = time.monotonic() - began_s
-            is_watched = time.monotonic() < self._watched_until_s
-            pause_s = max(self._interval_s if is_watched else IDLE_INTERVAL_S, took_s / SHARE_MAX) - took_s
+            await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        """Wait for the next look. Two are never nearer than the interval: what moves must have had time to."""
+        took_s = time.monotonic() - began_s
+        soonest_s = max(self._interval_s, took_s / SHARE_MAX)
+        await asyncio.sleep(soonest_s - took_s)
+        if time.monotonic() >= self._watched_until_s:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                await asyncio.wait_for(self._wake.wait(), IDLE_INTERVAL_S - soonest_s)
 
     def watched(self) -> None:
         """Note that somebody watches."""

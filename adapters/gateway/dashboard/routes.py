@@ -19,7 +19,7 @@ from adapters.gateway.dashboard.notes import Kind, Note
 from adapters.gateway.dashboard.poller import INTERVAL_S, Look, Poller
 from adapters.gateway.dashboard.snapshot import REGION_ORDERS, ROWS_MAX, SUBSCRIBER_ORDERS, Row, page
 from adapters.gateway.gateway import Extension, Gateway
-from adapters.gateway.grants import anybody
+from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Code, Refusal
 from adapters.redis_survey import NetworkState, survey
 from adapters.wording import counted
@@ -112,7 +112,7 @@ class _Dashboard:
             await task
 
     async def entrance(self, request: web.Request) -> web.StreamResponse:
-        raise web.HTTPFound("/dashboard/")
+        return web.Response(status=302, headers={"Location": "/dashboard/"})
 
     def serve(self, file: _File) -> Callable[[web.Request], Any]:
         async def answer(request: web.Request) -> web.Response:
@@ -129,11 +129,14 @@ class _Dashboard:
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Send the state after each look, as server-sent events; one that is not taken in time is left out."""
-        await self._admit(request)
+        grant = await self._admit(request)
         viewer = _Viewer()
-        self._gateway.enter(viewer, anybody())
+        self._gateway.enter(viewer, grant)
         try:
-            return await self._send(request, viewer)
+            async with asyncio.timeout(self._gateway.seconds_left(grant)):
+                return await self._send(request, viewer)
+        except TimeoutError as error:
+            raise ConnectionResetError("the viewer's token has expired") from error
         finally:
             self._gateway.leave(viewer)
 
@@ -173,17 +176,19 @@ class _Dashboard:
 
     async def region(self, request: web.Request) -> web.Response:
         await self._admit(request)
-        snapshot = self._poller.snapshot
-        return _found(snapshot.region(_name(request)) if snapshot is not None else None, "region")
+        snapshot, name = self._poller.snapshot, _name(request)
+        return _found(snapshot.region(name) if snapshot is not None else None, "region")
 
     async def subscriber(self, request: web.Request) -> web.Response:
         await self._admit(request)
-        snapshot = self._poller.snapshot
-        return _found(snapshot.subscriber(_name(request)) if snapshot is not None else None, "subscriber")
+        snapshot, name = self._poller.snapshot, _name(request)
+        return _found(snapshot.subscriber(name) if snapshot is not None else None, "subscriber")
 
-    async def _admit(self, request: web.Request) -> None:
-        await self._gateway.guard.require_watcher(request)
+    async def _admit(self, request: web.Request) -> Grant:
+        grant = await self._gateway.guard.require_watcher(request)
+        self._gateway.subject(grant).require_request()
         self._poller.watched()
+        return grant
 
     def _more(self) -> dict[str, Any]:
         return {

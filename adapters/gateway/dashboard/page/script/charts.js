@@ -54,6 +54,7 @@ function showDurations(name, durations, nothing) {
   const known = plots.get(name);
   if (known?.key === key) return void known.plot.setData(data);
   const labels = [...bounds.map((bound) => (bound ? span(bound) : "none")), "more"];
+  const step = byId(name).clientWidth < 360 ? 3 : 2;
   place(name, {
     scales: { x: { time: false, range: [-0.6, counts.length - 0.4] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.08)] } },
     series: [
@@ -61,7 +62,7 @@ function showDurations(name, durations, nothing) {
       { label: "count", stroke: colour("--accent"), fill: colour("--accent-soft"), width: 1.5, paths: uPlot.paths.bars({ size: [0.86, 60] }), points: { show: false } },
     ],
     axes: [
-      axis({ splits: () => counts.map((_, index) => index).filter((index) => index % 2 === 0), values: (_, ticks) => ticks.map((index) => labels[index]) }),
+      axis({ splits: () => counts.map((_, index) => index).filter((index) => index % step === 0), values: (_, ticks) => ticks.map((index) => labels[index]) }),
       axis({ size: 52, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? count(tick) : "")) }),
     ],
   }, data, key);

@@ -46,9 +46,13 @@ export class Feed {
       this.pending.push(...message.events.map((event) => ({ ...event, age: event.sent_at_ms && now - event.sent_at_ms })));
       this.pending.splice(0, this.pending.length - SHOWN_MAX);
       if (!this.paused) requestAnimationFrame(() => this.show());
-    } else if (message.type === "error" || message.type === "refused") {
+    } else if (message.type === "error") {
       this.denied = true;
-      say(this.status, message.error?.message ?? message.message ?? "refused");
+      say(this.status, message.message);
+      if (message.code === "unauthorized") {
+        const give = () => document.dispatchEvent(new Event("gamecast-token-wanted"));
+        this.status.append(" ", make("button", { type: "button", class: "quiet", onclick: give }, "Give one"));
+      }
     } else if (message.id === 1) {
       say(this.status, "live, newest first");
       if (!this.total) this.list.replaceChildren(make("li", { class: "gap quietly" }, make("span", { class: "note" }, "Nothing since you look.")));

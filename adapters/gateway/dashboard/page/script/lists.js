@@ -6,6 +6,7 @@ import { chosenName, showRegion, showSubscriber } from "./region.js";
 
 const ROW = 34;
 const AROUND = 12;
+const FULL = 374;
 
 export const regionList = () =>
   new List("regions", "region", showRegion, { order: "events_per_s", descending: true }, [
@@ -40,7 +41,7 @@ class List {
       return head;
     });
     this.table = make("table", { "aria-labelledby": `${place}-title` }, make("thead", {}, make("tr", { "aria-rowindex": 1 }, ...this.heads)), this.body);
-    this.scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": `${place}-title`, onscroll: () => this.later() }, this.table);
+    this.scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": `${place}-title`, onscroll: () => this.later() }, this.table);
     this.search = byId(`${place}-search`);
     this.search.addEventListener("input", () => {
       this.scroll.scrollTop = 0;
@@ -74,7 +75,7 @@ class List {
   async refresh() {
     const turn = ++this.asked;
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW) - AROUND);
-    const limit = Math.ceil(this.scroll.clientHeight / ROW) + 2 * AROUND;
+    const limit = Math.ceil(Math.max(FULL, this.scroll.clientHeight) / ROW) + 2 * AROUND;
     try {
       const found = await ask(this.place, {
         search: this.search.value.trim(),
@@ -95,6 +96,7 @@ class List {
     this.table.setAttribute("aria-rowcount", matching + 1);
     this.before.firstChild.style.height = `${offset * ROW}px`;
     this.after.firstChild.style.height = `${Math.max(0, matching - offset - rows.length) * ROW}px`;
+    this.scroll.classList.toggle("few", (matching + 2) * ROW < FULL);
     const focused = document.activeElement?.closest?.("tr")?.dataset.name;
     const shown = rows.map((row, place) => this.row(row, offset + place));
     if (!rows.length) {

@@ -6,40 +6,47 @@ import { clock, count, counted, rate, span } from "./format.js";
 import { follow, token } from "./gate.js";
 import { regionList, subscriberList } from "./lists.js";
 import { showNetwork } from "./network.js";
-import { refreshRegion } from "./region.js";
+import { refreshRegion, reopenFeed } from "./region.js";
 import * as theme from "./theme.js";
 
 const regions = regionList();
 const subscribers = subscriberList();
 let newest = null;
+let asking = false;
 
 theme.start();
 theme.onTheme(() => newest && showCharts(newest, { anew: true }));
 addEventListener("resize", () => newest && showCharts(newest, { anew: true }));
+document.addEventListener("gamecast-token-wanted", async () => {
+  await askForToken("");
+  state(newest);
+  reopenFeed();
+});
 follow({ state, link });
 
-function state(document) {
-  newest = document;
+function state(shown) {
+  newest = shown;
+  if (asking) return;
   byId("main").hidden = false;
   byId("ask").hidden = true;
-  const { network, trouble } = document;
+  const { network, trouble } = shown;
   const banner = byId("banner");
   banner.hidden = !trouble;
   if (trouble) say(banner, trouble + (network ? ` What is shown is from ${clock(network.at_ms)}.` : ""));
   byId("main").classList.toggle("stale", Boolean(trouble));
-  showNotes(document.notes);
+  showNotes(shown.notes);
   if (!network) return;
   say(byId("where"), network.url);
   say(byId("plan"), planned(network));
   showTotals(network);
   showNetwork(network);
   showAlerts(network);
-  showCharts(document);
+  showCharts(shown);
   regions.refresh();
   subscribers.refresh();
   refreshRegion();
-  const looked = `Looked at ${clock(network.at_ms)}, which took ${span(network.took_ms)}; again every ${document.interval_s} s.`;
-  say(byId("foot"), `${looked} Gateway ${document.gateway.id}.`);
+  const looked = `Looked at ${clock(network.at_ms)}, which took ${span(network.took_ms)}; again every ${shown.interval_s} s.`;
+  say(byId("foot"), `${looked} Gateway ${shown.gateway.id}.`);
 }
 
 function link({ is, why, wait }) {
@@ -57,6 +64,7 @@ function link({ is, why, wait }) {
 
 function askForToken(why) {
   const form = byId("ask");
+  asking = true;
   form.hidden = false;
   byId("main").hidden = true;
   say(byId("refused"), token.get() ? `Not with this one: ${why}` : "");
@@ -69,6 +77,7 @@ function askForToken(why) {
         event.preventDefault();
         token.set(byId("token").value.trim());
         byId("token").value = "";
+        asking = false;
         resolve();
       },
       { once: true },
@@ -90,7 +99,7 @@ function showTotals({ totals, alerts, alerts_total }) {
     [rate(totals.events_per_s), "events a second"],
     [count(totals.regions), `regions, ${count(totals.busy_regions)} busy`],
     [count(totals.subscribers_alive), `subscribers${gone(totals)}`],
-    [count(totals.nodes_answering), down ? `nodes, ${count(down)} without answer` : "nodes", down && "bad"],
+    [count(totals.nodes_answering), down ? `nodes, ${count(down)} down` : "nodes", down && "bad"],
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
     [count(totals.behind), "events on the way"],

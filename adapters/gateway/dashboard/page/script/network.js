@@ -38,7 +38,7 @@ function arrange(nodes, links) {
   links.forEach((link) => graph.setEdge(link.from, link.to, { width: 58, height: 16, labelpos: "c" }));
   layout(graph);
   const alone = nodes.filter(({ name }) => !links.some((link) => link.from === name || link.to === name));
-  if (alone.length > 3) spread(graph, alone.map(({ name }) => name));
+  if (alone.length > 1) spread(graph, alone.map(({ name }) => name));
   const { width, height } = extent(graph);
   const parts = { nodes: new Map(), links: new Map() };
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(nodes, links) });

@@ -12,7 +12,7 @@ export const chosenName = (one) => (chosen?.one === one ? chosen.name : null);
 
 export function showRegion(name) {
   choose("region", name);
-  parts = furnish("region", name, ["events/s", "on the way", "kept frames", "epoch", "last number"]);
+  parts = furnish("region", name, ["events/s", "on the way", "kept frames", "last number"]);
   const place = make("ol", { class: "feed", tabindex: "0", "aria-label": `Events of ${name}` });
   parts.body.append(
     make("h3", {}, "Path, ingress to egress"), (parts.way = make("ol", { class: "way" })),
@@ -29,6 +29,10 @@ export function showSubscriber(name) {
   parts = furnish("subscriber", name, ["regions", "not granted", "last heard"]);
   parts.body.append((parts.peopleTitle = make("h3")), (parts.people = make("ul", { class: "names" })));
   refreshRegion();
+}
+
+export function reopenFeed() {
+  if (chosen?.one === "region") showRegion(chosen.name);
 }
 
 export async function refreshRegion() {
@@ -70,7 +74,7 @@ function furnish(one, name, titles) {
 
 function fillRegion(row) {
   const last = row.last ? `${row.epoch}-${row.last}` : "none";
-  fill([rate(row.events_per_s), count(row.behind), count(row.kept), count(row.epoch), last]);
+  fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));
   say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: nobody who has this region has another one with it");
   relist(parts.atoms, row.atoms_list.map((atom) => ["", `${atom.with.join(", ")} (${atom.node})`]));
