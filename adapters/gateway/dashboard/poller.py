@@ -24,7 +24,7 @@ INTERVAL_S = 2.0
 IDLE_INTERVAL_S = 15.0
 """How often to look while somebody watches, and while nobody does: what happens meanwhile is still to be told."""
 
-SHARE_MAX = 0.1
+SHARE_MAX = 0.25
 """Of the time: a network that takes long to look at is looked at less often."""
 
 WATCHED_S = 30.0
@@ -44,7 +44,7 @@ class Poller:
     ) -> None:
         """``look`` surveys the network, regions included; ``on_look`` is called after each."""
         self._look, self._on_look = look, on_look
-        self._interval_s = interval_s
+        self._interval_s = self._soonest_s = interval_s
         self.snapshot: Snapshot | None = None
         self.trouble: str | None = None
         """Why the network could not be looked at the last time; the snapshot is older then."""
@@ -74,8 +74,8 @@ class Poller:
     async def _pause(self, began_s: float) -> None:
         """Wait for the next look. Two are never nearer than the interval: what moves must have had time to."""
         took_s = time.monotonic() - began_s
-        soonest_s = max(self._interval_s, took_s / SHARE_MAX)
-        await asyncio.sleep(soonest_s - took_s)
+        soonest_s = self._soonest_s = min(max(self._interval_s, took_s / SHARE_MAX), IDLE_INTERVAL_S)
+        await asyncio.sleep(max(0.0, soonest_s - took_s))
         if time.monotonic() >= self._watched_until_s:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), IDLE_INTERVAL_S - soonest_s)
@@ -103,7 +103,7 @@ class Poller:
         return {
             "trouble": self.trouble,
             "now_ms": time.time_ns() // 1_000_000,
-            "interval_s": self._interval_s,
+            "interval_s": round(self._soonest_s, 1),
             "network": summary,
             "notes": [asdict(note) for note in reversed(self._notes)],
             "history": {
