@@ -78,6 +78,8 @@ class RedisConnection:
         self._deadline = Deadline()
         self._used_at = 0.0
         self._found_run = ""
+        self.opened = 0
+        """How often it was opened."""
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
 
@@ -147,6 +149,7 @@ class RedisConnection:
         await self._connection.disconnect(nowait=True)
 
     async def _open(self) -> None:
+        self.opened += 1
         await self._connection.disconnect(nowait=True)
         if self._places is None:
             await self._connection.connect()

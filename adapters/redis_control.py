@@ -116,7 +116,7 @@ class RedisControl:
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             self._read(record) if record else None,
-            {name.decode(): Wish.from_document(orjson.loads(wish)) for name, wish in _pairs(wishes)},
+            {name.decode(): _wish(wish) for name, wish in _pairs(wishes)},
             frozenset(region.decode() for region in published),
             (int(epoch), int(version)),
             asked.decode(),
@@ -215,6 +215,12 @@ class RedisControl:
 def _record(document: bytes) -> Record:
     """Parse a record once for all connections of this process: they get the same news, and large ones take 40 ms."""
     return Record.from_json(document)
+
+
+@lru_cache(maxsize=4096)
+def _wish(document: bytes) -> Wish:
+    """Parse a wish once: a leader looks at all of them again and again."""
+    return Wish.from_document(orjson.loads(document))
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

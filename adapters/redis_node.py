@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from adapters.network import Position
 from adapters.redis_connection import RedisConnection, Script
-from sequencing.errors import PlanError
+from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.node import (
     TICK_META,
@@ -40,6 +41,9 @@ class RedisNode:
         self._streams: dict[str, int] = {}
         self._egress_keys: dict[str, bytes] = {}
         self._region_of: dict[bytes, str] = {}
+        self.client: int | None = None
+        """By what `unblock` knows the connection that `read_streams` waits on."""
+        self._client_of = 0
         self.follow(plan)
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
 
@@ -68,8 +72,8 @@ class RedisNode:
         verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
-        """Read egress streams; see `Reader.read`."""
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+        """Read egress streams; see `Reader.read`. ``block_ms``: None for what is there already."""
         streams = {region: epoch for region, (epoch, _) in after.items()}
         if streams != self._streams:
             self._streams = streams
@@ -78,18 +82,29 @@ class RedisNode:
             }
             self._region_of = {key: region for region, key in self._egress_keys.items()}
         ids = [b"%d-%d" % after[region] for region in self._egress_keys]
+        block = ("BLOCK", block_ms) if block_ms is not None else ()
+        reply = await self._connection.call(*("XREAD", "COUNT", frames_max, *block, "STREAMS"), *self._region_of, *ids)
+        return _frames_in(reply, self._region_of)
+
+    async def read_streams(
+        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int
+    ) -> list[StampedFrame]:
+        """Read egress streams, (region, epoch) each, after region sequences; see `client`."""
+        if self._client_of != self._connection.opened or not self._client_of:
+            self.client = None
+            with suppress(OtherSideError):  # who may not know it does without
+                self.client = int(await self._connection.call("CLIENT", "ID"))
+            self._client_of = self._connection.opened
+        region_of = {self._keys.egress(epoch, region).encode(): region for region, epoch in after}
+        ids = [b"%d-%d" % (epoch, sequence) for (_, epoch), sequence in after.items()]
         reply = await self._connection.call(
-            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"), *self._region_of, *ids
+            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"), *region_of, *ids
         )
-        frames: list[StampedFrame] = []
-        for key, entries in reply or ():
-            region = self._region_of[key]
-            for entry_id, fields in entries:
-                epoch, _, last = entry_id.partition(b"-")
-                # An entry that no node wrote becomes a frame that cannot be read.
-                _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
-                frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
-        return frames
+        return _frames_in(reply, region_of)
+
+    async def unblock(self, client: int) -> bool:
+        """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
+        return bool(await self._connection.call("CLIENT", "UNBLOCK", client))
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
@@ -221,3 +236,16 @@ class RedisNode:
             if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
+
+
+def _frames_in(reply: Any, region_of: Mapping[bytes, str]) -> list[StampedFrame]:
+    """Return the frames in an answer to XREAD."""
+    frames: list[StampedFrame] = []
+    for key, entries in reply or ():
+        region = region_of[key]
+        for entry_id, fields in entries:
+            epoch, _, last = entry_id.partition(b"-")
+            # An entry that no node wrote becomes a frame that cannot be read.
+            _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
+            frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
+    return frames

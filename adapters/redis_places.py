@@ -211,12 +211,13 @@ class SentinelPlaces(Places):
         """See `Places.has_left`."""
         asked_at, master = self._said[self._who]
         if time.monotonic() - asked_at > LOOK_AGAIN_S:
-            self._said[self._who] = time.monotonic(), master
+            # Who comes while this is being asked asks, too: until there is an answer, nothing is known.
             try:
                 async with asyncio.timeout(LOOK_AGAIN_TIMEOUT_S):
                     master, _ = self.understood(await _ask(self.seed_url(self._seeds[0]), self.question()), self._at)
             except (exceptions.RedisError, OSError, TimeoutError, Unreachable):
                 self.doubt()
+                self._said[self._who] = time.monotonic(), master
         return master != self._at
 
 

@@ -34,6 +34,7 @@ from gamecast.errors import (
     UsageError,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.sharing import Shared, share
 
 try:
     __version__ = version("gamecast")
@@ -60,6 +61,7 @@ __all__ = [
     "PublishUncertain",
     "Receipt",
     "Refused",
+    "Shared",
     "Statistics",
     "Superseded",
     "TooSlow",
@@ -68,4 +70,5 @@ __all__ = [
     "UnsupportedServer",
     "UsageError",
     "connect",
+    "share",
 ]

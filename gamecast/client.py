@@ -8,7 +8,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, get_args
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from adapters.backoff import Backoff
@@ -18,22 +18,13 @@ from adapters.network import Network
 from adapters.redis_connection import redacted
 from adapters.redis_control import TTL_MS
 from adapters.redis_network import RedisNetwork
-from gamecast.configuration import (
-    Configuration,
-    LimitOptions,
-    Limits,
-    WhenBehind,
-    WhenFull,
-    default_url,
-    generated_name,
-)
+from gamecast.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.following import Following
 from gamecast.history import Since
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
-from sequencing.names import check_connection_name
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
@@ -81,27 +72,15 @@ def connect(
 
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
-    url = default_url() if url is None else url
-    name = generated_name() if name is None else check_connection_name(name)
-    if when_full not in ("wait", "refuse"):
-        raise UsageError(f"when_full is 'wait' or 'refuse', not {when_full!r}")
-    if when_behind not in get_args(WhenBehind):
-        raise UsageError(f"when_behind is {', '.join(map(repr, get_args(WhenBehind)))}, not {when_behind!r}")
-    if ordering not in get_args(Ordering):
-        raise UsageError(f"ordering is {', '.join(map(repr, get_args(Ordering)))}, not {ordering!r}")
-    try:
-        checked = Limits(**limits)
-    except TypeError as error:
-        raise UsageError(f"connect() has no such option: {error}") from error
     return Cast(
-        Configuration(
-            url=url,
+        configured(
+            url,
             name=name,
             ordering=ordering,
             when_full=when_full,
             when_behind=when_behind,
-            limits=checked,
-            routes=dict(routes or {}),
+            routes=routes,
+            limits=limits,
         )
     )
 
@@ -112,26 +91,11 @@ class Cast:
     Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        """Use `connect`."""
+    def __init__(self, configuration: Configuration, network: Network | None = None) -> None:
+        """Use `connect`. ``network``: as this connection sees it; found by the URL when None."""
         self.name = configuration.name
         self._configuration = configuration
-        scheme = urlsplit(configuration.url).scheme
-        if scheme not in _NETWORKS:
-            raise UnknownScheme(
-                f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
-                "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
-            )
-        make_network: Callable[..., Network] = _NETWORKS[scheme]
-        if configuration.routes:
-            if make_network is not RedisNetwork:
-                raise UsageError(f"routes lead to servers that are there already, and {scheme}:// has none")
-            make_network = partial(RedisNetwork, routes=configuration.routes)
-        self._network = make_network(
-            configuration.url,
-            ordering=configuration.ordering,
-            retention_events=configuration.limits.retention_events,
-        )
+        self._network = network or network_of(configuration)
         self._open_halves: tuple[Outgoing, Incoming] | None = None
         self._outgoing: Outgoing | None = None
         self._following: Following | None = None
@@ -352,6 +316,26 @@ class Cast:
                     return
                 except Exception:  # noqa: BLE001 - without a heartbeat the network takes us for gone
                     wait_s = backoff.next_s()
+
+
+def network_of(configuration: Configuration) -> Network:
+    """Return the network at a URL, not open yet; raises `UnknownScheme` and `UsageError`."""
+    scheme = urlsplit(configuration.url).scheme
+    if scheme not in _NETWORKS:
+        raise UnknownScheme(
+            f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
+            "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
+        )
+    make_network: Callable[..., Network] = _NETWORKS[scheme]
+    if configuration.routes:
+        if make_network is not RedisNetwork:
+            raise UsageError(f"routes lead to servers that are there already, and {scheme}:// has none")
+        make_network = partial(RedisNetwork, routes=configuration.routes)
+    return make_network(
+        configuration.url,
+        ordering=configuration.ordering,
+        retention_events=configuration.limits.retention_events,
+    )
 
 
 class Batches:

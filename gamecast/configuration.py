@@ -7,9 +7,10 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from sequencing.errors import UsageError
+from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
 
 DEFAULT_URL = "embedded://"
@@ -83,6 +84,38 @@ class Configuration:
     when_behind: WhenBehind
     limits: Limits
     routes: Mapping[str, str] = field(default_factory=dict)
+
+
+def configured(
+    url: str | None,
+    *,
+    name: str | None,
+    ordering: Ordering,
+    when_full: WhenFull,
+    when_behind: WhenBehind,
+    routes: Mapping[str, str] | None,
+    limits: Mapping[str, Any],
+) -> Configuration:
+    """Check and complete what `gamecast.connect` was told; raises `UsageError` and its kinds."""
+    if when_full not in get_args(WhenFull):
+        raise UsageError(f"when_full is 'wait' or 'refuse', not {when_full!r}")
+    if when_behind not in get_args(WhenBehind):
+        raise UsageError(f"when_behind is {', '.join(map(repr, get_args(WhenBehind)))}, not {when_behind!r}")
+    if ordering not in get_args(Ordering):
+        raise UsageError(f"ordering is {', '.join(map(repr, get_args(Ordering)))}, not {ordering!r}")
+    try:
+        checked = Limits(**limits)
+    except TypeError as error:
+        raise UsageError(f"connect() has no such option: {error}") from error
+    return Configuration(
+        url=default_url() if url is None else url,
+        name=generated_name() if name is None else check_connection_name(name),
+        ordering=ordering,
+        when_full=when_full,
+        when_behind=when_behind,
+        limits=checked,
+        routes=dict(routes or {}),
+    )
 
 
 def default_url() -> str:

@@ -210,7 +210,7 @@ class Outgoing:
         self._publisher.assign(plan)
         for _, lane in self._lanes.values():
             lane.follow(plan)
-        for node in {path[0] for path in plan.paths.values()} - self._lanes.keys():
+        for node in plan.ingresses - self._lanes.keys():
             self._wakes[node] = asyncio.Event()
             lane = self._network.lane(node, plan)
             task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")

@@ -49,6 +49,19 @@ def require_sound(plan: Plan, membership: Membership | None = None) -> None:
         raise PlanError("; ".join(f"{condition}: {what}" for condition, what in found.items()))
 
 
+def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
+    """Return whether a sound plan satisfies C4 for one subscriber of these regions, if every pair is to be ordered.
+
+    Takes the time of looking at the atoms of these regions.
+    """
+    ordered: set[tuple[str, str]] = set()
+    for region in regions:
+        for atom in plan.atoms_of.get(region, ()):
+            if regions.issuperset(atom.regions):
+                ordered.update((region, other) for other in atom.regions if other != region)
+    return len(ordered) == len(regions) * (len(regions) - 1)
+
+
 def _one_path(plan: Plan) -> str | None:
     for region, path in plan.paths.items():
         if not path or len(set(path)) != len(path):

@@ -39,7 +39,7 @@ from typing import Any
 
 import networkx as nx
 
-from sequencing.conditions import require_sound, violations
+from sequencing.conditions import can_follow_all, require_sound, violations
 from sequencing.expected import Emptied, Tails, links_to_sweep, observers
 from sequencing.membership import Membership
 from sequencing.node import Accepted, Answer, Node, Verdict
@@ -128,7 +128,7 @@ def next_record(
 def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:
     """Return whether the plan's atoms order all that is to be ordered, now that some subscribers have other regions."""
     if expected:  # every pair that somebody has is ordered already, but for what they have now
-        members = observers({name: members[name] for name in moving})
+        return all(can_follow_all(plan, members[name]) for name in moving)
     return "C4" not in violations(plan, Membership.of(members, plan.paths))
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, Literal, NewType, get_args
 
 import orjson
 
 from sequencing.errors import PlanError, UsageError
+from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
@@ -77,11 +79,12 @@ class Plan:
     @cached_property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
         """Region → the atoms that stamp its frames."""
-        found: dict[str, list[Atom]] = {region: [] for region in self.paths}
-        for atom in self.atoms:
-            for region in atom.regions:
-                found[region].append(atom)
-        return {region: tuple(atoms) for region, atoms in found.items()}
+        return _atoms_by_region(self.paths, self.atoms)
+
+    @cached_property
+    def ingresses(self) -> frozenset[str]:
+        """The nodes at which some path begins."""
+        return frozenset(path[0] for path in self.paths.values())
 
     @cached_property
     def links(self) -> frozenset[tuple[str, str]]:
@@ -105,25 +108,31 @@ class Plan:
         """
         choice = self.nodes if nodes is None else nodes
         visits = Counter(chain.from_iterable(self.paths.values()))
-        paths = dict(self.paths)
+        new: dict[str, tuple[str, ...]] = {}
         for region in map(check_region, regions):
-            if region not in paths:
+            if region not in self.paths and region not in new:
                 quietest = min(choice, key=lambda name: (visits[name], name))
-                paths[region] = (quietest,)
+                new[region] = (quietest,)
                 visits[quietest] += 1
+        paths = {**self.paths, **new} if new else self.paths
         return replace(self, version=self.version + 1, nodes={**self.nodes, **choice}, paths=paths)
+
+    def is_laid_out_as(self, other: Plan) -> bool:
+        """Return whether regions, paths and atoms are the very same as of another plan; if in doubt, they are not."""
+        return self.paths is other.paths and self.atoms is other.atoms and self.epochs is other.epochs
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""
-        return self._json
+        return orjson.dumps(
+            {
+                **self.head(),
+                "regions": orjson.Fragment(self.regions_json()),
+                "atoms": orjson.Fragment(self.atoms_json()),
+            }
+        )
 
-    @cached_property
-    def _json(self) -> bytes:
-        # A record is written several times for each join, with the same plans.
-        return orjson.dumps(self.to_document())
-
-    def to_document(self) -> dict[str, Any]:
-        """Return what JSON can hold; `from_document` is the inverse."""
+    def head(self) -> dict[str, Any]:
+        """Return what JSON can hold of it besides regions and atoms."""
         return {
             "epoch": self.epoch,
             "version": self.version,
@@ -132,12 +141,15 @@ class Plan:
                 name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
                 for name, url in self.nodes.items()
             },
-            "regions": {
-                region: {"path": list(path)} | ({"epoch": self.epochs[region]} if region in self.epochs else {})
-                for region, path in self.paths.items()
-            },
-            "atoms": [{"id": a.id, "regions": list(a.regions), "node": a.node} for a in self.atoms],
         }
+
+    def regions_json(self) -> bytes:
+        """Serialise the regions: path, and epoch where it is not the plan's."""
+        return _regions_json(self.paths, self.epochs)
+
+    def atoms_json(self) -> bytes:
+        """Serialise the atoms."""
+        return _atoms_json(self.atoms)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Plan:
@@ -149,35 +161,107 @@ class Plan:
 
     @classmethod
     def from_document(cls, document: Any) -> Plan:
-        """Read what `to_document` returned, checking its shape; raises `PlanError` saying what is wrong."""
+        """Read what JSON held, checking its shape; raises `PlanError` saying what is wrong."""
         try:
-            return cls._checked(document)
+            return cls._of(document, _read_regions(document["regions"]), _read_atoms(document["atoms"]))
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise PlanError(f"this is not a gamecast plan: {error!r}") from error
 
     @classmethod
-    def _checked(cls, document: Any) -> Plan:
-        nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in document["nodes"].items()}
-        paths = {check_region(region): _texts(entry["path"]) for region, entry in document["regions"].items()}
-        atoms = tuple(
-            Atom(AtomId(_whole(entry["id"])), _texts(entry["regions"]), entry["node"]) for entry in document["atoms"]
-        )
-        if len({atom.id for atom in atoms}) != len(atoms):
-            raise ValueError("two atoms have one id")
-        for region, path in paths.items():
-            if not path or not nodes.keys() >= set(path):
-                raise ValueError(f"the path of region {region!r} is empty or names an unknown node: {path}")
-        for atom in atoms:
-            if atom.node not in nodes or not paths.keys() >= set(atom.regions):
-                raise ValueError(f"atom {atom.id} names an unknown node or region")
-        if document["ordering"] not in get_args(Ordering):
-            raise ValueError(f"unknown ordering {document['ordering']!r}")
-        epoch, version = _whole(document["epoch"]), _whole(document["version"])
-        epochs = {region: _whole(entry["epoch"]) for region, entry in document["regions"].items() if "epoch" in entry}
+    def from_parts(cls, head: Any, regions: bytes, atoms: bytes) -> Plan:
+        """Read what `head`, `regions_json` and `atoms_json` returned; as `from_document`.
+
+        Plans whose regions or atoms are the same share them.
+        """
+        try:
+            return cls._of(head, _parse_regions(regions), _parse_atoms(atoms))
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+            raise PlanError(f"this is not a gamecast plan: {error!r}") from error
+
+    @classmethod
+    def _of(cls, head: Any, regions: _Regions, atoms: tuple[Atom, ...]) -> Plan:
+        nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in head["nodes"].items()}
+        paths, epochs = regions
+        if unknown := _nodes_used(paths, atoms) - nodes.keys():
+            raise ValueError(_naming_one(unknown, paths, atoms))
+        if head["ordering"] not in get_args(Ordering):
+            raise ValueError(f"unknown ordering {head['ordering']!r}")
+        epoch, version = _whole(head["epoch"]), _whole(head["version"])
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
-        runs = {name: _text(entry["run"]) for name, entry in document["nodes"].items() if "run" in entry}
-        return cls(epoch, version, document["ordering"], nodes, paths, atoms, epochs, runs)
+        runs = {name: _text(entry["run"]) for name, entry in head["nodes"].items() if "run" in entry}
+        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs)
+
+
+_Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]
+"""Paths, and the epochs that are not the plan's."""
+
+PARSED_KEPT = 16
+"""As many texts of regions, and of atoms, are not parsed again: a plan, those behind it, and some of before."""
+
+
+def _read_regions(document: Any) -> _Regions:
+    paths = {check_region(region): _texts(entry["path"]) for region, entry in document.items()}
+    for region, path in paths.items():
+        if not path:
+            raise ValueError(f"the path of region {region!r} is empty")
+    return paths, {region: _whole(entry["epoch"]) for region, entry in document.items() if "epoch" in entry}
+
+
+def _read_atoms(document: Any) -> tuple[Atom, ...]:
+    atoms = tuple(Atom(AtomId(_whole(entry["id"])), _texts(entry["regions"]), entry["node"]) for entry in document)
+    if len({atom.id for atom in atoms}) != len(atoms):
+        raise ValueError("two atoms have one id")
+    return atoms
+
+
+@lru_cache(maxsize=PARSED_KEPT)
+def _parse_regions(text: bytes) -> _Regions:
+    return _read_regions(orjson.loads(text))
+
+
+@lru_cache(maxsize=PARSED_KEPT)
+def _parse_atoms(text: bytes) -> tuple[Atom, ...]:
+    return _read_atoms(orjson.loads(text))
+
+
+@KeptFor
+def _nodes_used(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> frozenset[str]:
+    for atom in atoms:
+        if not paths.keys() >= set(atom.regions):
+            raise ValueError(f"atom {atom.id} names an unknown region")
+    return frozenset(chain(chain.from_iterable(paths.values()), (atom.node for atom in atoms)))
+
+
+def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], atoms: Iterable[Atom]) -> str:
+    """Return a sentence that tells who names one of these nodes."""
+    regions = (f"the path of region {region!r}" for region, path in paths.items() if not nodes.isdisjoint(path))
+    who = next(chain(regions, (f"atom {atom.id}" for atom in atoms if atom.node in nodes)))
+    return f"{who} names an unknown node, one of {', '.join(sorted(nodes))}"
+
+
+@KeptFor
+def _atoms_by_region(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
+    found: dict[str, list[Atom]] = {region: [] for region in paths}
+    for atom in atoms:
+        for region in atom.regions:
+            found[region].append(atom)
+    return {region: tuple(stamping) for region, stamping in found.items()}
+
+
+@KeptFor
+def _regions_json(paths: Mapping[str, tuple[str, ...]], epochs: Mapping[str, int]) -> bytes:
+    return orjson.dumps(
+        {
+            region: {"path": list(path)} | ({"epoch": epochs[region]} if region in epochs else {})
+            for region, path in paths.items()
+        }
+    )
+
+
+@KeptFor
+def _atoms_json(atoms: tuple[Atom, ...]) -> bytes:
+    return orjson.dumps([{"id": atom.id, "regions": list(atom.regions), "node": atom.node} for atom in atoms])
 
 
 def _texts(values: Any) -> tuple[str, ...]:

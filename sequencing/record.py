@@ -119,36 +119,50 @@ class Record:
         return replace(self, behind=behind, abandoned=(), expected=frozenset(), leaving={})
 
     def to_json(self) -> bytes:
-        """Serialise; `from_json` is the inverse."""
-        return orjson.dumps(
-            {
-                "plan": orjson.Fragment(self.plan.to_json()),
-                "members": {name: sorted(regions) for name, regions in self.members.items()},
-                "heard": {name: wish.to_document() for name, wish in self.heard.items()},
-                "behind": [orjson.Fragment(plan.to_json()) for plan in self.behind],
-                "abandoned": [orjson.Fragment(plan.to_json()) for plan in self.abandoned],
-                "next_atom": self.next_atom,
-                "ended": self.ended,
-                "expected": sorted(self.expected),
-                "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
-            }
-        )
+        """Serialise, as lines of JSON; `from_json` is the inverse.
+
+        The first line is what most changes change. Behind it are the regions and the atoms of its plans, which mostly
+        stay as they are: a line each, and the plans tell which lines are theirs.
+        """
+        lines: dict[bytes, int] = {}
+
+        def told(plan: Plan) -> dict[str, Any]:
+            regions, atoms = (lines.setdefault(part, len(lines)) for part in (plan.regions_json(), plan.atoms_json()))
+            return {**plan.head(), "regions": regions, "atoms": atoms}
+
+        head = {
+            "plan": told(self.plan),
+            "members": {name: sorted(regions) for name, regions in self.members.items()},
+            "heard": {name: wish.to_document() for name, wish in self.heard.items()},
+            "behind": [told(plan) for plan in self.behind],
+            "abandoned": [told(plan) for plan in self.abandoned],
+            "next_atom": self.next_atom,
+            "ended": self.ended,
+            "expected": sorted(self.expected),
+            "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
+        }
+        return b"\n".join((orjson.dumps(head), *lines))
 
     @classmethod
-    def from_json(cls, text: bytes | str) -> Record:
+    def from_json(cls, text: bytes) -> Record:
         """Read a record back; raises `PlanError` saying what is wrong."""
+        first, *lines = text.split(b"\n")
+
+        def heard(plan: Any) -> Plan:
+            return Plan.from_parts(plan, lines[plan["regions"]], lines[plan["atoms"]])
+
         try:
-            document = orjson.loads(text)
+            document = orjson.loads(first)
             return cls(
-                Plan.from_document(document["plan"]),
+                heard(document["plan"]),
                 {name: frozenset(regions) for name, regions in document["members"].items()},
                 {name: Wish.from_document(wish) for name, wish in document["heard"].items()},
-                tuple(map(Plan.from_document, document["behind"])),
-                tuple(map(Plan.from_document, document["abandoned"])),
+                tuple(map(heard, document["behind"])),
+                tuple(map(heard, document["abandoned"])),
                 int(document["next_atom"]),
                 {node: tuple((str(r), int(e)) for r, e in streams) for node, streams in document["ended"].items()},
-                frozenset((str(one), str(other)) for one, other in document.get("expected", ())),
-                {name: frozenset(regions) for name, regions in document.get("leaving", {}).items()},
+                frozenset((str(one), str(other)) for one, other in document["expected"]),
+                {name: frozenset(regions) for name, regions in document["leaving"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the record of a gamecast network: {error!r}") from error

@@ -78,7 +78,7 @@ class Subscriber:
         """Regions whose events are handed out."""
         self._plan: Plan | None = None
         self._granted: frozenset[str] = frozenset()
-        self._said = 0
+        self._said = self._heard = 0
         self._since: dict[str, int] = {}
         self._mine: dict[str, int] = {}
         """Region → the epoch from which on it is granted for as long as it is wanted."""
@@ -121,13 +121,17 @@ class Subscriber:
         Records must come in order, and each of them: an epoch that is left out could not be read. Raises `Superseded`
         when this subscriber was taken for gone: what it would deliver from here on is not ordered any more.
         """
-        self._adjusted = False
         plan, heard = record.plan, record.heard.get(self.name)
         said = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
+        granted, before = record.members.get(self.name, frozenset()), self._plan
+        if before is not None and plan.is_laid_out_as(before) and (said, granted) == (self._heard, self._granted):
+            self._plan = plan
+            return []  # it is about others
+        self._adjusted, self._heard = False, said
         for region, since in self._since.items():
             if since <= said and region in plan.paths:
                 self._mine.setdefault(region, plan.epoch_of(region))
-        before, self._plan, self._granted = self._plan, plan, record.members.get(self.name, frozenset())
+        self._plan, self._granted = plan, granted
         if not self._mine.keys() <= self._granted:
             raise Superseded(
                 f"the network goes on without {self.name!r} (epoch {plan.epoch}): it was taken for gone, or a newer "

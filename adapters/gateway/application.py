@@ -25,6 +25,10 @@ from sequencing.errors import GamecastError
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CLIENT = Path(__file__).with_name("client")
+CLIENT_FILES = {
+    "gamecast.js": "text/javascript; charset=utf-8",
+    "gamecast.d.ts": "text/plain; charset=utf-8",
+}
 TIDY_S = 5.0
 
 
@@ -51,9 +55,21 @@ def make_application(
     application.router.add_post("/v1/events", publish_batch)
     application.router.add_get("/v1/regions/{region}/events", history)
     application.router.add_post("/v1/regions/{region}/events", publish_one)
+    for name, kind in CLIENT_FILES.items():
+        application.router.add_get(f"/client/{name}", _file(CLIENT / name, kind))
     for extend in extensions:
         extend(application, gateway)
     return application
+
+
+def _file(file: Path, kind: str) -> Handler:
+    body = file.read_bytes()
+
+    async def serve(request: web.Request) -> web.Response:
+        headers = {"Content-Type": kind, "Cache-Control": "no-cache", "Access-Control-Allow-Origin": "*"}
+        return web.Response(body=body, headers=headers)
+
+    return serve
 
 
 async def _health(request: web.Request) -> web.Response:
@@ -155,5 +171,6 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
     yield
     tidying.cancel()
     await publishers.close()
+    await gateway.finish()
     await gateway.shelf.close()
     await gateway.door.close()

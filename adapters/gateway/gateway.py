@@ -18,7 +18,7 @@ from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
-from adapters.gateway.ports import Door
+from adapters.gateway.ports import Connection, Door
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -59,6 +59,7 @@ class Gateway:
         """There while the application runs."""
         self._subjects = Subjects(settings.limits)
         self._entered: dict[Leaving, Subject] = {}
+        self._ending: set[asyncio.Future[None]] = set()
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self.is_leaving = False
@@ -118,6 +119,39 @@ class Gateway:
         for tap in self.taps:
             tap(batch)
 
+    async def open(self, connection: Connection) -> None:
+        """Open a connection; if the caller goes meanwhile, it is closed again."""
+        opening = asyncio.ensure_future(_open(connection))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+
+            def opened(done: asyncio.Future[None]) -> None:
+                if done.exception() is None:
+                    self.close_soon(connection)
+
+            opening.add_done_callback(opened)
+            self._keep(opening)
+            raise
+
+    def close_soon(self, connection: Connection) -> None:
+        """Close a connection, whoever goes meanwhile."""
+        self._keep(asyncio.ensure_future(connection.close()))
+
+    async def finish(self) -> None:
+        """Wait until all connections that were to be closed are."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def _keep(self, task: asyncio.Future[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._ending.discard(task)
+        if (error := task.exception()) is not None:
+            self.log("connection-broke", error=repr(error))
+
     def refused(self, code: Code, message: str, **ids: Any) -> None:
         """Note that something was refused."""
         self.metrics.refused(str(code))
@@ -135,6 +169,10 @@ class Gateway:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
                 await self._nobody_is_here.wait()
+
+
+async def _open(connection: Connection) -> None:
+    await connection.open()
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)

@@ -148,7 +148,7 @@ def _answered_before(found: bytes, digest: str) -> web.Response:
 @dataclass(slots=True, eq=False)
 class _Publisher:
     connection: Connection
-    opening: asyncio.Task[object]
+    opening: asyncio.Task[None]
     users: int = 0
     idle_since_s: float = field(default_factory=time.monotonic)
 
@@ -159,7 +159,6 @@ class Publishers:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._publishers: dict[str, _Publisher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
         self._under_way: set[asyncio.Task[web.Response]] = set()
 
     @asynccontextmanager
@@ -171,7 +170,7 @@ class Publishers:
             await asyncio.shield(publisher.opening)
             yield publisher.connection
         except BaseException:
-            if publisher.opening.done() and (publisher.opening.cancelled() or publisher.opening.exception()):
+            if publisher.opening.done() and publisher.opening.exception():
                 self._forget(publisher)
             raise
         finally:
@@ -196,7 +195,6 @@ class Publishers:
             await asyncio.wait(self._under_way, timeout=self._gateway.settings.limits.drain_s)
         for publisher in list(self._publishers.values()):
             self._forget(publisher)
-        await asyncio.gather(*self._closing)
 
     def tidy(self) -> None:
         """Close those that nobody has used for a while."""
@@ -216,7 +214,7 @@ class Publishers:
             connection = self._gateway.door.connection(
                 name, when_behind="disconnect", inbox_events_max=limits.inbox_events_max
             )
-            opening = asyncio.create_task(_open(connection), name="gamecast gateway publisher")
+            opening = asyncio.create_task(self._gateway.open(connection), name="gamecast gateway publisher")
             publisher = self._publishers[name] = _Publisher(connection, opening)
         return publisher
 
@@ -229,16 +227,5 @@ class Publishers:
     def _forget(self, publisher: _Publisher) -> None:
         if self._publishers.get(publisher.connection.name) is publisher:
             del self._publishers[publisher.connection.name]
-            task = asyncio.create_task(_close(publisher), name="gamecast gateway publisher")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
-
-async def _open(connection: Connection) -> object:
-    return await connection.open()
-
-
-async def _close(publisher: _Publisher) -> None:
-    await asyncio.wait([publisher.opening])
-    if publisher.opening.exception() is None:
-        await publisher.connection.close()
+            if publisher.opening.done() and not publisher.opening.exception():
+                self._gateway.close_soon(publisher.connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,12 +27,13 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
         keepalive_timeout=limits.request_timeout_s,
         shutdown_timeout=limits.drain_s,
         handler_cancellation=True,
+        lingering_time=1.0,
         max_line_size=8_190,
         max_field_size=TOKEN_FIELD_BYTES,
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=tls, backlog=BACKLOG)
+        site = _Site(runner, settings.host, settings.port, tls, limits.connections_max)
         try:
             await site.start()
         except OSError as error:
@@ -40,6 +42,39 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
         await runner.cleanup()
+
+
+class _Site(web.BaseSite):
+    """Takes so many connections, and closes others at once."""
+
+    def __init__(
+        self, runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None, connections_max: int
+    ) -> None:
+        super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
+        self._host, self._port, self._connections_max = host, port, connections_max
+
+    @property
+    def name(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        await super().start()
+        server = self._runner.server
+        assert server is not None
+
+        def protocol() -> asyncio.BaseProtocol:
+            return server() if len(server.connections) < self._connections_max else _Turned()
+
+        self._server = await asyncio.get_running_loop().create_server(
+            protocol, self._host, self._port, ssl=self._ssl_context, backlog=BACKLOG
+        )
+
+
+class _Turned(asyncio.Protocol):
+    """A connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 TOKEN_FIELD_BYTES = 16_380

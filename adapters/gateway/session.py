@@ -145,7 +145,7 @@ class Session:
             when_behind=gateway.settings.when_behind,
             inbox_events_max=self._limits.inbox_events_max,
         )
-        await connection.open()
+        await gateway.open(connection)
         self._connection = connection
         gateway.audit.note("session-opened", **self._ids())
         self._reply(self._welcome())
@@ -488,7 +488,7 @@ class Session:
             pass
         finally:
             if self._connection is not None:
-                await self._connection.close()
+                self._gateway.close_soon(self._connection)
             self._gateway.audit.note("session-closed", **self._ids(), code=close_code, reason=reason)
 
     @property

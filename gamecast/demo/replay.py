@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from gamecast.client import Cast, connect
+from gamecast.client import Cast
 from gamecast.demo.hosting import Publication, Workload
 from gamecast.event import Event
+from gamecast.sharing import share
 from gamecast.stays import Placed, Stay
 
 IDLE_S_MAX = 10.0
@@ -164,12 +165,8 @@ async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed:
 
 async def open_servers(open_casts: AsyncExitStack, workload: Workload, *, nodes: int) -> dict[str, Cast]:
     """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
-    servers: dict[str, Cast] = {}
-    url = f"embedded://?nodes={nodes}"
-    for name in workload.servers:
-        servers[name] = await open_casts.enter_async_context(connect(url, name=name))
-        url = servers[name].url
-    return servers
+    shared = await open_casts.enter_async_context(share(f"embedded://?nodes={nodes}"))
+    return {name: await open_casts.enter_async_context(shared.connect(name=name)) for name in workload.servers}
 
 
 async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:

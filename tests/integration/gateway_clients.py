@@ -39,6 +39,15 @@ class Running:
         """The lines of the audit log."""
         return [json.loads(line) for line in self._audit.getvalue().splitlines()]
 
+    async def is_noted(self, what: str, **fields: Any) -> dict[str, Any]:
+        """Wait until the audit log has a line, and return it."""
+        async with asyncio.timeout(10):
+            while True:
+                for line in self.audit:
+                    if line.items() >= {"what": what, **fields}.items():
+                        return line
+                await asyncio.sleep(0.01)
+
     @property
     def audit_text(self) -> str:
         return self._audit.getvalue()

@@ -15,10 +15,10 @@ import pytest
 
 import gamecast
 from adapters.embedded import EmbeddedServer, EmbeddedServers
-from gamecast import Cast, Event
+from gamecast import Cast, Event, Shared
 from gamecast.testing import memory_url
 
-KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3")
+KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3", "shared-3")
 
 
 @pytest.fixture(params=KINDS)
@@ -31,17 +31,19 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
 class Network:
     """Opens connections to one network."""
 
-    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+    def __init__(self, url: str, stack: AsyncExitStack, *, is_shared: bool = False) -> None:
         self.url = url
         self._stack = stack
+        self._is_shared = is_shared
+        self._shared: dict[str, Shared] = {}
 
     @classmethod
     async def start(cls, kind: str, stack: AsyncExitStack) -> Network:
         nodes = 3 if kind.endswith("-3") else 1
         if kind.startswith("memory"):
             return cls(memory_url(nodes=nodes), stack)
-        if kind.startswith("embedded"):
-            return cls(f"embedded://?nodes={nodes}", stack)
+        if kind.startswith(("embedded", "shared")):
+            return cls(f"embedded://?nodes={nodes}", stack, is_shared=kind.startswith("shared"))
         if nodes == 1:
             server = await stack.enter_async_context(EmbeddedServer())
             return cls(server.url, stack)
@@ -56,9 +58,20 @@ class Network:
         return cls(control, stack)
 
     async def connect(self, name: str | None = None, **options: object) -> Cast:
+        if self._is_shared:
+            return await self._stack.enter_async_context((await self._share(options)).connect(name=name, **options))  # type: ignore[arg-type]
         cast = await self._stack.enter_async_context(gamecast.connect(self.url, name=name, **options))  # type: ignore[arg-type]
         self.url = cast.url
         return cast
+
+    async def _share(self, options: dict[str, object]) -> Shared:
+        """Return what connections share that agree about the network."""
+        about_all = {each: options.pop(each) for each in ("ordering", "retention_events") if each in options}
+        key = repr(about_all)
+        if key not in self._shared:
+            self._shared[key] = await self._stack.enter_async_context(gamecast.share(self.url, **about_all))  # type: ignore[arg-type]
+            self.url = self._shared[key].url
+        return self._shared[key]
 
 
 def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:

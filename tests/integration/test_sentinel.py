@@ -67,6 +67,12 @@ class Service:
             known = client.sentinel_slaves("game")
         return bool(known) and known[0]["master-link-status"] == "ok" and not known[0]["flags"].count("down")
 
+    def wait_for_replica(self) -> None:
+        """Wait until the replica has all that its master had when this was called."""
+        with redis.Redis.from_url(self.servers[self.master].url) as client:
+            client.set("is-replicated", 1)  # WAIT speaks of what its own connection wrote
+            assert client.wait(1, 5000) == 1
+
     def sever(self) -> None:
         """Let the replica hear nothing more from its master."""
         with redis.Redis.from_url(self.servers[self.master].url) as client:
@@ -90,8 +96,7 @@ async def test_a_network_behind_sentinel_goes_on_at_the_new_master(service: Serv
         for cast in (one, other):
             await cast.subscribe("a", "b")
         await asyncio.gather(*(cast.publish(region, 1) for cast in (one, other) for region in "ab"))
-        with redis.Redis.from_url(service.servers[0].url) as client:
-            assert client.wait(1, 5000) == 1
+        service.wait_for_replica()
         service.fail_over()
         await asyncio.to_thread(until, lambda: service.master == 1)
         await asyncio.sleep(LOOK_AGAIN_S)  # the old master goes on as if nothing had happened
@@ -179,12 +184,24 @@ async def test_servers_that_roam_over_failovers_see_one_order_and_every_loss(ser
         assert any(delivered.missing for player in players for delivered in player.session.deliveries)
 
 
+async def test_nobody_who_speaks_at_once_with_others_speaks_to_the_old_master(service: Service) -> None:
+    connections = [RedisConnection(service.url) for _ in range(5)]
+    await asyncio.gather(*(connection.call("PING") for connection in connections))
+    service.fail_over()
+    await asyncio.to_thread(until, lambda: service.master == 1)
+    await asyncio.sleep(LOOK_AGAIN_S)
+    await asyncio.gather(*(connection.call("RPUSH", "k", "v") for connection in connections))
+    with redis.Redis.from_url(service.servers[1].url) as client:
+        assert client.llen("k") == len(connections)
+    for connection in connections:
+        await connection.close()
+
+
 async def test_a_master_that_dies_is_replaced_by_itself(service: Service) -> None:
     connection = RedisConnection(service.url)
     run = await connection.run_id()
     await connection.call("SET", "k", "v")
-    with redis.Redis.from_url(service.servers[0].url) as client:
-        assert client.wait(1, 5000) == 1
+    service.wait_for_replica()
     service.servers[0].kill()
     answer, begun = None, time.monotonic()
     while answer is None and time.monotonic() - begun < 20:

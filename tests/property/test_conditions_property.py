@@ -10,7 +10,8 @@ import networkx as nx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sequencing.conditions import violations
+from sequencing.conditions import can_follow_all, violations
+from sequencing.expected import observers
 from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Ordering, Plan
 
@@ -69,6 +70,16 @@ def test_c4_is_violated_exactly_when_its_definition_says_so(
 ) -> None:
     plan = on_one_node(atoms, ordering, set(REGIONS + "z") - pathless)
     assert ("C4" not in violations(plan, membership)) == is_met(plan, membership)
+
+
+@given(st.frozensets(st.sampled_from(REGIONS)), atom_lists, orderings)
+@settings(max_examples=300, deadline=None)
+def test_one_subscriber_of_whom_there_are_two_meets_c4_exactly_when_its_own_atoms_say_so(
+    regions: frozenset[str], atoms: list[frozenset[str]], ordering: Ordering
+) -> None:
+    plan = on_one_node(atoms, ordering, REGIONS + "z")
+    twice = Membership.of(observers({"s": regions}), plan.paths)
+    assert can_follow_all(plan, regions) == ("C4" not in violations(plan, twice))
 
 
 @given(memberships, orderings, st.data())

@@ -1,0 +1,76 @@
+/** A client of the gamecast gateway, for browsers and Node (22, or with `WebSocket` given). */
+
+export type Payload = null | boolean | number | string | Payload[] | { [key: string]: Payload } | Uint8Array;
+/** `epoch-sequence`: an event's place in its region. */
+export type Position = `${number}-${number}`;
+export type Since = number | Position | { [region: string]: number | Position };
+
+export interface GamecastEvent {
+  region: string;
+  position: Position;
+  sender: string;
+  /** By the publisher's clock. */
+  sent_at_ms: number;
+  payload: Payload;
+}
+
+/** Stands in the place of events that will not come. */
+export interface GamecastGap {
+  region: string;
+  /** Null when nobody knows how many are missing. */
+  position: Position | null;
+  gap: { first: Position; last: Position | null; reason: string };
+}
+
+export interface Receipt {
+  region: string;
+  position: Position;
+  /** Whether it had been published before the connection was lost. */
+  repeated?: true;
+}
+
+export interface Options {
+  /** A token, or what gets one; it is asked again for each connection. */
+  token?: string | (() => string | Promise<string>);
+  /** By which others know this sender. */
+  name?: string;
+  /** Gather events for so long before they are sent; 0 to 1000. */
+  batchMs?: number;
+  /** Publishes without an answer, at most (10,000). */
+  unansweredMax?: number;
+  /** Events that the program has not taken, at most (100,000). */
+  queueMax?: number;
+  /** Where there is no global one. */
+  WebSocket?: unknown;
+}
+
+export type Status = "open" | "waiting" | "closed";
+
+export class GamecastError extends Error {
+  readonly code: string;
+  /** What was asked for has certainly not happened. */
+  readonly definite: boolean;
+  /** The same may succeed later. */
+  readonly retriable: boolean;
+  readonly retryAfterMs: number | null;
+}
+
+export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
+  name: string | null;
+  lastError?: GamecastError;
+  readonly positions: { [region: string]: Position };
+  subscribe(regions: string | Iterable<string>, options?: { since?: Since | null }): Promise<{ [region: string]: Position }>;
+  unsubscribe(regions: string | Iterable<string>): Promise<void>;
+  publish(region: string, payload: Payload): Promise<Receipt>;
+  on(kind: "event", handler: (event: GamecastEvent) => void): () => void;
+  on(kind: "gap", handler: (gap: GamecastGap) => void): () => void;
+  on(kind: "status", handler: (status: Status) => void): () => void;
+  close(): void;
+  [Symbol.asyncIterator](): AsyncIterator<GamecastEvent | GamecastGap>;
+}
+
+/** Connect to a gateway, or to one of several of the same network. */
+export function connect(urls: string | string[], options?: Options): Client;
+
+/** Compare two positions of one region: negative when the first comes before the second. */
+export function comparePositions(one: Position, other: Position): number;

@@ -1,0 +1,347 @@
+// A client of the gamecast gateway, for browsers and Node; the protocol is docs/gateway.md.
+//
+//   import { connect } from "/client/gamecast.js";
+//   const game = connect("ws://localhost:8080", { token });
+//   await game.subscribe(["forest", "river"]);
+//   game.publish("forest", { type: "spell" });
+//   for await (const event of game) console.log(event.region, event.sender, event.payload, event.position);
+//
+// It reconnects by itself and goes on where it was: in order, with nothing lost and nothing published twice. What the
+// network no longer has comes as an event with `gap`.
+
+const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
+const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4009, "superseded"]]);
+const NEEDS_TOKEN = new Set([4001, 4010]);
+const QUEUE_MAX = 100_000;
+
+export class GamecastError extends Error {
+  constructor({ code, message, definite = true, retriable = false, retry_after_ms = null }) {
+    super(message);
+    this.name = "GamecastError";
+    this.code = code;
+    this.definite = definite;
+    this.retriable = retriable;
+    this.retryAfterMs = retry_after_ms;
+  }
+}
+
+/** Connect to a gateway, or to one of several of the same network. */
+export function connect(urls, options = {}) {
+  return new Client(urls, options);
+}
+
+export class Client {
+  #urls; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
+  #nextId = 1;
+  #wanted = new Map();       // region → position after which to go on, null as long as none is known
+  #joining = new Map();      // id → { regions, since, resolve, reject }
+  #leaving = new Map();      // id → { regions, resolve, reject }
+  #publishes = new Map();    // id → { message, sent, after, resolve, reject }
+  #queue = []; #taker = null; #handlers = { event: [], gap: [], status: [] };
+  #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
+  #batchLimit = 64;
+
+  constructor(urls, options) {
+    this.#urls = (Array.isArray(urls) ? urls : [urls]).map(socketAddress);
+    if (this.#urls.length === 0) throw new TypeError("connect() needs the URL of a gateway");
+    this.#options = options;
+    /** By which others know this sender; given by the gateway if it was not asked for. */
+    this.name = options.name ?? null;
+    this.#open();
+  }
+
+  /** Position after which each region goes on: what a later client can give as `since`. */
+  get positions() {
+    return Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
+  }
+
+  /** Join regions; resolves with region → position when all that is published from then on will come. */
+  subscribe(regions, { since = null } = {}) {
+    const id = this.#nextId++;
+    regions = typeof regions === "string" ? [regions] : [...regions];
+    return new Promise((resolve, reject) => {
+      if (this.#isOver(reject)) return;
+      this.#joining.set(id, { regions, since, resolve, reject });
+      for (const region of regions) {
+        const from = since !== null && typeof since === "object" ? since[region] : since;
+        if (!this.#wanted.has(region)) this.#wanted.set(region, typeof from === "string" ? from : null);
+      }
+      if (this.#ready) this.#sayJoin(id);
+    });
+  }
+
+  /** Leave regions. */
+  unsubscribe(regions) {
+    const id = this.#nextId++;
+    regions = typeof regions === "string" ? [regions] : [...regions];
+    return new Promise((resolve, reject) => {
+      if (this.#isOver(reject)) return;
+      for (const region of regions) this.#wanted.delete(region);
+      if (!this.#ready) return resolve();
+      this.#leaving.set(id, { regions, resolve, reject });
+      this.#say({ type: "unsubscribe", id, regions });
+    });
+  }
+
+  /** Publish any JSON, or a Uint8Array; resolves with {region, position} when it is durable. */
+  publish(region, payload) {
+    const id = this.#nextId++;
+    const message = { type: "publish", id, region, ...encoded(payload) };
+    return new Promise((resolve, reject) => {
+      if (this.#isOver(reject)) return;
+      if (this.#publishes.size >= (this.#options.unansweredMax ?? 10_000)) {
+        return reject(new GamecastError({ code: "busy", message: "too many publishes wait", retriable: true }));
+      }
+      const entry = { message, sent: false, after: null, resolve, reject };
+      this.#publishes.set(id, entry);
+      if (this.#ready) this.#sayPublish(entry);
+    });
+  }
+
+  /** Register a handler: "event", "gap", or "status" ("open", "waiting", "closed"). Returns what removes it again. */
+  on(kind, handler) {
+    this.#handlers[kind].push(handler);
+    return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
+  }
+
+  /** End; iteration ends after what has come. */
+  close() {
+    this.#end(new GamecastError({ code: "closed", message: "the client was closed" }), false);
+  }
+
+  [Symbol.asyncIterator]() {
+    this.#handlers.iterates = true;
+    return { next: () => this.#take(), return: async () => { this.close(); return { done: true, value: undefined }; } };
+  }
+
+  #take() {
+    if (this.#queue.length) return Promise.resolve({ done: false, value: this.#queue.shift() });
+    if (this.#failure) return Promise.reject(this.#failure);
+    if (this.#closed) return Promise.resolve({ done: true, value: undefined });
+    return new Promise((resolve, reject) => { this.#taker = { resolve, reject }; });
+  }
+
+  async #open() {
+    let token;
+    try {
+      token = typeof this.#options.token === "function" ? await this.#options.token() : this.#options.token;
+    } catch (error) {
+      return this.#again(error);
+    }
+    if (this.#closed) return;
+    const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
+    if (!Socket) return this.#end(new GamecastError({ code: "unsupported", message: "no WebSocket here: Node 22 has one, or pass { WebSocket }" }));
+    const socket = this.#socket = new Socket(this.#urls[this.#attempt % this.#urls.length], "gamecast.v1");
+    this.#heardAt = Date.now();
+    socket.onopen = () => {
+      const hello = { type: "hello", protocol: 1, batch_ms: this.#options.batchMs ?? 0 };
+      if (token != null) hello.token = token;
+      if (this.name !== null) hello.name = this.name;
+      socket.send(JSON.stringify(hello));
+    };
+    socket.onmessage = ({ data }) => { if (socket === this.#socket) this.#hear(JSON.parse(data)); };
+    socket.onclose = ({ code, reason }) => { if (socket === this.#socket) this.#gone(code, reason); };
+    // Node 20 does not tell of a close when a connection was never there.
+    socket.onerror = () => setTimeout(() => { if (socket === this.#socket && socket.readyState !== 1) this.#gone(1006, ""); });
+    clearInterval(this.#beating);
+    this.#beating = setInterval(() => this.#beat(socket), 1000);
+    this.#beating.unref?.();
+  }
+
+  #hear(said) {
+    this.#heardAt = Date.now();
+    switch (said.type) {
+      case "welcome": return this.#begin(said);
+      case "events": return this.#deliver(said.events);
+      case "acks": return said.acks.forEach((ack) => this.#settle(this.#publishes, ack.id, ack));
+      case "subscribed":
+        for (const [region, position] of Object.entries(said.regions)) {
+          if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
+        }
+        return this.#settle(this.#joining, said.id, said.regions);
+      case "unsubscribed": return this.#settle(this.#leaving, said.id, undefined);
+      case "error": return this.#refused(said);
+    }
+  }
+
+  #begin(welcome) {
+    this.name = welcome.name;
+    this.#heartbeatMs = welcome.heartbeat_ms;
+    this.#batchLimit = welcome.limits.messages_per_array;
+    this.#attempt = 0;
+    // One message for all regions that positions are known of: two would have two cuts.
+    const resumed = Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
+    if (Object.keys(resumed).length) {
+      this.#say({ type: "subscribe", id: "resume", regions: Object.keys(resumed), since: resumed });
+    }
+    for (const id of this.#joining.keys()) this.#sayJoin(id, resumed);
+    const rest = [...this.#wanted].filter(([region, position]) => position === null
+      && ![...this.#joining.values()].some(({ regions }) => regions.includes(region))).map(([region]) => region);
+    if (rest.length) this.#say({ type: "subscribe", id: "again", regions: rest });
+    for (const { resolve } of this.#leaving.values()) resolve();
+    this.#leaving.clear();
+    const sent = [...this.#publishes.values()];
+    for (const entry of sent.filter((each) => each.sent)) this.#sayPublish(entry);
+    this.#ready = true;
+    for (const entry of sent.filter((each) => !each.sent)) this.#sayPublish(entry);
+    this.#tell("status", "open");
+  }
+
+  #sayJoin(id, resumed = {}) {
+    const { regions, since } = this.#joining.get(id);
+    const left = regions.filter((region) => !(region in resumed));
+    if (left.length === 0) return this.#settle(this.#joining, id, Object.fromEntries(regions.map((r) => [r, resumed[r]])));
+    let from = since;
+    if (since !== null && typeof since === "object") from = Object.fromEntries(left.map((region) => [region, since[region]]));
+    this.#say({ type: "subscribe", id, regions: left, ...(from === null ? {} : { since: from }) });
+  }
+
+  #sayPublish(entry) {
+    const again = entry.sent;
+    if (!again) entry.after = this.#wanted.get(entry.message.region) ?? null;
+    if (again && entry.after === null) {
+      // Nothing was known of the region when it was sent: nobody can tell where to look for it.
+      this.#publishes.delete(entry.message.id);
+      return entry.reject(new GamecastError({ code: "uncertain", message: "the connection was lost, and the region is not subscribed to: it may or may not have been published", definite: false }));
+    }
+    entry.sent = true;
+    this.#say(again ? { ...entry.message, retry: true, after: entry.after } : entry.message);
+  }
+
+  #deliver(events) {
+    for (const event of events) {
+      if (!this.#wanted.has(event.region)) continue;
+      if (event.position !== null) this.#wanted.set(event.region, event.position);
+      if ("base64" in event) {
+        event.payload = bytesOf(event.base64);
+        delete event.base64;
+      }
+      this.#tell("gap" in event ? "gap" : "event", event);
+      if (this.#taker) {
+        this.#taker.resolve({ done: false, value: event });
+        this.#taker = null;
+      } else if (this.#handlers.iterates || !this.#handlers.event.length) {
+        this.#queue.push(event);
+        if (this.#queue.length > (this.#options.queueMax ?? QUEUE_MAX)) {
+          return this.#end(new GamecastError({ code: "too-slow", message: "the program took its events too slowly" }));
+        }
+      }
+    }
+  }
+
+  #refused(said) {
+    const error = new GamecastError(said);
+    for (const waiting of [this.#joining, this.#leaving, this.#publishes]) {
+      if (waiting.has(said.id)) {
+        const { reject, regions } = waiting.get(said.id);
+        waiting.delete(said.id);
+        if (waiting === this.#joining) regions.forEach((region) => this.#wanted.delete(region));
+        return reject(error);
+      }
+    }
+    if (said.id === "resume" || said.id === "again") {
+      if (said.retriable) return this.#socket.close(4000);
+      return this.#end(error);
+    }
+    this.lastError = error;
+  }
+
+  #settle(waiting, id, value) {
+    const entry = waiting.get(id);
+    if (entry) {
+      waiting.delete(id);
+      entry.resolve(value);
+    }
+  }
+
+  #gone(code, reason) {
+    this.#ready = false;
+    this.#socket = null;
+    clearInterval(this.#beating);
+    if (this.#closed) return;
+    if (FINAL.has(code)) return this.#end(new GamecastError({ code: FINAL.get(code), message: reason || "refused" }));
+    if (NEEDS_TOKEN.has(code) && typeof this.#options.token !== "function") {
+      return this.#end(new GamecastError({ code: code === 4010 ? "expired" : "unauthorized", message: reason || "no good token" }));
+    }
+    this.#again();
+  }
+
+  #again() {
+    if (this.#closed) return;
+    const wait = RECONNECT_MS[Math.min(this.#attempt, RECONNECT_MS.length - 1)];
+    this.#attempt += 1;
+    this.#tell("status", "waiting");
+    this.#retry = setTimeout(() => this.#open(), wait * (0.5 + Math.random()));
+  }
+
+  #beat(socket) {
+    const silentMs = Date.now() - this.#heardAt;
+    if (silentMs > 2 * this.#heartbeatMs + 1000) {
+      socket.onclose = null;
+      socket.close();
+      this.#gone(1006, "silent");
+    } else if (this.#ready && silentMs > this.#heartbeatMs) {
+      this.#say({ type: "ping" });
+    }
+  }
+
+  #say(message) {
+    if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+  }
+
+  #tell(kind, value) {
+    for (const handler of this.#handlers[kind]) handler(value);
+  }
+
+  #isOver(reject) {
+    if (this.#closed) reject(this.#failure ?? new GamecastError({ code: "closed", message: "the client was closed" }));
+    return this.#closed;
+  }
+
+  #end(error, isFailure = true) {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#failure = isFailure ? error : null;
+    clearInterval(this.#beating);
+    clearTimeout(this.#retry);
+    this.#socket?.close(1000);
+    for (const waiting of [this.#joining, this.#leaving]) {
+      for (const { reject } of waiting.values()) reject(error);
+      waiting.clear();
+    }
+    for (const { reject, sent } of this.#publishes.values()) {
+      reject(sent ? new GamecastError({ code: "uncertain", message: `${error.message}: it may or may not have been published`, definite: false }) : error);
+    }
+    this.#publishes.clear();
+    if (this.#taker) {
+      isFailure ? this.#taker.reject(error) : this.#taker.resolve({ done: true, value: undefined });
+      this.#taker = null;
+    }
+    this.#tell("status", "closed");
+  }
+}
+
+/** Compare two positions of one region: negative when the first comes before the second. */
+export function comparePositions(one, other) {
+  const [epoch, sequence] = one.split("-").map(Number);
+  const [otherEpoch, otherSequence] = other.split("-").map(Number);
+  return epoch - otherEpoch || sequence - otherSequence;
+}
+
+function socketAddress(url) {
+  const address = new URL(url, globalThis.location?.href);
+  address.protocol = address.protocol.replace("http", "ws");
+  if (!address.pathname.endsWith("/v1/socket")) address.pathname = `${address.pathname.replace(/\/$/, "")}/v1/socket`;
+  return address.href;
+}
+
+function encoded(payload) {
+  if (!(payload instanceof Uint8Array)) return { payload: payload === undefined ? null : payload };
+  let binary = "";
+  for (let at = 0; at < payload.length; at += 8192) binary += String.fromCharCode(...payload.subarray(at, at + 8192));
+  return { base64: btoa(binary) };
+}
+
+function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}

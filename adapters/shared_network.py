@@ -1,0 +1,246 @@
+"""One process's connections to a network in Redis, for all of its subscribers and publishers that share them.
+
+Each of them is a connection of its own to the network, with its own name, regions and promises; what they share is how
+they get there: one way to the control Redis, one candidate for leading, one reading of the news, and for each node one
+`adapters.shared_streams` and one `adapters.shared_lane`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Mapping
+from functools import partial
+
+from adapters.backoff import Backoff
+from adapters.redis_control import RedisControl
+from adapters.redis_network import RedisNetwork
+from adapters.redis_node import RedisNode
+from adapters.shared_lane import SharedIngress, SharedLane
+from adapters.shared_streams import SharedNode, SharedReader
+from sequencing.errors import is_passing
+from sequencing.plan import Plan
+from sequencing.record import Pair, Record, Wish
+
+NEWS_BLOCK_MS = 2_000
+
+RECORDS_KEPT = 32
+"""Large ones take megabytes; who is further behind asks for what it missed."""
+
+
+class SharedNetwork:
+    """What some connections of this process share, from `open` to `close`."""
+
+    def __init__(self, base: RedisNetwork, routes: Mapping[str, str] | None = None) -> None:
+        """``base``: the network, not open yet; what it brings with it lives as long as this."""
+        self._base = base
+        self._routes = routes or {}
+        self.turn = asyncio.Lock()
+        self.control: RedisControl
+        self.news: SharedNews
+        self._nodes: dict[str, SharedNode] = {}
+        self._ingresses: dict[str, SharedIngress] = {}
+
+    @property
+    def url(self) -> str:
+        """The control URL."""
+        return self._base.url
+
+    async def open(self) -> None:
+        """Reach the control Redis, and stand for leading."""
+        try:
+            await self._base.open()
+        except BaseException:
+            await self._base.close()
+            raise
+        self.control, self.news = self._way_to_control(), SharedNews(self._way_to_control())
+        self._base.stand(self._way_to_control())
+
+    async def close(self) -> None:
+        """Release everything; connections that are open still fail."""
+        await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
+        await asyncio.gather(*(node.close() for node in self._nodes.values()))
+        await self.news.close()
+        await self.control.close()
+        await self._base.close()
+
+    def view(self) -> SharedView:
+        """Return the network as one connection sees it."""
+        return SharedView(self)
+
+    def node(self, name: str, plan: Plan) -> SharedNode:
+        """Return what is read at a node."""
+        if name not in self._nodes:
+            self._nodes[name] = SharedNode(partial(self._new_node, name, plan), name, plan)
+        return self._nodes[name]
+
+    def ingress(self, name: str, plan: Plan) -> SharedIngress:
+        """Return what is published at a node."""
+        if name not in self._ingresses:
+            self._ingresses[name] = SharedIngress(self._new_node(name, plan), plan)
+        return self._ingresses[name]
+
+    def _new_node(self, name: str, plan: Plan) -> RedisNode:
+        return self._base.lane(name, plan)
+
+    def _way_to_control(self) -> RedisControl:
+        return RedisControl(self._routes.get(self.url, self.url))
+
+
+class SharedNews:
+    """What was announced, read once for everybody in this process."""
+
+    def __init__(self, control: RedisControl) -> None:
+        self._control = control
+        self._records: list[Record] = []
+        self._waiting: set[asyncio.Event] = set()
+        self._failure: Exception | None = None
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="gamecast shared news")
+
+    def after(self, plan: Plan | None) -> list[Record] | None:
+        """Return what was announced after a plan, in order, or the newest of all; None when that is not kept here."""
+        if plan is None or not self._records:
+            return self._records[-1:]
+        if (place := (plan.epoch, plan.version)) < _place(self._records[0]):
+            return None
+        return self._records[bisect_right(self._records, place, key=_place) :]
+
+    async def change(self, stirred: asyncio.Event) -> None:
+        """Wait until something is announced, or until ``stirred`` is set. Raises what ended the reading."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._closing:
+            self._waiting.add(stirred)
+            await stirred.wait()
+            self._waiting.discard(stirred)
+
+    def _wake(self) -> None:
+        for stirred in self._waiting:
+            stirred.set()
+
+    async def close(self) -> None:
+        """Stop."""
+        self._closing = True
+        self._wake()
+        await self._control.close()
+        await self._task
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        plan: Plan | None = None
+        while not self._closing:
+            try:
+                newest = await self._control.newest() if plan is None else None
+                records = [newest] if newest else await self._control.news(plan, block_ms=NEWS_BLOCK_MS)
+                backoff.reset()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
+                if self._closing:
+                    break
+                if not is_passing(error):
+                    self._failure = error
+                    self._wake()
+                    break
+                await backoff.wait()
+                continue
+            if records:
+                self._records += records
+                del self._records[:-RECORDS_KEPT]
+                plan = records[-1].plan
+                self._wake()
+        await self._control.close()
+
+
+class SharedView:
+    """A shared network as one connection sees it. Implements `adapters.network.Network`."""
+
+    def __init__(self, shared: SharedNetwork) -> None:
+        """Use `SharedNetwork.view`."""
+        self._shared = shared
+        self.url = shared.url
+        self._name = ""
+        self._connection = 0
+        self._stirred = asyncio.Event()
+        self._stopping = False
+
+    async def open(self) -> None:
+        """See `Network.open`."""
+        async with self._shared.turn:
+            await self._shared.control.ping()
+
+    async def close(self) -> None:
+        """See `Network.close`: what is shared stays."""
+        await self.stop_watching()
+
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`."""
+        self._name = name
+        async with self._shared.turn:
+            self._connection = await self._shared.control.introduce(name)
+        return self._connection
+
+    async def renew(self) -> int:
+        """See `Network.renew`."""
+        async with self._shared.turn:
+            return await self._shared.control.renew(self._name, self._connection)
+
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """See `Network.want`."""
+        async with self._shared.turn:
+            await self._shared.control.want(self._name, wish, published)
+
+    async def expect(self, overlaps: frozenset[Pair]) -> None:
+        """See `Network.expect`."""
+        async with self._shared.turn:
+            await self._shared.control.expect(overlaps)
+
+    async def beat(self) -> None:
+        """See `Network.beat`."""
+        async with self._shared.turn:
+            await self._shared.control.beat(self._name, self._connection)
+
+    async def leave(self) -> None:
+        """See `Network.leave`."""
+        async with self._shared.turn:
+            await self._shared.control.leave(self._name, self._connection)
+
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        """See `Network.news`. Waits for as long as it takes."""
+        while not self._stopping:
+            records = self._shared.news.after(after)
+            if records is None:
+                async with self._shared.turn:
+                    return await self._shared.control.news(after, block_ms=1)
+            if records:
+                return records
+            self._stirred.clear()
+            await self._shared.news.change(self._stirred)
+        return []
+
+    async def stop_watching(self) -> None:
+        """See `Network.stop_watching`."""
+        self._stopping = True
+        self._stirred.set()
+
+    async def plans(self) -> list[Plan]:
+        """See `Network.plans`."""
+        async with self._shared.turn:
+            return [record.plan for record in await self._shared.control.announced()]
+
+    async def latest_plan(self) -> Plan | None:
+        """See `Network.latest_plan`."""
+        async with self._shared.turn:
+            newest = await self._shared.control.newest()
+        return newest.plan if newest is not None else None
+
+    def lane(self, node: str, plan: Plan) -> SharedLane:
+        """See `Network.lane`."""
+        return self._shared.ingress(node, plan).lane(plan)
+
+    def reader(self, node: str, plan: Plan) -> SharedReader:
+        """See `Network.reader`."""
+        return self._shared.node(node, plan).reader(plan)
+
+
+def _place(record: Record) -> tuple[int, int]:
+    return record.plan.epoch, record.plan.version

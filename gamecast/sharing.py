@@ -1,0 +1,107 @@
+"""Many connections of one process over few sockets: for gateways, bots, and servers with many subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self, Unpack
+from weakref import WeakSet
+
+from adapters.redis_network import RedisNetwork
+from adapters.shared_network import SharedNetwork
+from gamecast.client import Cast, network_of
+from gamecast.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from sequencing.errors import NotConnected, UsageError
+from sequencing.plan import Ordering
+
+
+def share(
+    url: str | None = None,
+    *,
+    ordering: Ordering = "acyclic",
+    routes: Mapping[str, str] | None = None,
+    **limits: Unpack[LimitOptions],
+) -> Shared:
+    """Return what connections of this process share; it opens with ``async with``, or with ``await shared.open()``.
+
+    Each connection made with `Shared.connect` has its own name, regions and promises, as one of `gamecast.connect` has;
+    they share sockets, and what they all read is read once. Arguments as those of `gamecast.connect`; ``limits`` are
+    those of each connection that says nothing else. Raises `UsageError` and its kinds at once.
+    """
+    usual: dict[str, Any] = {"name": None, "when_full": "wait", "when_behind": "wait"}
+    return Shared(configured(url, ordering=ordering, routes=routes, limits=limits, **usual))
+
+
+class Shared:
+    """What some connections of one event loop share."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Use `share`."""
+        self._configuration = configuration
+        network = network_of(configuration)
+        # Within a process there is nothing to share.
+        self._network = SharedNetwork(network, configuration.routes) if isinstance(network, RedisNetwork) else None
+        self._casts: WeakSet[Cast] = WeakSet()
+        self._is_open = False
+        self._was_open = False
+
+    @property
+    def url(self) -> str:
+        """The control URL, by which other connections join the same network."""
+        self._require_open()
+        return self._network.url if self._network is not None else self._configuration.url
+
+    async def open(self) -> Self:
+        """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
+        if self._was_open:
+            raise UsageError("what is shared opens once: call gamecast.share() again")
+        if self._network is not None:
+            await self._network.open()
+        self._is_open = self._was_open = True
+        return self
+
+    def connect(
+        self,
+        *,
+        name: str | None = None,
+        when_full: WhenFull = "wait",
+        when_behind: WhenBehind = "wait",
+        **limits: Unpack[LimitOptions],
+    ) -> Cast:
+        """Return a connection, which opens as one of `gamecast.connect` does; arguments as there."""
+        self._require_open()
+        mine = self._configuration
+        configuration = configured(
+            mine.url,
+            name=name,
+            ordering=mine.ordering,
+            when_full=when_full,
+            when_behind=when_behind,
+            routes=mine.routes,
+            limits=asdict(mine.limits) | limits,
+        )
+        cast = Cast(configuration, self._network.view() if self._network is not None else None)
+        self._casts.add(cast)
+        return cast
+
+    async def close(self) -> None:
+        """End now, with all connections that are still open. Harmless when repeated."""
+        if self._is_open:
+            self._is_open = False
+            await asyncio.gather(*(cast.close() for cast in tuple(self._casts)))
+            if self._network is not None:
+                await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise NotConnected("what is shared is not open: use 'async with', or await shared.open()")

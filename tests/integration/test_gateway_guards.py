@@ -1,0 +1,500 @@
+"""Every guard of the gateway, seen from outside: what a client is told that does what it should not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import trustme
+
+from adapters.embedded import EmbeddedServer
+from adapters.gateway.serving import tls_context
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from sequencing.errors import UsageError
+from tests.integration.gateway_clients import Running, Socket, running_gateway
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.json"
+    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+    return file
+
+
+@pytest.fixture
+async def guarded(shared_redis: EmbeddedServer, keys_file: Path) -> AsyncIterator[Running]:
+    """A gateway that asks for tokens."""
+    async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running:
+        yield running
+
+
+def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
+    told = {"read": ["arena/*"], "write": ["arena/*"]} | claims
+    return mint(Keys.read(keys_file).signer(), subject=subject, **told)
+
+
+async def refused_hello(url: str, **hello: Any) -> tuple[dict[str, Any], int | None]:
+    """Return what a hello is answered that is refused, and the close code."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(url + "/v1/socket") as raw:
+        socket = Socket(raw)
+        await socket.say(**{"type": "hello"} | hello)
+        return await socket.hear("error"), (await socket.closed())[0]
+
+
+async def raw_answer(url: str, *pieces: bytes, pause_s: float = 0.0) -> bytes:
+    """Return what comes back for bytes that are written one after the other."""
+    port = int(url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+        except ConnectionError:
+            pass
+        async with asyncio.timeout(10):
+            try:
+                return await reader.read()
+            except ConnectionError:
+                return b""
+    finally:
+        writer.close()
+
+
+async def test_who_has_no_token_is_refused(guarded: Running) -> None:
+    error, code = await refused_hello(guarded.url)
+    assert (error["code"], error["message"], code) == ("unauthorized", "this gateway asks for a token", 4001)
+    async with aiohttp.ClientSession() as client:
+        for method, path in (
+            ("GET", "/v1/regions/arena%2F1/events"),
+            ("POST", "/v1/regions/arena%2F1/events"),
+            ("POST", "/v1/events"),
+            ("GET", "/v1/events?region=arena/1"),
+        ):
+            async with client.request(method, guarded.url + path, json={"payload": 1}) as response:
+                assert response.status == 401, path
+                assert response.headers["WWW-Authenticate"] == "Bearer"
+                assert (await response.json())["error"]["code"] == "unauthorized"
+
+
+async def test_a_forged_and_an_expired_token_are_refused(guarded: Running, keys_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+    error, code = await refused_hello(guarded.url, token=minted(other))
+    assert (error["message"], code) == ("the token's signature is wrong", 4001)
+    error, code = await refused_hello(guarded.url, token=minted(keys_file, audience="another"))
+    assert "is not for this gateway" in error["message"]
+    late = minted(keys_file, lifetime_s=1)
+    await asyncio.sleep(7)  # the leeway counts
+    error, code = await refused_hello(guarded.url, token=late)
+    assert (error["code"], code) == ("expired", 4010)
+
+
+async def test_a_session_ends_when_its_token_expires_unless_it_is_renewed(guarded: Running, keys_file: Path) -> None:
+    async with (
+        Socket.open(guarded.url, token=minted(keys_file, lifetime_s=2), name="alice~1") as ends,
+        Socket.open(guarded.url, token=minted(keys_file, lifetime_s=2), name="alice~2") as goes_on,
+    ):
+        await goes_on.say(type="hello", token=minted(keys_file, lifetime_s=60))
+        assert (await goes_on.hear("welcome"))["name"] == "alice~2"
+        assert await ends.closed() == (4010, "the token has expired: say hello with a new one before")
+        await goes_on.say(type="ping", id=1)
+        await goes_on.hear("pong")
+        await goes_on.say(type="hello", token=minted(keys_file, subject="bob"))
+        assert (await goes_on.hear("error"))["code"] == "forbidden"
+
+
+async def test_a_single_use_token_is_good_once_at_whichever_gateway(
+    guarded: Running, keys_file: Path, shared_redis: EmbeddedServer
+) -> None:
+    token = minted(keys_file, once=True)
+    async with Socket.open(guarded.url, token=token):
+        pass
+    error, code = await refused_hello(guarded.url, token=token)
+    assert (error["message"], code) == ("this token was used already, and is for single use", 4001)
+    async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as other:
+        error, code = await refused_hello(other.url, token=token)
+        assert (error["message"], code) == ("this token was used already, and is for single use", 4001)
+
+
+async def test_regions_are_read_and_written_as_the_token_says(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, read=["arena/*"], write=["arena/1"])
+    async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
+        await socket.say(type="subscribe", id=1, regions=["arena/1", "lobby"])
+        error = await socket.hear("error")
+        assert (error["id"], error["code"], error["message"]) == (
+            1,
+            "forbidden",
+            "this token does not let you read 'lobby'",
+        )
+        error = await socket.publish("arena/2", 1, id=2)
+        assert (error["code"], error["message"]) == ("forbidden", "this token does not let you write 'arena/2'")
+        assert (await socket.publish("arena/1", 1, id=3))["type"] == "ack"
+        headers = {"Authorization": f"Bearer {token}"}
+        for method, path, status in (
+            ("GET", "/v1/regions/lobby/events", 403),
+            ("GET", "/v1/regions/arena%2F1/events", 200),
+            ("POST", "/v1/regions/arena%2F2/events", 403),
+            ("POST", "/v1/regions/arena%2F1/events", 200),
+            ("GET", "/v1/events?region=lobby", 403),
+        ):
+            async with client.request(method, guarded.url + path, headers=headers, json={"payload": 1}) as response:
+                assert response.status == status, path
+        batch = {"events": [{"region": "arena/1", "payload": 1}, {"region": "arena/2", "payload": 1}]}
+        async with client.post(guarded.url + "/v1/events", headers=headers, json=batch) as response:
+            assert response.status == 403
+
+
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        ("arena/../lobby", "must not be empty, '.' or '..'"),
+        ("arena/..", "must not be empty, '.' or '..'"),
+        ("arena/*", "must not contain *"),
+        ("arena/[1]", "must not contain [ ]"),
+        ("arena/?", "must not contain ?"),
+        ("ａrena/1", "normal form NFKC"),
+        ("аrena/1", "must not mix CYRILLIC and LATIN"),
+        ("arena/1\u200b", "control characters"),
+        ("arena/1\x00", "control characters"),
+        ("arena/1\n", "control characters"),
+    ],
+)
+async def test_a_region_that_escapes_its_pattern_is_refused(
+    guarded: Running, keys_file: Path, region: str, said: str
+) -> None:
+    token = minted(keys_file)
+    async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
+        await socket.say(type="subscribe", id=1, regions=[region])
+        assert (error := await socket.hear("error"))["code"] == "invalid-region"
+        assert said in error["message"]
+        error = await socket.publish(region, 1, id=2)
+        assert (error["code"], said in error["message"]) == ("invalid-region", True)
+        headers = {"Authorization": f"Bearer {token}"}
+        body = {"events": [{"region": region, "payload": 1}]}
+        async with client.post(guarded.url + "/v1/events", headers=headers, json=body) as response:
+            assert response.status == 400
+            assert said in (await response.json())["error"]["message"]
+
+
+async def test_a_path_that_climbs_reaches_no_region(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, read=["**"])
+    for path in ("/v1/regions/arena%2F..%2Flobby/events", "/v1/regions/%2e%2e%2flobby/events"):
+        request = (
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        )
+        answer = await raw_answer(guarded.url, request.encode())
+        assert answer.startswith(b"HTTP/1.1 400"), answer
+        assert b"invalid-region" in answer
+
+
+async def test_a_name_that_is_another_holders_is_refused(guarded: Running, keys_file: Path) -> None:
+    error, code = await refused_hello(guarded.url, token=minted(keys_file), name="bob")
+    assert (error["code"], code) == ("forbidden", 4001)
+    assert error["message"] == "this token's name is 'alice', or that followed by '~' and anything"
+
+
+async def test_pages_of_other_origins_are_refused_unless_they_are_listed(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, origins=("https://game.example",)) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        for origin in ("https://evil.example", "null", "https://game.example.evil.example", "http://game.example"):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await client.ws_connect(running.url + "/v1/socket", origin=origin)
+            assert refused.value.status == 403
+            async with client.post(
+                running.url + "/v1/events", headers={"Origin": origin}, json={"events": []}
+            ) as response:
+                assert response.status == 403
+                assert (await response.json())["error"]["code"] == "origin"
+                assert "Access-Control-Allow-Origin" not in response.headers
+        for origin in ("https://game.example", running.url):
+            async with client.ws_connect(running.url + "/v1/socket", origin=origin):
+                pass
+        headers = {"Origin": "https://game.example", "Access-Control-Request-Method": "POST"}
+        async with client.options(running.url + "/v1/events", headers=headers) as response:
+            assert response.headers["Access-Control-Allow-Origin"] == "https://game.example"
+            assert "Authorization" in response.headers["Access-Control-Allow-Headers"]
+
+
+async def test_without_keys_a_page_cannot_have_its_own_name_lead_here(shared_redis: EmbeddedServer) -> None:
+    async with running_gateway(shared_redis.url) as running, aiohttp.ClientSession() as client:
+        headers = {"Host": "evil.example", "Origin": "http://evil.example"}
+        async with client.get(running.url + "/v1/regions/forest/events", headers=headers) as response:
+            assert response.status == 403
+            assert (await response.json())["error"]["code"] == "origin"
+
+
+async def test_events_come_faster_than_a_token_allows(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, rate=2, burst=3)
+    async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
+        replies = [await socket.publish("arena/1", 1, id=number) for number in range(5)]
+        assert [reply["type"] for reply in replies] == ["ack"] * 3 + ["error"] * 2
+        assert replies[3]["code"] == "rate"
+        assert replies[3]["retriable"]
+        assert 0 < replies[3]["retry_after_ms"] <= 500
+        headers = {"Authorization": f"Bearer {token}"}
+        address = guarded.url + "/v1/regions/arena%2F1/events"
+        async with client.post(address, headers=headers, json={"payload": 1}) as response:
+            assert (response.status, response.headers["Retry-After"]) == (429, "1")
+
+
+async def test_more_sessions_than_a_token_allows_are_refused(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, sessions=1)
+    async with Socket.open(guarded.url, token=token):
+        error, code = await refused_hello(guarded.url, token=token)
+        assert (error["code"], code) == ("limit", 4013)
+
+
+async def test_more_sessions_than_the_gateway_has_room_for_are_refused(shared_redis: EmbeddedServer) -> None:
+    async with running_gateway(shared_redis.url, sessions_max=1) as running:
+        async with Socket.open(running.url):
+            error, code = await refused_hello(running.url)
+            assert (error["code"], error["retriable"], code) == ("limit", True, 4013)
+        async with Socket.open(running.url):
+            pass
+
+
+async def test_more_connections_than_there_is_room_for_are_closed_at_once(shared_redis: EmbeddedServer) -> None:
+    async with running_gateway(shared_redis.url, connections_max=2) as running:
+        port = int(running.url.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        try:
+            assert await raw_answer(running.url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        finally:
+            for _, writer in held:
+                writer.close()
+                await writer.wait_closed()
+        async with asyncio.timeout(5):
+            while not await raw_answer(
+                running.url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            ):
+                pass
+
+
+async def test_what_is_too_large_is_refused(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, payload_bytes=100)
+    async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
+        assert (await socket.publish("arena/1", "x" * 98, id=1))["type"] == "ack"
+        error = await socket.publish("arena/1", "x" * 99, id=2)
+        assert (error["code"], error["message"]) == ("too-large", "the payload has 101 bytes, more than 100")
+        headers = {"Authorization": f"Bearer {token}"}
+        address = guarded.url + "/v1/regions/arena%2F1/events"
+        async with client.post(address, headers=headers, json={"payload": "x" * 99}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (413, "too-large")
+        async with client.post(address, headers=headers, data=b"x" * 300_000) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (413, "too-large")
+        await socket.socket.send_str("x" * 300_000)
+        assert (await socket.closed())[0] == 1009
+    assert {"refused"} <= {line["what"] for line in guarded.audit if line.get("code") == "too-large"}
+
+
+async def test_more_regions_and_longer_arrays_than_allowed_are_refused(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, regions_per_session_max=3, messages_per_array_max=2) as running,
+        Socket.open(running.url) as socket,
+    ):
+        await socket.say(type="subscribe", id=1, regions=["r1", "r2", "r3", "r4"])
+        assert (error := await socket.hear("error"))["code"] == "limit"
+        assert error["message"] == "a session has at most 3 regions"
+        await socket.socket.send_str(json.dumps([{"type": "ping"}] * 3))
+        assert (await socket.closed()) == (4000, "an array has at most 2 messages")
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "code"),
+    [
+        ("{", "this is not JSON", 4000),
+        ("\ud7ff" * 10, "this is not JSON", 4000),
+        ("null", "a message is an object", None),
+        ('"hello"', "a message is an object", None),
+        ('{"type": "nothing"}', "type is one of hello", None),
+        ('{"type": ["hello"]}', "type is one of hello", None),
+        ('{"type": "publish", "region": "forest"}', "either payload (any JSON) or base64", None),
+        ('{"type": "publish", "region": "forest", "payload": 1, "base64": ""}', "either payload", None),
+        ('{"type": "publish", "region": "forest", "base64": "!"}', "base64 is not a base64", None),
+        ('{"type": "publish", "region": "forest", "payload": 1, "id": {}}', "id is an integer, or", None),
+        ('{"type": "publish", "region": 7, "payload": 1}', "a region is a string", None),
+        ('{"type": "publish", "region": "forest", "payload": 1, "retry": true}', "a retry says after which", None),
+        ('{"type": "subscribe", "regions": []}', "at least one region", None),
+        ('{"type": "subscribe", "regions": "forest"}', "at least one region", None),
+        ('{"type": "subscribe", "regions": ["forest"], "since": {"river": "1-1"}}', "each of the regions", None),
+        ('{"type": "subscribe", "regions": ["forest"], "since": "1-x"}', "a position is a string", None),
+        ('{"type": "subscribe", "regions": ["forest"], "since": -1}', "a position is a string", None),
+    ],
+)
+async def test_what_is_malformed_is_told_so(
+    shared_redis: EmbeddedServer, text: str, said: str, code: int | None
+) -> None:
+    async with running_gateway(shared_redis.url) as running, Socket.open(running.url) as socket:
+        await socket.socket.send_str(text)
+        error = await socket.hear("error")
+        assert said in error["message"]
+        if code is not None:
+            assert (await socket.closed())[0] == code
+        else:
+            await socket.say(type="ping", id=1)
+            assert (await socket.hear("pong"))["id"] == 1
+
+
+async def test_binary_messages_and_a_first_message_that_is_no_hello_close_the_session(
+    shared_redis: EmbeddedServer,
+) -> None:
+    async with running_gateway(shared_redis.url) as running:
+        error, code = await refused_hello(running.url, type="ping")
+        assert (error["code"], code) == ("malformed", 4000)
+        error, code = await refused_hello(running.url, protocol=2)
+        assert (error["message"], code) == ("this gateway speaks protocol 1, not '2'", 4000)
+        async with Socket.open(running.url) as socket:
+            await socket.socket.send_bytes(b"\x00")
+            assert await socket.closed() == (1003, "messages are text: bytes go as base64")
+
+
+async def test_who_goes_on_saying_nonsense_is_closed(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, burst_requests=5, requests_per_s=0.1) as running,
+        Socket.open(running.url) as socket,
+    ):
+        for _ in range(7):
+            await socket.say(type="nonsense")
+        assert await socket.closed() == (4014, "too many messages that had to be refused")
+
+
+async def test_who_says_no_hello_is_closed(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, hello_timeout_s=0.2) as running,
+        aiohttp.ClientSession() as client,
+        client.ws_connect(running.url + "/v1/socket") as raw,
+    ):
+        assert await Socket(raw).closed() == (4002, "no hello within 0.2 s")
+
+
+async def test_an_idle_session_is_closed_and_one_that_listens_is_not(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, idle_timeout_s=0.4) as running,
+        Socket.open(running.url) as idle,
+        Socket.open(running.url) as listens,
+    ):
+        await listens.subscribe("forest")
+        assert (await idle.closed())[0] == 4012
+        await listens.say(type="ping")
+        await listens.hear("pong")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"G", b"E", b"T"],
+        [b"GET / HTTP/1.1\r\n", b"Host: localhost\r\n", b"X-A: 1\r\n", b"X-B: 2\r\n"],
+        [b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n", b"{", b'"'],
+    ],
+)
+async def test_a_request_that_trickles_is_given_up(shared_redis: EmbeddedServer, pieces: list[bytes]) -> None:
+    async with running_gateway(shared_redis.url, request_timeout_s=0.6) as running:
+        begun = time.monotonic()
+        answer = await raw_answer(running.url, *pieces, pause_s=0.25)
+        assert time.monotonic() - begun < 3.0
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 408 ")
+        assert pieces[0].startswith(b"POST") == bool(answer)
+
+
+async def test_headers_without_end_are_refused(shared_redis: EmbeddedServer) -> None:
+    async with running_gateway(shared_redis.url) as running:
+        long_line = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"x" * 40_000 + b"\r\n\r\n"
+        assert b" 400 Bad Request" in await raw_answer(running.url, long_line)
+        many = b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: 1\r\n" * 5_000 + b"\r\n"
+        assert b" 400 Bad Request" in await raw_answer(running.url, many)
+
+
+async def test_a_socket_that_takes_nothing_is_closed(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, send_timeout_s=0.5, heartbeat_s=60) as running,
+        Socket.open(running.url, name="stuck") as stuck,
+        Socket.open(running.url, name="talks") as talks,
+    ):
+        await stuck.subscribe("flood")
+        connection = stuck.socket._response.connection
+        assert connection is not None
+        assert connection.transport is not None
+        connection.transport.pause_reading()
+        for number in range(400):
+            await talks.publish("flood", "x" * 60_000, id=number)
+            if not any(line["what"] == "session-closed" and line["name"] == "stuck" for line in running.audit):
+                continue
+            break
+        closed = [line for line in running.audit if line["what"] == "session-closed" and line["name"] == "stuck"]
+        assert closed[0]["code"] == 4008
+
+
+async def test_metrics_are_for_this_machine_and_for_those_who_may_watch(guarded: Running, keys_file: Path) -> None:
+    async with aiohttp.ClientSession() as client:
+        async with client.get(guarded.url + "/metrics") as response:
+            assert response.status == 200
+            assert "gamecast_gateway_refusals_total" in await response.text()
+        outside = {"X-Forwarded-For": "203.0.113.7"}
+        async with client.get(guarded.url + "/metrics", headers=outside) as response:
+            assert response.status == 401
+        for watch, status in ((False, 403), (True, 200)):
+            headers = outside | {"Authorization": f"Bearer {minted(keys_file, watch=watch)}"}
+            async with client.get(guarded.url + "/metrics", headers=headers) as response:
+                assert response.status == status
+
+
+async def test_the_audit_log_tells_who_did_what_and_no_secret(guarded: Running, keys_file: Path) -> None:
+    token, private = minted(keys_file), json.loads(keys_file.read_bytes())["keys"][0]["d"]  # noqa: ASYNC240
+    async with Socket.open(guarded.url, token=token, name="alice~1") as socket:
+        await socket.subscribe("arena/1")
+        await socket.publish("lobby", "a payload that nobody is to see")
+    query = f"/v1/events?region=lobby&access_token={token}"
+    async with aiohttp.ClientSession() as client, client.get(guarded.url + query) as response:
+        assert response.status == 403
+    await guarded.is_noted("session-closed")
+    lines = {line["what"]: line for line in guarded.audit}
+    assert lines.keys() >= {"session-opened", "subscribed", "refused", "session-closed"}
+    assert lines["subscribed"]["regions"] == ["arena/1"]
+    assert lines["session-opened"]["subject"] == "alice"
+    assert lines["session-opened"]["token_id"]
+    secrets = (token, token.split(".")[2], private, "a payload")
+    assert not any(secret in guarded.audit_text for secret in secrets)
+
+
+async def test_tls_is_served_with_a_certificate_and_nothing_else_then(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    key.write_bytes(certificate.private_key_pem.bytes())
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with running_gateway(shared_redis.url, tls=tls_context(chain, key)) as running:
+        assert running.url.startswith("https://")
+        connector = aiohttp.TCPConnector(ssl=trusting)
+        async with aiohttp.ClientSession(connector=connector) as client:
+            async with client.get(running.url + "/healthz") as response:
+                assert response.status == 200
+            async with client.ws_connect(running.url + "/v1/socket", origin=running.url) as raw:
+                socket = Socket(raw)
+                await socket.say(type="hello")
+                await socket.hear("welcome")
+        async with aiohttp.ClientSession() as stranger:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await stranger.get(running.url + "/healthz")
+        old = ssl.create_default_context()
+        authority.configure_trust(old)
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert ssl.TLSVersion.TLSv1_2 == tls_context(chain, key).minimum_version
+    with pytest.raises(UsageError, match="cannot be read"):
+        tls_context(chain, chain)

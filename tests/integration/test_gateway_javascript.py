@@ -1,0 +1,211 @@
+"""The JavaScript client against the real gateway, under Node and in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import gamecast
+from adapters.embedded import EmbeddedServer
+from adapters.gateway.gateway import Gateway
+from adapters.ports import free_port
+from tests.integration.gateway_clients import Socket, running_gateway
+
+CLIENT = Path(__file__).parents[2] / "adapters" / "gateway" / "client"
+CHROMIUM = Path("/usr/bin/chromium")
+HAS_CHROMIUM = CHROMIUM.exists()
+
+SCENARIO = """
+export async function scenario({ connect, comparePositions }, url) {
+  const game = connect(url, { name: "js" });
+  await game.subscribe(["forest", "river"]);
+  const seen = [];
+  const receipts = [];
+  for (let number = 0; number < 30; number++) {
+    receipts.push(game.publish(number % 2 ? "river" : "forest", { number, text: "grüße ✓" }));
+  }
+  receipts.push(game.publish("forest", new Uint8Array([0, 127, 255])));
+  const positions = (await Promise.all(receipts)).map((receipt) => receipt.position);
+  for await (const event of game) {
+    seen.push([event.region, event.sender, event.payload instanceof Uint8Array ? [...event.payload] : event.payload]);
+    if (seen.length === 31) break;
+  }
+  let refusal = null;
+  const other = connect(url, { name: "js-2" });
+  await other.publish("a/../b", 1).catch((error) => { refusal = [error.code, error.definite]; });
+  const even = positions.filter((_, at) => at % 2 === 0);
+  const grows = even.every((position, at) => !at || comparePositions(even[at - 1], position) < 0);
+  other.close();
+  return { seen, refusal, grows, resumable: Object.keys(game.positions).sort() };
+}
+"""
+
+RESUMING = """
+import { connect } from "%(client)s";
+const game = connect(%(urls)s, { name: "js" });
+await game.subscribe(["forest", "river"]);
+const receipts = [];
+let published = 0;
+let open = true;
+game.on("status", (status) => { if (status === "waiting") console.log(JSON.stringify({ dropped: true })); });
+const publishing = setInterval(() => {
+  if (published === 400) return clearInterval(publishing);
+  receipts.push(game.publish(published %% 2 ? "river" : "forest", published++));
+}, 4);
+const seen = [];
+console.log(JSON.stringify({ ready: true }));
+for await (const event of game) {
+  if ("gap" in event) console.log(JSON.stringify({ gap: event }));
+  seen.push([event.region, event.position, event.payload]);
+  if (seen.length === 400) break;
+}
+const acks = await Promise.all(receipts);
+console.log(JSON.stringify({ seen, repeated: acks.filter((ack) => ack.repeated).length, acked: acks.length }));
+"""
+
+
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("Node is not installed")
+    return found
+
+
+async def test_under_node_events_come_in_order_and_refusals_are_errors(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    async with running_gateway(shared_redis.url) as running:
+        script = tmp_path / "run.mjs"
+        script.write_text(
+            f"import * as client from {json.dumps((CLIENT / 'gamecast.js').as_uri())};\n"
+            + SCENARIO
+            + f"console.log(JSON.stringify(await scenario(client, {json.dumps(running.url)})));\n"
+        )
+        process = await asyncio.create_subprocess_exec(
+            node(), "--experimental-websocket", str(script), stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(30):
+            out, _ = await process.communicate()
+        assert process.returncode == 0
+        check(json.loads(out))
+
+
+async def test_in_a_browser_it_does_the_same(shared_redis: EmbeddedServer) -> None:
+    playwright = pytest.importorskip("playwright.async_api")
+    if not HAS_CHROMIUM:
+        pytest.skip("Chromium is not installed")
+
+    def page_route(application: web.Application, gateway: Gateway) -> None:
+        async def page(request: web.Request) -> web.Response:
+            return web.Response(text="<!doctype html><title>test</title>", content_type="text/html")
+
+        async def script(request: web.Request) -> web.Response:
+            return web.Response(text=SCENARIO, content_type="text/javascript")
+
+        application.router.add_get("/page", page)
+        application.router.add_get("/scenario.js", script)
+
+    async with (
+        running_gateway(shared_redis.url, extensions=(page_route,)) as running,
+        playwright.async_playwright() as it,
+    ):
+        browser = await it.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        try:
+            page = await browser.new_page()
+            await page.goto(running.url + "/page")
+            found = await page.evaluate(
+                """async () => {
+                    const client = await import("/client/gamecast.js");
+                    const { scenario } = await import("/scenario.js");
+                    return await scenario(client, location.origin);
+                }"""
+            )
+        finally:
+            await browser.close()
+        check(found)
+
+
+def check(found: dict[str, Any]) -> None:
+    """Check what the scenario found."""
+    numbers = {
+        region: [p["number"] for r, _, p in found["seen"] if r == region and isinstance(p, dict)]
+        for region in ("forest", "river")
+    }
+    assert numbers == {"forest": list(range(0, 30, 2)), "river": list(range(1, 30, 2))}
+    assert {sender for _, sender, _ in found["seen"]} == {"js"}
+    assert found["seen"][0][2]["text"] == "grüße ✓"
+    assert ["forest", "js", [0, 127, 255]] in found["seen"]
+    assert found["refusal"] == ["invalid-region", True]
+    assert found["grows"]
+    assert found["resumable"] == ["forest", "river"]
+
+
+async def lines_of(process: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any]]:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        yield json.loads(line)
+
+
+async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    ports = [free_port(), free_port()]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    script = tmp_path / "resume.mjs"
+    script.write_text(RESUMING % {"client": (CLIENT / "gamecast.js").as_uri(), "urls": json.dumps(urls)})
+    async with gamecast.connect(shared_redis.url, name="judge") as judge:
+        await judge.subscribe("forest", "river")
+        process: asyncio.subprocess.Process | None = None
+        drops = 0
+        result: dict[str, Any] = {}
+        async with asyncio.timeout(60):
+            for turn in range(4):
+                async with running_gateway(shared_redis.url, port=ports[turn % 2]) as running:
+                    if process is None:
+                        process = await asyncio.create_subprocess_exec(
+                            node(),
+                            "--experimental-websocket",
+                            str(script),
+                            stdout=asyncio.subprocess.PIPE,
+                            limit=1 << 22,
+                        )
+                        lines = lines_of(process)
+                        assert (await anext(lines)) == {"ready": True}
+                    if turn < 3:
+                        await running.is_noted("session-opened")
+                        await asyncio.sleep(0.2)  # some of it is to be under way
+                        continue
+                    async for line in lines:
+                        assert "gap" not in line
+                        drops += "dropped" in line
+                        result = line
+                    assert process.returncode is not None or await process.wait() == 0
+        assert drops >= 3
+        assert result["acked"] == 400
+        seen: list[Any] = []
+        async with asyncio.timeout(10):
+            async for event in judge:
+                assert isinstance(event, gamecast.Event)
+                seen.append([event.region, event.position, event.payload])
+                if len(seen) == 400:
+                    break
+        assert result["seen"] == seen
+        assert sorted(payload for _, _, payload in seen) == list(range(400))
+
+
+async def test_types_are_served_beside_it(shared_redis: EmbeddedServer) -> None:
+    import aiohttp
+
+    async with running_gateway(shared_redis.url) as running, aiohttp.ClientSession() as client:
+        for name in ("gamecast.js", "gamecast.d.ts"):
+            async with client.get(f"{running.url}/client/{name}") as response:
+                assert await response.read() == (CLIENT / name).read_bytes()
+        async with Socket.open(running.url) as socket:
+            assert socket.welcome["protocol"] == 1
