@@ -3,7 +3,7 @@ import { byId, make, say } from "./dom.js";
 import { clock, count, counted, rate, span } from "./format.js";
 import { colour } from "./theme.js";
 
-const HEIGHT = 172;
+const HEIGHT = 160;
 const plots = new Map();
 
 export function showCharts({ history, durations }, { anew = false } = {}) {
@@ -31,7 +31,7 @@ function showRate({ at_ms: times, events_per_s: rates }) {
     series: [{}, { label: "events/s", stroke: colour("--accent"), width: 2, fill: colour("--accent-soft"), points: { show: false } }],
     scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [
-      axis({ space: 90, values: (_, ticks) => ticks.map((seconds) => clock(seconds * 1000)) }),
+      axis({ size: 28, space: 90, values: (_, ticks) => ticks.map((seconds) => clock(seconds * 1000)) }),
       axis({ size: 52, values: (_, ticks) => ticks.map(rate) }),
     ],
   }, data);
@@ -62,7 +62,7 @@ function showDurations(name, durations, nothing) {
       { label: "count", stroke: colour("--accent"), fill: colour("--accent-soft"), width: 1.5, paths: uPlot.paths.bars({ size: [0.86, 60] }), points: { show: false } },
     ],
     axes: [
-      axis({ splits: () => counts.map((_, index) => index).filter((index) => index % step === 0), values: (_, ticks) => ticks.map((index) => labels[index]) }),
+      axis({ size: 28, font: "11px system-ui, sans-serif", splits: () => counts.map((_, index) => index).filter((index) => index % step === 0), values: (_, ticks) => ticks.map((index) => labels[index]) }),
       axis({ size: 52, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? count(tick) : "")) }),
     ],
   }, data, key);

@@ -32,13 +32,13 @@ function arrange(nodes, links) {
     return { nodes: new Map(), links: new Map() };
   }
   const graph = new Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 34, marginx: 20, marginy: 20 });
+  graph.setGraph({ rankdir: "LR", nodesep: 26, ranksep: 46, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
-  [...nodes].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })).forEach(({ name }) => graph.setNode(name, { ...BOX }));
+  nodes.map(({ name }) => name).sort(naturally).forEach((name) => graph.setNode(name, { ...BOX }));
   links.forEach((link) => graph.setEdge(link.from, link.to, { width: 58, height: 16, labelpos: "c" }));
   layout(graph);
   const alone = nodes.filter(({ name }) => !links.some((link) => link.from === name || link.to === name));
-  if (alone.length > 1) spread(graph, alone.map(({ name }) => name));
+  if (alone.length > 1) spread(graph, alone.map(({ name }) => name).sort(naturally));
   const { width, height } = extent(graph);
   const parts = { nodes: new Map(), links: new Map() };
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": describe(nodes, links) });
@@ -174,6 +174,8 @@ function tabulate({ nodes, links, totals }) {
       : make("p", { class: "note" }, "No region's path has more than one node, so there are no links."),
   );
 }
+
+const naturally = (one, other) => one.localeCompare(other, "en", { numeric: true });
 
 const shortened = (name, letters) => (name.length > letters ? `${name.slice(0, letters - 1)}…` : name);
 

@@ -4,6 +4,7 @@ import { count, counted, rate, span } from "./format.js";
 import { ask } from "./gate.js";
 import { Feed } from "./feed.js";
 
+const NAMED_MAX = 6;
 let chosen = null; // { one, name }
 let feed = null;
 let parts = null;
@@ -77,7 +78,7 @@ function fillRegion(row) {
   fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));
   say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: nobody who has this region has another one with it");
-  relist(parts.atoms, row.atoms_list.map((atom) => ["", `${atom.with.join(", ")} (${atom.node})`]));
+  relist(parts.atoms, row.atoms_list.map((atom) => ["", `${named(atom.with)} (${atom.node})`]));
   say(parts.peopleTitle, counted(row.subscribers, "subscriber"));
   relist(parts.people, row.subscribers_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
 }
@@ -88,6 +89,8 @@ function fillSubscriber(row) {
   say(parts.peopleTitle, `${counted(row.regions, "region")}${more}`);
   relist(parts.people, row.regions_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));
 }
+
+const named = (names) => (names.length > NAMED_MAX ? `${names.slice(0, NAMED_MAX).join(", ")} and ${names.length - NAMED_MAX} more` : names.join(", "));
 
 const fill = (texts) => texts.forEach((text, place) => say(parts.figures[place], text));
 
