@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from adapters.gateway.ports import Connection, Page, WhenBehind
 from adapters.redis_connection import RedisConnection
-from gamecast.client import connect
 from gamecast.event import HOLD_BOUNDS_MS, Event
 from gamecast.regionhistory import RegionHistory
+from gamecast.sharing import share
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering
 
@@ -20,27 +20,28 @@ READY_S_MAX = 2.0
 
 
 class CastDoor:
-    """Gives each session a connection of its own. Implements `adapters.gateway.ports.Door`."""
+    """Gives each session a connection of its own; they share their sockets.
+
+    Implements `adapters.gateway.ports.Door`.
+    """
 
     event_type = Event
     hold_bounds_ms = HOLD_BOUNDS_MS
 
     def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis. Does not connect yet."""
-        self._url, self._ordering, self._routes = url, ordering, routes
+        self._shared = share(url, ordering=ordering, routes=routes)
         self._history = RegionHistory(url, routes=routes)
         self._probe = RedisConnection((routes or {}).get(url, url), "control")
 
+    async def open(self) -> None:
+        """See `Door.open`."""
+        await self._shared.open()
+
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """See `Door.connection`."""
-        return connect(
-            self._url,
-            name=name,
-            ordering=self._ordering,
-            when_full="refuse",
-            when_behind=when_behind,
-            routes=self._routes,
-            inbox_events_max=inbox_events_max,
+        return self._shared.connect(
+            name=name, when_full="refuse", when_behind=when_behind, inbox_events_max=inbox_events_max
         )
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
@@ -59,6 +60,7 @@ class CastDoor:
         """See `Door.close`."""
         await self._history.close()
         await self._probe.close()
+        await self._shared.close()
 
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:

@@ -160,6 +160,7 @@ async def _drain(application: web.Application) -> None:
 
 async def _life(application: web.Application) -> AsyncIterator[None]:
     gateway = application[GATEWAY]
+    await gateway.door.open()
     gateway.publishers = publishers = Publishers(gateway)
 
     async def tidy() -> None:

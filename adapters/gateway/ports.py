@@ -70,6 +70,9 @@ class Door(Protocol):
     def hold_bounds_ms(self) -> Sequence[float]:
         """The bounds of ``hold_counts`` in connections' statistics."""
 
+    async def open(self) -> None:
+        """Reach the network; raises `NetworkError` or `OtherSideError`."""
+
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """Return a connection that is not open yet."""
 

@@ -59,14 +59,17 @@ const publishing = setInterval(() => {
   if (published === 400) return clearInterval(publishing);
   receipts.push(game.publish(published %% 2 ? "river" : "forest", published++));
 }, 4);
+let acks = [];
 const seen = [];
 console.log(JSON.stringify({ ready: true }));
 for await (const event of game) {
   if ("gap" in event) console.log(JSON.stringify({ gap: event }));
   seen.push([event.region, event.position, event.payload]);
-  if (seen.length === 400) break;
+  if (seen.length === 400) {
+    acks = await Promise.all(receipts);  // leaving the loop closes the client
+    break;
+  }
 }
-const acks = await Promise.all(receipts);
 console.log(JSON.stringify({ seen, repeated: acks.filter((ack) => ack.repeated).length, acked: acks.length }));
 """
 
