@@ -161,6 +161,8 @@ async def test_a_small_network_is_shown_live_and_by_keyboard(axe: str | None) ->
                     await page.keyboard.press("Tab")
                 await page.keyboard.press("Enter")
                 await page.locator("#region .feed li code").nth(20).wait_for()
+                way = await page.locator("#region .way li:not(.arrow)").all_inner_texts()
+                assert await page.locator("#graph .node.onpath .name").all_text_contents() == way
                 assert "river" in await page.locator("#region .names").first.inner_text()
                 await page.get_by_label("Search regions").fill("")
                 for name in ("latency", "hold", "rate"):

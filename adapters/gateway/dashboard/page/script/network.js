@@ -8,6 +8,7 @@ const SCALE_MIN = 0.62;
 const BOX = { width: 158, height: 74 };
 
 let newest = null;
+let marked = new Set();
 let drawn = { key: "", parts: null };
 
 export function showNetwork(network) {
@@ -19,10 +20,25 @@ export function showNetwork(network) {
   const drawnOf = nodes.length < totals.nodes ? `the ${nodes.length} busiest of ${counted(totals.nodes, "node")}` : counted(totals.nodes, "node");
   say(byId("network-note"), `${drawnOf}, ${counted(totals.links, "link")}, ${counted(totals.atoms, "atom")}`);
   const key = JSON.stringify([nodes.map(({ name }) => name).sort(), links.map((link) => `${link.from}>${link.to}`).sort()]);
-  if (key !== drawn.key) drawn = { key, parts: arrange(nodes, links) };
+  if (key !== drawn.key) {
+    drawn = { key, parts: arrange(nodes, links) };
+    mark();
+  }
   nodes.forEach((node) => fillNode(drawn.parts.nodes.get(node.name), node, nodes));
   links.forEach((link) => fillLink(drawn.parts.links.get(`${link.from}>${link.to}`), link));
   tabulate(network);
+}
+
+// The path of the region that was chosen, so that one sees where its frames go.
+export function markPath(nodes) {
+  marked = new Set(nodes.flatMap((name, place) => (place ? [name, `${nodes[place - 1]}>${name}`] : [name])));
+  mark();
+}
+
+function mark() {
+  for (const parts of [drawn.parts?.nodes ?? [], drawn.parts?.links ?? []]) {
+    for (const [name, part] of parts) part.group.classList.toggle("onpath", marked.has(name));
+  }
 }
 
 function arrange(nodes, links) {
@@ -108,7 +124,7 @@ function drawNode(name, { x, y }) {
 
 function fillNode(part, node, nodes) {
   const busiest = Math.max(1, ...nodes.map(({ events_per_s }) => events_per_s));
-  part.group.setAttribute("class", node.answers ? "node" : "node down");
+  part.group.classList.toggle("down", !node.answers);
   part.rate.setAttribute("class", node.answers ? "" : "bad");
   say(part.rate, node.answers ? `${rate(node.events_per_s)} /s` : "no answer");
   say(part.more, `${counted(node.regions, "region")}, ${counted(node.atoms, "atom")}`);

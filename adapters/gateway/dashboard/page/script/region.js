@@ -3,6 +3,7 @@ import { byId, make, say } from "./dom.js";
 import { count, counted, rate, span } from "./format.js";
 import { ask } from "./gate.js";
 import { Feed } from "./feed.js";
+import { markPath } from "./network.js";
 
 const NAMED_MAX = 6;
 let chosen = null; // { one, name }
@@ -56,6 +57,7 @@ function choose(one, name) {
   feed?.close();
   feed = null;
   chosen = { one, name };
+  markPath([]);
 }
 
 function furnish(one, name, titles) {
@@ -76,6 +78,7 @@ function furnish(one, name, titles) {
 function fillRegion(row) {
   const last = row.last ? `${row.epoch}-${row.last}` : "none";
   fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
+  markPath(row.path);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));
   say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: nobody who has this region has another one with it");
   relist(parts.atoms, row.atoms_list.map((atom) => ["", `${named(atom.with)} (${atom.node})`]));
