@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+import gamecast.holdtimes
 from gamecast.event import HOLD_BOUNDS_MS
 from gamecast.holdtimes import WAITING_MAX, HoldTimes
 from sequencing.delivery import Missing, Ready
@@ -54,6 +57,16 @@ def test_what_is_dropped_is_forgotten_when_nothing_waits_any_more() -> None:
     clock.now_s += 1
     holds.note([frame(1)], ready(1), held_frames=0)
     assert told(holds) == {0: 2}
+
+
+def test_a_frame_that_is_released_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gamecast.holdtimes, "WAITING_MAX", 3)
+    holds = HoldTimes(Clock())
+    holds.note([frame(1_000)], [], held_frames=1)
+    for last in range(1, 20):
+        holds.note([frame(last)], [], held_frames=2)
+        holds.note([], ready(last), held_frames=1)
+    assert told(holds) == {0: 19}
 
 
 def test_memory_is_bounded() -> None:
