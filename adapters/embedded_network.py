@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from urllib.parse import urlsplit
 
 from adapters.embedded import EmbeddedServers
 from adapters.memory import parse_node_count
 from adapters.redis_network import RedisNetwork
 from adapters.redis_relays import RedisRelays
+from adapters.redis_users import PASSWORD_BYTES, create_users, new_users, without_user
 from sequencing.errors import UsageError
 from sequencing.plan import Ordering
 
@@ -19,14 +21,20 @@ class EmbeddedNetwork(RedisNetwork):
     which others join while this connection is open.
     """
 
-    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
-        """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet."""
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int, secure: bool = False) -> None:
+        """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
+
+        ``secure``: the servers have the users of `adapters.redis_users`, and let nobody else in.
+        """
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
                 f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
             )
-        self._servers = EmbeddedServers(parse_node_count(parts.query))
+        self.users = new_users() if secure else {}
+        """Role → user."""
+        password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
+        self._servers = EmbeddedServers(parse_node_count(parts.query), password=password)
         self._options: tuple[Ordering, int] = (ordering, retention_events)
         self._relays: RedisRelays | None = None
         self._started = False
@@ -35,14 +43,26 @@ class EmbeddedNetwork(RedisNetwork):
         """Start the servers, register them, start the relays."""
         await self._servers.start_async()
         ordering, retention_events = self._options
-        super().__init__(self._servers.urls[0], ordering=ordering, retention_events=retention_events)
+        if self.users:
+            try:
+                await create_users(self._servers.urls, self.users)
+            except BaseException:
+                await self._servers.stop_async()
+                raise
+        super().__init__(self.url_of("manager"), ordering=ordering, retention_events=retention_events)
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):
-            await self.register_node(f"n{number}", url if number > 1 else "", may_lose=number > 1)
+            known = without_user(url) if self.users else url
+            await self.register_node(f"n{number}", known if number > 1 else "", may_lose=number > 1)
         if len(self._servers.urls) > 1:
-            self._relays = RedisRelays(self.url)
+            self._relays = RedisRelays(self.url_of("relay"))
             self._relays.start()
+
+    def url_of(self, role: str) -> str:
+        """Return the control URL of a role; everybody's, where there are none."""
+        url = self._servers.urls[0]
+        return self.users[role].url(url) if self.users else url
 
     async def close(self) -> None:
         """Stop the relays, then the servers."""

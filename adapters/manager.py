@@ -17,7 +17,7 @@ from socket import gethostname
 from typing import Any, NamedTuple, Protocol
 
 from adapters.backoff import Backoff
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, NotAllowed
 from sequencing.manager import Task, Transition, next_record
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
@@ -126,6 +126,10 @@ class Manager:
                 try:
                     await self._turn()
                     backoff.reset()
+                except NotAllowed as error:
+                    # Servers of a secured network publish and subscribe, and leave leading to others.
+                    logger.info("manager: this user may not lead: %s", error)
+                    await self._stop.wait()
                 except Exception as error:  # noqa: BLE001 - a manager that ends leaves everybody who wants something waiting
                     if self._stop.is_set():
                         return

@@ -25,6 +25,7 @@ from sequencing.errors import (
     AuthenticationFailed,
     GamecastError,
     NetworkError,
+    NotAllowed,
     OtherSideError,
     OutOfMemory,
     UnknownScheme,
@@ -41,6 +42,10 @@ REPLY_TIMEOUT_S = 10.0
 IDLE_S_MAX = 0.1
 """After a longer rest, a master that moves and may lose something is asked for its run first: it may have been replaced
 and be back, which takes longer than this."""
+
+
+_REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
+"""How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +198,8 @@ class RedisConnection:
         where = redacted(self.url)
         if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
             return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
-        if isinstance(error, exceptions.NoPermissionError):
-            return AuthenticationFailed(f"Redis at {where} does not let this user do that: {error}")
+        if isinstance(error, exceptions.NoPermissionError) or any(said in str(error) for said in _REFUSED_IN_SCRIPTS):
+            return NotAllowed(f"Redis at {where} does not let this user do that: {error}")
         if isinstance(error, exceptions.OutOfMemoryError):
             return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
         if isinstance(error, (exceptions.MovedError, exceptions.AskError)):

@@ -10,6 +10,7 @@ from typing import Any
 from adapters.redis_connection import RedisConnection
 from adapters.redis_node import RedisNode
 from adapters.redis_places import tag_in
+from adapters.redis_users import as_user_of
 from sequencing.errors import GamecastError
 from sequencing.expected import Emptied, Tails
 from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
@@ -81,7 +82,7 @@ class RedisHands:
 
     def _way_to(self, url: str) -> str:
         known = url or self._url
-        return self._routes.get(known, known)
+        return self._routes.get(known) or as_user_of(known, self._url)
 
     def _node(self, name: str, url: str) -> RedisNode:
         place = name, self._way_to(url)

@@ -13,6 +13,7 @@ from adapters.manager import Control, Manager
 from adapters.redis_control import RedisControl
 from adapters.redis_hands import RedisHands
 from adapters.redis_node import RedisNode
+from adapters.redis_users import as_user_of
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 
@@ -126,4 +127,4 @@ class RedisNetwork:
         return self.lane(node, plan)
 
     def _way_to(self, url: str) -> str:
-        return self._routes.get(url, url)
+        return self._routes.get(url) or as_user_of(url, self.url)

@@ -15,6 +15,7 @@ import orjson
 from adapters.redis_connection import Script, redacted
 from adapters.redis_control import SOLE_NODE, TTL_MS, ControlKeys
 from adapters.redis_probe import ServerProbe, ServerState, text, whole
+from adapters.redis_users import as_user_of
 from sequencing.errors import GamecastError, PlanError
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
@@ -175,7 +176,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
         unseen = (
             NodeState(
                 name,
-                at := places.get(name, "") or url,
+                at := as_user_of(places.get(name, "") or url, url),
                 redacted(at),
                 registered=name in registered,
                 planned=plan is not None and name in plan.nodes,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
+from adapters.gateway.application import make_application
+from adapters.gateway.gateway import Extension
+from adapters.gateway.guard import Guard
 from adapters.gateway.ports import Connection, Page, WhenBehind
+from adapters.gateway.serving import serving
+from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.shelf import RedisShelf
 from adapters.redis_connection import RedisConnection
 from gamecast.event import HOLD_BOUNDS_MS, Event
 from gamecast.regionhistory import RegionHistory
 from gamecast.sharing import share
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Extension
 
 READY_S_MAX = 2.0
 
@@ -61,6 +64,18 @@ class CastDoor:
         await self._history.close()
         await self._probe.close()
         await self._shared.close()
+
+
+@asynccontextmanager
+async def local_gateway(url: str, *, ordering: Ordering = "acyclic", port: int = 0) -> AsyncIterator[str]:
+    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL."""
+    settings = GatewaySettings(port=port)
+    shelf = RedisShelf(url)
+    guard = Guard(settings, shelf)
+    door = CastDoor(url, ordering=ordering)
+    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(url))
+    async with serving(application) as where:
+        yield where
 
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:

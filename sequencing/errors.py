@@ -69,6 +69,10 @@ class AuthenticationFailed(OtherSideError):
     """Redis refused the user or the password in the URL."""
 
 
+class NotAllowed(AuthenticationFailed):
+    """Redis does not let this user do that: use the URL of one that may."""
+
+
 class UnsupportedServer(OtherSideError):
     """The Redis server is older than 6.2, which gamecast needs."""
 

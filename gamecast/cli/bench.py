@@ -15,6 +15,7 @@ from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
 from gamecast.bench.workload import FAN_OUT, Phases
+from gamecast.cli.bench_gateway import bench_gateway
 from gamecast.cli.bench_memory import bench_memory
 from gamecast.cli.bench_options import json_option, progress, trial_options
 from gamecast.cli.bench_paths import bench_paths
@@ -140,3 +141,4 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
 bench.add_command(arrangements)
 bench.add_command(bench_paths)
 bench.add_command(bench_memory)
+bench.add_command(bench_gateway)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -105,6 +106,12 @@ async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkS
         while not holds(state := await survey(url)):
             pass
         return state
+
+
+def is_ready(gateway: str) -> bool:
+    """Whether a gateway reaches its network."""
+    with urllib.request.urlopen(gateway + "/readyz") as answer:
+        return bool(json.load(answer)["status"] == "ready")
 
 
 def is_running(pid: int) -> bool:
@@ -295,7 +302,7 @@ async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: s
     ready: dict[str, Any] = json.loads(up.said)
     url, pids = ready["url"], ready["pids"]
     assert ready.keys() == {"url", "gateway", "dashboard", "nodes", "pids"}
-    assert (ready["gateway"], ready["dashboard"]) == (None, None)
+    assert await asyncio.to_thread(is_ready, ready["gateway"])
     assert ready["nodes"].keys() == {"n1", "n2", "n3"}
     assert ready["nodes"]["n1"] == url
     assert pids.keys() == {"up", "n1", "n2", "n3"}
@@ -328,8 +335,26 @@ async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: s
     assert up.complained == ""
 
 
+async def test_a_secure_network_lets_in_those_whom_it_told_of(start: Start) -> None:
+    up = start("up", "--secure", "--nodes", "2", "--json")
+    await until(lambda: up.said.endswith("\n"))
+    ready: dict[str, Any] = json.loads(up.said)
+    assert ready["users"].keys() == {"publisher", "subscriber", "relay", "gateway", "manager"}
+    assert ready["url"] == ready["users"]["subscriber"]
+    assert not any("@" in place for place in ready["nodes"].values())
+    with redis.Redis.from_url(ready["nodes"]["n1"]) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+    async with gamecast.connect(ready["url"]) as cast:
+        await cast.subscribe("forest", "river")
+        await cast.publish("forest", 1)
+        assert isinstance(await anext(cast), Event)
+    assert await asyncio.to_thread(is_ready, ready["gateway"])
+    assert await up.ended(signal.SIGTERM) == 0
+    assert up.complained == ""
+
+
 async def test_up_tells_people_how_to_use_it(start: Start) -> None:
-    up = start("up", "--nodes", "1", "--ordering", "overlap")
+    up = start("up", "--nodes", "1", "--ordering", "overlap", "--no-gateway")
     await up.is_there("gamecast.connect")
     url = up.said.partition("is ready at ")[2].partition(",")[0]
     assert up.said.startswith(f"A network of 1 node is ready at {url}, ")

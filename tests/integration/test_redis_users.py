@@ -1,0 +1,141 @@
+"""The users of a secured network: what each needs is allowed, and the rest refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import gamecast
+from adapters.embedded_network import EmbeddedNetwork
+from adapters.redis_connection import RedisConnection
+from adapters.redis_control import ControlKeys, RedisControl
+from adapters.redis_survey import survey
+from adapters.redis_users import ROLES, as_user_of, new_users
+from adapters.redis_users import without_user as plain
+from gamecast.errors import AuthenticationFailed, NotAllowed
+from tests.integration.gateway_clients import Socket, running_gateway
+
+
+@pytest.fixture
+async def secured() -> AsyncIterator[EmbeddedNetwork]:
+    """Two nodes, and a manager of its own user."""
+    network = EmbeddedNetwork("embedded://?nodes=2", ordering="acyclic", retention_events=1000, secure=True)
+    try:
+        await network.open()
+        network.stand(RedisControl(network.url))
+        yield network
+    finally:
+        await network.close()
+
+
+async def test_game_servers_publish_and_subscribe_over_several_nodes_without_leading(secured: EmbeddedNetwork) -> None:
+    async with (
+        gamecast.connect(secured.url_of("subscriber"), name="s1") as one,
+        gamecast.connect(secured.url_of("subscriber"), name="s2") as other,
+        gamecast.share(secured.url_of("publisher")) as shared,
+        shared.connect(name="p1") as publisher,
+    ):
+        for cast, regions in ((one, "ab"), (other, "abc")):
+            await cast.subscribe(*regions)
+        await asyncio.gather(*(cast.publish(region, 1) for cast in (one, other, publisher) for region in "abc"))
+        await publisher.publish("elsewhere", b"1")
+        orders = []
+        for cast in (one, other):
+            order: list[object] = []
+            async with asyncio.timeout(10):
+                while len(order) < 6:
+                    event = await anext(cast)
+                    assert isinstance(event, gamecast.Event)
+                    if event.region != "c":
+                        order.append((event.region, event.position))
+            orders.append(order)
+        assert orders[0] == orders[1]
+    state = await survey(secured.url)
+    assert all(node.server is not None for node in state.nodes)
+
+
+async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> None:
+    async with running_gateway(secured.url_of("gateway")) as running, Socket.open(running.url) as socket:
+        await socket.subscribe("forest")
+        assert (await socket.publish("forest", 1))["type"] == "ack"
+        await socket.take(1)
+        assert await running.gateway.shelf.claim("once:x", b"1", 10) is None
+
+
+CONTROL, NODE = "gamecast:{control}:", "gamecast:{n1}:"
+EGRESS, LINK = f"{NODE}egress:1:forest", f"{NODE}link:n2"
+
+REFUSED: dict[str, list[tuple[object, ...]]] = {
+    "publisher": [
+        ("XREAD", "STREAMS", EGRESS, "0-0"),
+        ("XREAD", "STREAMS", LINK, "0-0"),
+        ("GET", ControlKeys.lease),
+        ("SET", ControlKeys.lease, "me"),
+        ("SET", ControlKeys.record, "{}"),
+        ("DEL", EGRESS),
+        ("HGETALL", ControlKeys.wishes),
+        ("SET", "gamecast:{gateway}:once:x", "1"),
+    ],
+    "subscriber": [
+        ("XREAD", "STREAMS", LINK, "0-0"),
+        ("SET", ControlKeys.lease, "me"),
+        ("DEL", EGRESS),
+        ("GET", "gamecast:{gateway}:once:x"),
+    ],
+    "relay": [
+        ("XREAD", "STREAMS", EGRESS, "0-0"),
+        ("XADD", ControlKeys.news, "*", "record", "{}"),
+        ("HSET", ControlKeys.wishes, "s1", "[]"),
+        ("SET", ControlKeys.lease, "me"),
+        ("DEL", LINK),
+    ],
+    "gateway": [
+        ("SET", ControlKeys.lease, "me"),
+        ("GET", ControlKeys.record),
+        ("DEL", EGRESS),
+        ("SET", "elsewhere", "1"),
+    ],
+    "manager": [("GET", "elsewhere"), ("KEYS", "*")],
+}
+FOR_NOBODY: list[tuple[object, ...]] = [
+    ("SET", "elsewhere", "1"),
+    ("FLUSHALL",),
+    ("CONFIG", "GET", "requirepass"),
+    ("ACL", "LIST"),
+    ("KEYS", "*"),
+    ("SCRIPT", "FLUSH"),
+    ("SHUTDOWN", "NOSAVE"),
+    ("CLIENT", "LIST"),
+    ("MONITOR",),
+    ("SUBSCRIBE", "news"),
+    ("EVAL", "return redis.call('SET', KEYS[1], '1')", 1, "elsewhere"),
+    ("EVAL", "return redis.call('FLUSHALL')", 0),
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_what_a_role_does_not_need_is_refused(secured: EmbeddedNetwork, role: str) -> None:
+    for command in (*REFUSED[role], *FOR_NOBODY):
+        connection = RedisConnection(secured.url_of(role), "control")
+        try:
+            with pytest.raises(NotAllowed):
+                await connection.call(*command)
+        finally:
+            await connection.close()
+
+
+async def test_nobody_else_is_let_in(secured: EmbeddedNetwork) -> None:
+    wrong = new_users()["publisher"].url(plain(secured.url))
+    for url in (plain(secured.url), wrong):
+        with pytest.raises(AuthenticationFailed):
+            await gamecast.connect(url).open()
+
+
+def test_a_node_without_a_user_is_reached_as_the_control_is() -> None:
+    assert as_user_of("redis://h:1/2", "redis://u:p@c") == "redis://u:p@h:1/2"
+    assert as_user_of("redis://h:1", "redis://:p@c") == "redis://h:1", "a password alone is of that server"
+    assert as_user_of("redis://v:q@h:1", "redis://u:p@c") == "redis://v:q@h:1"
+    assert as_user_of("", "redis://u:p@c") == ""
+    assert repr(new_users()["relay"]) == "RedisUser('relay')"
