@@ -25,7 +25,7 @@ from gamecast.planning.reading import read_overlaps
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
-DASHBOARD: str | None = None
+DASHBOARD = "/dashboard/"
 """Where the gateway serves it."""
 
 
@@ -118,7 +118,7 @@ def _line(
     ready = {
         "url": url,
         "gateway": gateway,
-        "dashboard": f"{gateway}{DASHBOARD}" if gateway is not None and DASHBOARD is not None else None,
+        "dashboard": f"{gateway}{DASHBOARD}" if gateway is not None else None,
         "nodes": nodes,
         "pids": {"up": os.getpid(), **pids},
     }
@@ -134,5 +134,6 @@ def _text(url: str, nodes: Mapping[str, str], gateway: str | None) -> str:
             f"  gamecast status {url}",
             f'or in a program: gamecast.connect("{url}")',
             *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
+            *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
         )
     )
