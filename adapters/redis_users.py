@@ -58,8 +58,18 @@ ROLES: dict[str, tuple[str, ...]] = {
         *(*_CONNECTING, *_SCRIPTS, *_NEWS, *_STEP_KEYS, *_STEPPING, "+xread", "+xrevrange"),
         *(f"~{_LINKS}", f"%W~{_EGRESS}"),
     ),
-    # A game server that also remembers, for all gateways, which tokens were used and what was answered.
-    "gateway": (*_PUBLISHER, f"~{_EGRESS}", "(+set +get +del ~gamecast:{gateway}:*)"),
+    # A game server that remembers, for all gateways, which tokens were used and what was answered, and that may look at
+    # everything for its metrics.
+    "gateway": (
+        *(*_PUBLISHER, f"~{_EGRESS}", f"~{_LINKS}"),
+        *("(+set +get +del ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
+    ),
+    # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`. Its scripts can only read.
+    "watcher": (
+        *(*_CONNECTING, *_SCRIPTS, "~gamecast:*", "+memory|usage"),
+        *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
+        *("+xlen", "+xrange", "+xrevrange"),
+    ),
     # Makes the plans and installs them.
     "manager": (
         *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, "~gamecast:*"),

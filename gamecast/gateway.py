@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from adapters.gateway.application import make_application
+from adapters.gateway.dashboard.routes import dashboard
 from adapters.gateway.gateway import Extension
 from adapters.gateway.guard import Guard
+from adapters.gateway.networkmetrics import network_metrics
 from adapters.gateway.ports import Connection, Page, WhenBehind
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import RedisShelf
+from adapters.gateway.tracing import Tracing
 from adapters.redis_connection import RedisConnection
 from gamecast.event import HOLD_BOUNDS_MS, Event
 from gamecast.regionhistory import RegionHistory
@@ -67,19 +70,29 @@ class CastDoor:
 
 
 @asynccontextmanager
-async def local_gateway(url: str, *, ordering: Ordering = "acyclic", port: int = 0) -> AsyncIterator[str]:
-    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL."""
+async def local_gateway(
+    url: str, *, watch_url: str | None = None, ordering: Ordering = "acyclic", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL.
+
+    ``watch_url``: see `extensions`.
+    """
     settings = GatewaySettings(port=port)
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf)
     door = CastDoor(url, ordering=ordering)
-    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(url))
+    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(watch_url or url))
     async with serving(application) as where:
         yield where
 
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:
-    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
-    from adapters.gateway.dashboard.routes import dashboard
+    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry.
 
-    return [dashboard(url)]
+    ``url``: of the control Redis, as a user who may look at everything.
+    """
+    found = [network_metrics(url), dashboard(url)]
+    if trace:
+        tracing = Tracing()
+        found.append(lambda application, gateway: setattr(gateway, "tracing", tracing))
+    return found

@@ -24,6 +24,7 @@ from sequencing.errors import GamecastError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+OPENAPI = Path(__file__).with_name("openapi.json")
 CLIENT = Path(__file__).with_name("client")
 CLIENT_FILES = {
     "gamecast.js": "text/javascript; charset=utf-8",
@@ -55,6 +56,7 @@ def make_application(
     application.router.add_post("/v1/events", publish_batch)
     application.router.add_get("/v1/regions/{region}/events", history)
     application.router.add_post("/v1/regions/{region}/events", publish_one)
+    application.router.add_get("/v1/openapi.json", _file(OPENAPI, "application/json"))
     for name, kind in CLIENT_FILES.items():
         application.router.add_get(f"/client/{name}", _file(CLIENT / name, kind))
     for extend in extensions:
@@ -89,6 +91,8 @@ async def _ready(request: web.Request) -> web.Response:
 async def _metrics(request: web.Request) -> web.Response:
     gateway = request.app[GATEWAY]
     await gateway.guard.require_watcher(request)
+    for prepare in gateway.before_metrics:
+        await prepare()
     return web.Response(
         body=gateway.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )

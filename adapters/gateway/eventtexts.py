@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from adapters.gateway.messages import encode_event, encode_gap
@@ -13,8 +14,9 @@ KEPT_BYTES = 8 * 1024 * 1024
 class EventTexts:
     """Encodes; what was encoded lately is kept, in two halves of which the older goes when the newer is full."""
 
-    def __init__(self, event_type: type[Any]) -> None:
-        self._event_type = event_type
+    def __init__(self, event_type: type[Any], on_first: Callable[[Any], None] = lambda event: None) -> None:
+        """``on_first`` hears of each event that was not encoded lately."""
+        self._event_type, self._on_first = event_type, on_first
         self._new: dict[tuple[str, int, int], bytes] = {}
         self._old: dict[tuple[str, int, int], bytes] = {}
         self._new_bytes = 0
@@ -26,7 +28,10 @@ class EventTexts:
         key = (item.region, item.epoch, item.sequence)
         text = self._new.get(key)
         if text is None:
-            text = self._old.get(key) or encode_event(item)
+            text = self._old.get(key)
+            if text is None:
+                text = encode_event(item)
+                self._on_first(item)
             self._new[key] = text
             self._new_bytes += len(text) + 200
             if self._new_bytes > KEPT_BYTES // 2:

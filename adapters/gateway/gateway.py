@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from sequencing.names import check_connection_name
 
 if TYPE_CHECKING:
     from adapters.gateway.publishing import Publishers
+    from adapters.gateway.tracing import Tracing
 
 logger = logging.getLogger("gamecast.gateway")
 
@@ -53,10 +54,13 @@ class Gateway:
         self.audit = audit or AuditLog(None)
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
-        self.texts = EventTexts(door.event_type)
+        self.texts = EventTexts(door.event_type, self._first_seen)
         self.sessions: set[Session] = set()
         self.publishers: Publishers
         """There while the application runs."""
+        self.before_metrics: list[Callable[[], Awaitable[None]]] = []
+        """What is done before metrics are read."""
+        self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
         self._entered: dict[Leaving, Subject] = {}
         self._ending: set[asyncio.Future[None]] = set()
@@ -156,6 +160,11 @@ class Gateway:
         """Note that something was refused."""
         self.metrics.refused(str(code))
         self.audit.note("refused", code=str(code), reason=message, **ids)
+
+    def _first_seen(self, event: Any) -> None:
+        self.metrics.delivered(event.region, (event.delivered_at_ns - event.sent_at_ns) / 1e9)
+        if self.tracing is not None:
+            self.tracing.delivered(event)
 
     def log(self, what: str, **fields: Any) -> None:
         """Write a structured line to the log."""

@@ -47,6 +47,14 @@ class GatewayMetrics:
         self._refused = Counter(
             "gamecast_gateway_refusals", "What clients asked for and did not get.", ["code"], registry=self.registry
         )
+        self._gaps = Counter("gamecast_gateway_gaps", "Gaps that sessions were told of.", registry=self.registry)
+        self._deliveries = Histogram(
+            "gamecast_gateway_delivery_seconds",
+            "From publish, by the publisher's clock, to delivery at this gateway; history counts too.",
+            ["region"],
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=self.registry,
+        )
         self._requests = Histogram(
             "gamecast_gateway_request_seconds",
             "HTTP requests.",
@@ -59,6 +67,14 @@ class GatewayMetrics:
         """Count a publish."""
         self._published.labels(self.regions.of(region)).inc()
         self._published_bytes.inc(payload_bytes)
+
+    def delivered(self, region: str, took_s: float) -> None:
+        """Count an event that came, once for this gateway."""
+        self._deliveries.labels(self.regions.of(region)).observe(max(0.0, took_s))
+
+    def gap(self) -> None:
+        """Count a gap."""
+        self._gaps.inc()
 
     def sent(self, events: int) -> None:
         """Count what a client was sent."""

@@ -314,6 +314,7 @@ class Session:
         assert self._connection is not None
         receipt = self._connection.publish_soon(message.region, payload)
         self._unanswered += 1
+        begun_ns = time.time_ns()
         self._gateway.metrics.published(message.region, message.payload_bytes)
 
         def answered(receipt: asyncio.Future[Any]) -> None:
@@ -323,8 +324,10 @@ class Session:
                 return
             error = receipt.exception()
             if error is None:
-                at = receipt.result()
-                self._ack({**_answering(message.id), "region": message.region, "position": f"{at.epoch}-{at.sequence}"})
+                position = f"{receipt.result().epoch}-{receipt.result().sequence}"
+                self._ack({**_answering(message.id), "region": message.region, "position": position})
+                if self._gateway.tracing is not None:
+                    self._gateway.tracing.published(message.region, position, self.id, begun_ns)
             else:
                 refusal = Refusal.of(error) if isinstance(error, GamecastError) else Refusal(Code.INTERNAL, "failed")
                 self._reply(said("error", **_answering(message.id), **refusal.document()))
@@ -404,10 +407,14 @@ class Session:
 
     async def _deliver(self, connection: Connection) -> None:
         encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
+        event_type = self._gateway.door.event_type
         async for batch in connection.batches():
             self._gateway.delivered(batch)
             # What is joined for a retry only is not shown.
             self._items += [encode(item) for item in batch if item.region in self.regions]
+            for item in batch:
+                if not isinstance(item, event_type):
+                    self._gateway.metrics.gap()
             self._wake.set()
             while len(self._items) >= limit:
                 await self._until_room()

@@ -1,0 +1,150 @@
+"""What Prometheus is told of the network behind a gateway: a survey of it, taken when somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+
+from aiohttp import web
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from adapters.gateway.gateway import Extension, Gateway
+from adapters.gateway.metrics import OTHER, REGIONS_MAX
+from adapters.redis_survey import NetworkState, survey
+from sequencing.errors import GamecastError
+
+SURVEY_EVERY_S = 5.0
+"""However often metrics are read: a survey asks every node."""
+SURVEY_S_MAX = 4.0
+
+
+class NetworkMetrics(Collector):
+    """The newest survey, as metrics."""
+
+    def __init__(self, url: str, gateway: Gateway) -> None:
+        self._url, self._gateway = url, gateway
+        self._state: NetworkState | None = None
+        self._is_there = False
+        self._looked_at = -SURVEY_EVERY_S
+        self._turn = asyncio.Lock()
+
+    async def look(self) -> None:
+        """Survey the network, if that was some time ago."""
+        async with self._turn:
+            if time.monotonic() - self._looked_at < SURVEY_EVERY_S:
+                return
+            try:
+                async with asyncio.timeout(SURVEY_S_MAX):
+                    self._state = await survey(self._url, regions=True)
+                self._is_there = True
+            except (GamecastError, TimeoutError):
+                self._is_there = False
+            self._looked_at = time.monotonic()
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), float(self._is_there))])
+        yield from self._of_sessions()
+        if self._state is not None:
+            yield from _of_nodes(self._state)
+            yield from _of_regions(self._state)
+
+    def _of_sessions(self) -> Iterator[Metric]:
+        casts = [session.connection for session in self._gateway.sessions if session.connection is not None]
+        numbers = [cast.statistics() for cast in casts]
+        for name, about in (
+            ("held_frames", "Frames that are received and wait for others."),
+            ("inbox_events", "Events that sessions have not taken yet."),
+            ("buffered_events", "Published events that wait for their ingress."),
+        ):
+            total = float(sum(getattr(each, name) for each in numbers))
+            yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all sessions.", [((), total)])
+
+
+def _of_nodes(state: NetworkState) -> Iterator[Metric]:
+    nodes = state.nodes
+    there = [node for node in nodes if node.server is not None]
+    yield _gauge(
+        "gamecast_node_up",
+        "Whether a node answers.",
+        [((n.name,), float(n.server is not None)) for n in nodes],
+        ["node"],
+    )
+    yield _gauge(
+        "gamecast_node_memory_bytes",
+        "What its Redis takes.",
+        [((n.name,), float(n.server.memory_bytes or 0)) for n in there if n.server],
+        ["node"],
+    )
+    yield _gauge(
+        "gamecast_node_epoch",
+        "Of the last plan that it has.",
+        [((n.name,), float(n.installed[0])) for n in there if n.installed],
+        ["node"],
+    )
+    yield _gauge(
+        "gamecast_link_frames",
+        "Frames that wait on a link.",
+        [((n.name, link.target), float(link.frames)) for n in there for link in n.links],
+        ["node", "target"],
+    )
+    if state.plan is not None:
+        yield _gauge("gamecast_plan_epoch", "Of the newest plan.", [((), float(state.plan.epoch))])
+        yield _gauge("gamecast_plan_version", "Of the newest plan.", [((), float(state.plan.version))])
+        yield _gauge("gamecast_plan_regions", "Regions that have a path.", [((), float(len(state.plan.paths)))])
+        yield _gauge("gamecast_plan_atoms", "Sequence-number spaces.", [((), float(len(state.plan.atoms)))])
+    behind = state.transition.plans_behind if state.transition is not None else 0
+    yield _gauge("gamecast_transition_plans_behind", "Plans that are being left behind.", [((), float(behind))])
+    yield _gauge(
+        "gamecast_connections",
+        "Connections that the network knows.",
+        [((), float(sum(each.alive for each in state.connections)))],
+    )
+    yield _gauge(
+        "gamecast_unplaced_regions", "Regions that events wait for a place for.", [((), float(len(state.unplaced)))]
+    )
+
+
+def _of_regions(state: NetworkState) -> Iterator[Metric]:
+    """Regions beyond `REGIONS_MAX`, by name, are counted together: they lag as the worst of them."""
+    lags: dict[str, float] = {}
+    numbers: dict[str, float] = {}
+    for place, region in enumerate(sorted(state.regions, key=lambda each: each.name)):
+        label = region.name if place < REGIONS_MAX else OTHER
+        if region.drawn is not None and region.last is not None:
+            lags[label] = max(lags.get(label, 0.0), float(max(0, region.drawn - region.last)))
+        if region.drawn is not None:
+            numbers[label] = numbers.get(label, 0.0) + region.drawn
+    yield _gauge(
+        "gamecast_region_lag_events",
+        "Events that are numbered and not yet at their egress.",
+        [((label,), lag) for label, lag in lags.items()],
+        ["region"],
+    )
+    family = CounterMetricFamily("gamecast_region_events", "Numbers drawn in a region's epoch.", labels=["region"])
+    for label, number in numbers.items():
+        family.add_metric([label], number)
+    yield family
+
+
+def _gauge(
+    name: str, about: str, values: Iterable[tuple[tuple[str, ...], float]], labels: list[str] | None = None
+) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=labels or [])
+    for label, value in values:
+        family.add_metric(list(label), value)
+    return family
+
+
+def network_metrics(url: str) -> Extension:
+    """Return what adds the network of a control Redis to a gateway's metrics."""
+
+    def extend(application: web.Application, gateway: Gateway) -> None:
+        metrics = NetworkMetrics(url, gateway)
+        gateway.metrics.registry.register(metrics)
+        gateway.before_metrics.append(metrics.look)
+
+    return extend
