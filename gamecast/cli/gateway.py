@@ -40,8 +40,8 @@ from sequencing.plan import Ordering
 )
 @click.option(
     "--watch-url",
-    help="URL of the control Redis by which dashboard and metrics look at the network, where the gateway's own user may "
-    "not: that of the user `watcher`.",
+    help="URL of the control Redis by which dashboard and metrics look at the network, where the gateway's own user "
+    "may not: that of the user `watcher`.",
 )
 @click.option(
     "--ordering",

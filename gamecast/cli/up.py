@@ -62,8 +62,8 @@ def up(
 
     With --json the line has url (of the control Redis, by which clients connect), nodes (name → URL), pids (name →
     process id of its redis-server, and "up" → that of this process), gateway and dashboard (URLs, null where there is
-    none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each connects);
-    url is the subscriber's then, and nodes are told without users.
+    none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
+    connects); url is the subscriber's then, and nodes are told without users.
 
     Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
     cannot be started.

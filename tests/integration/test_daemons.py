@@ -303,6 +303,7 @@ async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: s
     url, pids = ready["url"], ready["pids"]
     assert ready.keys() == {"url", "gateway", "dashboard", "nodes", "pids"}
     assert await asyncio.to_thread(is_ready, ready["gateway"])
+    assert ready["dashboard"] == ready["gateway"] + "/dashboard/"
     assert ready["nodes"].keys() == {"n1", "n2", "n3"}
     assert ready["nodes"]["n1"] == url
     assert pids.keys() == {"up", "n1", "n2", "n3"}
