@@ -177,7 +177,11 @@ class Gateway:
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
-                await self._nobody_is_here.wait()
+                await self.everybody_left()
+
+    async def everybody_left(self) -> None:
+        """Wait until there is no session and no event stream."""
+        await self._nobody_is_here.wait()
 
 
 async def _open(connection: Connection) -> None:

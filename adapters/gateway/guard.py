@@ -72,13 +72,13 @@ class Guard:
         return grant if grant is not None else await self.grant(None, None)
 
     async def require_watcher(self, request: web.Request) -> Grant:
-        """Return what somebody may who may see metrics and the dashboard; raises `Refusal` for others.
-
-        Who asks from this machine needs no token, if it calls the gateway by this machine's name: a page may have its
-        own name point here.
-        """
-        is_direct = request.remote is not None and is_loopback(request.remote)
-        if is_direct and "X-Forwarded-For" not in request.headers and is_loopback(_host(request)):
+        """Return what somebody may who is on this machine, or may see metrics and the dashboard; raises `Refusal`."""
+        if (
+            request.remote is not None
+            and is_loopback(request.remote)
+            and "X-Forwarded-For" not in request.headers
+            and _is_called_local(request)
+        ):
             return anybody()
         grant = await self.require_grant(request, in_query=True)
         if not grant.watch:
@@ -90,9 +90,9 @@ class Guard:
 
         Browsers say where a script comes from; other clients say nothing, and need nothing but their token.
         """
-        if self._keys is None and not is_loopback(host := _host(request)):
-            # A page may have its own name point here, and is then of the same origin.
-            raise Refusal(Code.ORIGIN, f"without keys the gateway is called localhost, not {host[:80]!r}", status=403)
+        if self._keys is None and not _is_called_local(request):
+            said = f"without keys the gateway is called localhost, not {request.host[:80]!r}"
+            raise Refusal(Code.ORIGIN, said, status=403)
         origin = request.headers.get("Origin")
         if origin is None:
             return None
@@ -121,7 +121,7 @@ class Guard:
             raise Refusal(Code.UNAUTHORIZED, "this token was used already, and is for single use", status=401)
 
 
-def _host(request: web.Request) -> str:
-    """Return by which name or address the gateway is called, without the port."""
+def _is_called_local(request: web.Request) -> bool:
+    """Return whether a request names this machine: a page may have its own name point here."""
     host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
-    return host.strip("[]").partition("]")[0]
+    return is_loopback(host.strip("[]").partition("]")[0])

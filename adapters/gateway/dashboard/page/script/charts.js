@@ -48,7 +48,7 @@ function showDurations(name, durations, nothing) {
   const { up_to_ms: bounds, counts } = durations;
   const half = quantile(bounds, counts, 0.5);
   const most = quantile(bounds, counts, 0.99);
-  say(byId(`${name}-note`), `half ${half}, 99% ${most} · ${counted(total, durations.of)} in 5 min`);
+  say(byId(`${name}-note`), `half ${half}, 99% ${most} · ${counted(total, durations.of)}`);
   const data = [counts.map((_, index) => index), counts];
   const key = bounds.length;
   const known = plots.get(name);
