@@ -64,6 +64,12 @@ ROLES: dict[str, tuple[str, ...]] = {
         *(*_PUBLISHER, f"~{_EGRESS}", f"~{_LINKS}"),
         *("(+set +get +del ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
     ),
+    # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`. Its scripts can only read.
+    "watcher": (
+        *(*_CONNECTING, *_SCRIPTS, "~gamecast:*", "+memory|usage"),
+        *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
+        *("+xlen", "+xrange", "+xrevrange"),
+    ),
     # Makes the plans and installs them.
     "manager": (
         *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, "~gamecast:*"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gamecast.holding import NOTHING_HELD, HoldTimes
+from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 
 
 class Event(NamedTuple):
@@ -64,3 +64,9 @@ class Statistics:
     reconnects: int
     hold: HoldTimes = NOTHING_HELD
     """How long received frames waited for others, of those that did."""
+
+    @property
+    def hold_counts(self) -> tuple[int, ...]:
+        """Received frames by how long they waited for others, up to each of `HOLD_BOUNDS_MS`, and longer than all."""
+        at_once = self.received_frames - self.held_frames - self.hold.frames
+        return self.hold.within(HOLD_BOUNDS_MS, at_once=at_once)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from adapters.gateway.application import make_application
+from adapters.gateway.dashboard.routes import dashboard
 from adapters.gateway.gateway import Extension
 from adapters.gateway.guard import Guard
 from adapters.gateway.networkmetrics import network_metrics
@@ -16,6 +17,7 @@ from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tracing import Tracing
 from adapters.redis_connection import RedisConnection
 from gamecast.event import Event
+from gamecast.holding import HOLD_BOUNDS_MS
 from gamecast.regionhistory import RegionHistory
 from gamecast.sharing import share
 from sequencing.errors import GamecastError
@@ -31,6 +33,7 @@ class CastDoor:
     """
 
     event_type = Event
+    hold_bounds_ms = HOLD_BOUNDS_MS
 
     def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis. Does not connect yet."""
@@ -68,20 +71,28 @@ class CastDoor:
 
 
 @asynccontextmanager
-async def local_gateway(url: str, *, ordering: Ordering = "acyclic", port: int = 0) -> AsyncIterator[str]:
-    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL."""
+async def local_gateway(
+    url: str, *, watch_url: str | None = None, ordering: Ordering = "acyclic", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL.
+
+    ``watch_url``: see `extensions`.
+    """
     settings = GatewaySettings(port=port)
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf)
     door = CastDoor(url, ordering=ordering)
-    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(url))
+    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(watch_url or url))
     async with serving(application) as where:
         yield where
 
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:
-    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry."""
-    found = [network_metrics(url)]
+    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry.
+
+    ``url``: of the control Redis, as a user who may look at everything.
+    """
+    found = [network_metrics(url), dashboard(url)]
     if trace:
         tracing = Tracing()
         found.append(lambda application, gateway: setattr(gateway, "tracing", tracing))

@@ -15,6 +15,8 @@ from sequencing.frames import StampedFrame
 STEPS_PER_DECADE = 10
 """An edge is 26% above the one before: finer than the noise of any machine, and 70 numbers tell all."""
 EDGES_MS = tuple(round(0.01 * 10 ** (step / STEPS_PER_DECADE), 6) for step in range(7 * STEPS_PER_DECADE + 1))
+HOLD_BOUNDS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+"""Coarser, to be looked at; 0 is for frames that could be handed out at once. An edge counts as a bound near it."""
 WAITING_MAX = 100_000
 """Frames whose arrival is remembered. Those that come to be dropped unseen, with a region that is left, are forgotten
 when nothing is held any more; were that never so, the oldest would go first."""
@@ -51,6 +53,13 @@ class HoldTimes:
             return 0.0
         place = bisect_left(list(accumulate(self.counts)), rank)
         return min(EDGES_MS[place], self.longest_ms) if place < len(EDGES_MS) else self.longest_ms
+
+    def within(self, bounds_ms: Sequence[float], *, at_once: int) -> tuple[int, ...]:
+        """Return how many frames waited up to each bound, and longer; ``at_once``: how many did not wait."""
+        counts = [at_once] + [0] * len(bounds_ms)
+        for edge, count in zip((*EDGES_MS, math.inf), self.counts, strict=True):
+            counts[bisect_left(bounds_ms, edge * 0.99)] += count
+        return tuple(counts)
 
     def waits_ms(self) -> Iterable[float]:
         """Yield a time for each frame that waited: the upper edge of its step."""

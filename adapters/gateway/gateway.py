@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +39,10 @@ class Leaving(Protocol):
         """Have it end."""
 
 
+Tap = Callable[[Sequence[Any]], None]
+"""Is shown a batch of events and gaps as it is delivered; must be quick."""
+
+
 class Gateway:
     """One gateway, from `open` to `close`."""
 
@@ -63,6 +67,8 @@ class Gateway:
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self.is_leaving = False
+        self.taps: list[Tap] = []
+        """Who is shown what sessions and event streams deliver."""
 
     @staticmethod
     def seconds_left(grant: Grant) -> float | None:
@@ -111,6 +117,11 @@ class Gateway:
         if isinstance(session, Session):
             self.sessions.discard(session)
         self.metrics.sessions.set(len(self._entered))
+
+    def delivered(self, batch: Sequence[Any]) -> None:
+        """Show a batch of events and gaps to whoever wants to see them."""
+        for tap in self.taps:
+            tap(batch)
 
     async def open(self, connection: Connection) -> None:
         """Open a connection; if the caller goes meanwhile, it is closed again."""

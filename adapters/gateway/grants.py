@@ -15,6 +15,9 @@ EVERYTHING = RegionPatterns(("**",))
 SEPARATOR = "~"
 """Between a subject and what its holder adds, in names of connections."""
 
+_MANY = 1_000
+"""Who need no token are not told apart, so together they may do as much as so many."""
+
 SUBJECTS_KEPT = 10_000
 
 
@@ -98,7 +101,8 @@ class Subject:
         self._limits = limits
         self.sessions = 0
         self._events = Bucket(*self._rate(grant))
-        self._requests = Bucket(limits.requests_per_s, limits.burst_requests)
+        many = _MANY if grant.subject == ANYBODY else 1
+        self._requests = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
 
     @property
     def is_forgettable(self) -> bool:
@@ -120,9 +124,7 @@ class Subject:
     def enter(self, grant: Grant) -> None:
         """Count a session; raises `Refusal` when there are too many."""
         most = grant.sessions_max or self._limits.sessions_per_token_max
-        if grant.subject == ANYBODY:
-            most = self._limits.sessions_max
-        if self.sessions >= most:
+        if grant.subject != ANYBODY and self.sessions >= most:
             raise Refusal(
                 Code.LIMIT,
                 f"this token's holder has {self.sessions} sessions, and may have {most}",
@@ -138,8 +140,8 @@ class Subject:
     def _rate(self, grant: Grant) -> tuple[float, float]:
         rate = grant.events_per_s or self._limits.events_per_s
         burst = grant.burst_events or (max(1.0, rate) if grant.events_per_s else self._limits.burst_events)
-        if grant.subject == ANYBODY:  # who need no token are not told apart
-            rate, burst = rate * 1_000, burst * 1_000
+        if grant.subject == ANYBODY:
+            rate, burst = rate * _MANY, burst * _MANY
         return rate, burst
 
     @staticmethod

@@ -71,23 +71,28 @@ class Guard:
         grant = await self.request_grant(request, in_query=in_query)
         return grant if grant is not None else await self.grant(None, None)
 
-    async def require_watcher(self, request: web.Request) -> None:
-        """Raises `Refusal` unless the request is from this machine, or from who may see metrics and the dashboard."""
-        if request.remote is not None and is_loopback(request.remote) and "X-Forwarded-For" not in request.headers:
-            return
+    async def require_watcher(self, request: web.Request) -> Grant:
+        """Return what somebody may who is on this machine, or may see metrics and the dashboard; raises `Refusal`."""
+        if (
+            request.remote is not None
+            and is_loopback(request.remote)
+            and "X-Forwarded-For" not in request.headers
+            and _is_called_local(request)
+        ):
+            return anybody()
         grant = await self.require_grant(request, in_query=True)
         if not grant.watch:
             raise Refusal(Code.FORBIDDEN, "this token does not let you watch the gateway", status=403)
+        return grant
 
     def check_origin(self, request: web.Request) -> str | None:
         """Return the origin of the page that asks, None if it is no other page's; raises `Refusal`.
 
         Browsers say where a script comes from; other clients say nothing, and need nothing but their token.
         """
-        host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
-        if self._keys is None and not is_loopback(host.strip("[]").partition("]")[0]):
-            # A page may have its own name point here, and is then of the same origin.
-            raise Refusal(Code.ORIGIN, f"without keys the gateway is called localhost, not {host[:80]!r}", status=403)
+        if self._keys is None and not _is_called_local(request):
+            said = f"without keys the gateway is called localhost, not {request.host[:80]!r}"
+            raise Refusal(Code.ORIGIN, said, status=403)
         origin = request.headers.get("Origin")
         if origin is None:
             return None
@@ -114,3 +119,9 @@ class Guard:
         left_s = until_s - time.time()
         if await self._shelf.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
             raise Refusal(Code.UNAUTHORIZED, "this token was used already, and is for single use", status=401)
+
+
+def _is_called_local(request: web.Request) -> bool:
+    """Return whether a request names this machine: a page may have its own name point here."""
+    host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
+    return is_loopback(host.strip("[]").partition("]")[0])

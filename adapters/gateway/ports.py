@@ -66,6 +66,10 @@ class Door(Protocol):
     def event_type(self) -> type[Any]:
         """What is an event in a batch; anything else there is a gap."""
 
+    @property
+    def hold_bounds_ms(self) -> Sequence[float]:
+        """The bounds of ``hold_counts`` in connections' statistics."""
+
     async def open(self) -> None:
         """Reach the network; raises `NetworkError` or `OtherSideError`."""
 

@@ -128,6 +128,7 @@ class _StreamReader:
     async def _deliver(self, response: web.StreamResponse, connection: Connection, lock: asyncio.Lock) -> None:
         encode = self._gateway.texts.encode
         async for batch in connection.batches():
+            self._gateway.delivered(batch)
             async with lock:
                 for item in batch:
                     last = item.sequence if isinstance(item, self._gateway.door.event_type) else item.last_sequence

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import WSMsgType, web
 
-from adapters.gateway.grants import Grant
+from adapters.gateway.grants import Bucket, Grant
 from adapters.gateway.messages import (
     PROTOCOL,
     Close,
@@ -79,6 +79,7 @@ class Session:
         self._replies: list[str] = []
         self._unanswered = 0
         self._wake, self._room, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
         self._heard_at = time.monotonic()
         self._renewed = asyncio.Event()
         self._leaving = asyncio.Event()
@@ -252,11 +253,8 @@ class Session:
             fields["id"] = given
         self._reply(said("error", **fields))
         self._gateway.refused(refusal.code, refusal.message, **self._ids())
-        if refusal.code is not Code.RATE:
-            try:
-                self._gateway.subject(self._granted).require_request()
-            except Refusal as error:
-                raise Ended(Close.RATE, "too many messages that had to be refused") from error
+        if refusal.code is not Code.RATE and self._faults.take():
+            raise Ended(Close.RATE, "too many messages that had to be refused")
 
     async def _take_message(self, document: Any) -> None:
         message = read_message(document)
@@ -409,6 +407,7 @@ class Session:
         encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
         event_type = self._gateway.door.event_type
         async for batch in connection.batches():
+            self._gateway.delivered(batch)
             # What is joined for a retry only is not shown.
             self._items += [encode(item) for item in batch if item.region in self.regions]
             for item in batch:

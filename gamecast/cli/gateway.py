@@ -39,6 +39,11 @@ from sequencing.plan import Ordering
     help="What becomes of sessions that are too slow: they are waited for, get gaps, or are closed.",
 )
 @click.option(
+    "--watch-url",
+    help="URL of the control Redis by which dashboard and metrics look at the network, where the gateway's own user "
+    "may not: that of the user `watcher`.",
+)
+@click.option(
     "--ordering",
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
@@ -91,6 +96,7 @@ async def _run(
     limits: tuple[str, ...],
     when_behind: WhenBehind,
     ordering: Ordering,
+    watch_url: str | None,
     trace: bool,
 ) -> None:
     from adapters.gateway.application import make_application
@@ -115,7 +121,7 @@ async def _run(
             guard=guard,
             shelf=shelf,
             audit=AuditLog(_audit_stream(audit, stack)),
-            extensions=extensions(url, trace=trace),
+            extensions=extensions(watch_url or url, trace=trace),
         )
         async with serving(application, tls_context(*tls) if tls is not None else None) as where:
             click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)

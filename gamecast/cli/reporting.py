@@ -9,16 +9,27 @@ import select
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 from adapters.redis_connection import redacted
+from adapters.wording import counted, installed_plan, named
 from sequencing.errors import InvalidInput, UsageError
+
+__all__ = [
+    "Output",
+    "counted",
+    "default_name",
+    "input_lines",
+    "installed_plan",
+    "named",
+    "printable",
+    "require_reachable",
+]
 
 LINE_BYTES_MAX = 1 << 20
 """Longer than any payload may be; a line without an end should not fill the memory."""
 READ_BYTES = 1 << 16
-NAMED_MAX = 3
 
 
 class Output:
@@ -102,23 +113,6 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text
     )
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return a number with its noun: ``1 event``, ``2,000 events``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are: ``a, b, c and 4 more``."""
-    return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else "")
-
-
-def installed_plan(number: tuple[int, int] | None) -> str:
-    """Return epoch and version as people read them: ``1.2``, none, or ? where nobody knows."""
-    if number is None:
-        return "?"
-    return f"{number[0]}.{number[1]}" if any(number) else "none"
 
 
 async def _ready(

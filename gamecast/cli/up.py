@@ -25,7 +25,7 @@ from gamecast.planning.reading import read_overlaps
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
-DASHBOARD: str | None = None
+DASHBOARD = "/dashboard/"
 """Where the gateway serves it."""
 
 
@@ -62,8 +62,8 @@ def up(
 
     With --json the line has url (of the control Redis, by which clients connect), nodes (name → URL), pids (name →
     process id of its redis-server, and "up" → that of this process), gateway and dashboard (URLs, null where there is
-    none), and with --secure users (publisher, subscriber, relay, gateway and manager → the URL by which each connects);
-    url is the subscriber's then, and nodes are told without users.
+    none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
+    connects); url is the subscriber's then, and nodes are told without users.
 
     Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
     cannot be started.
@@ -109,7 +109,9 @@ async def _gateway(network: EmbeddedNetwork, ordering: Ordering, port: int, stac
         from gamecast.gateway import local_gateway
     except ImportError:
         return None
-    return await stack.enter_async_context(local_gateway(network.url_of("gateway"), ordering=ordering, port=port))
+    return await stack.enter_async_context(
+        local_gateway(network.url_of("gateway"), watch_url=network.url_of("watcher"), ordering=ordering, port=port)
+    )
 
 
 def _line(
@@ -118,7 +120,7 @@ def _line(
     ready = {
         "url": url,
         "gateway": gateway,
-        "dashboard": f"{gateway}{DASHBOARD}" if gateway is not None and DASHBOARD is not None else None,
+        "dashboard": f"{gateway}{DASHBOARD}" if gateway is not None else None,
         "nodes": nodes,
         "pids": {"up": os.getpid(), **pids},
     }
@@ -134,5 +136,6 @@ def _text(url: str, nodes: Mapping[str, str], gateway: str | None) -> str:
             f"  gamecast status {url}",
             f'or in a program: gamecast.connect("{url}")',
             *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
+            *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
         )
     )

@@ -303,6 +303,7 @@ async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: s
     url, pids = ready["url"], ready["pids"]
     assert ready.keys() == {"url", "gateway", "dashboard", "nodes", "pids"}
     assert await asyncio.to_thread(is_ready, ready["gateway"])
+    assert ready["dashboard"] == ready["gateway"] + "/dashboard/"
     assert ready["nodes"].keys() == {"n1", "n2", "n3"}
     assert ready["nodes"]["n1"] == url
     assert pids.keys() == {"up", "n1", "n2", "n3"}
@@ -339,7 +340,7 @@ async def test_a_secure_network_lets_in_those_whom_it_told_of(start: Start) -> N
     up = start("up", "--secure", "--nodes", "2", "--json")
     await until(lambda: up.said.endswith("\n"))
     ready: dict[str, Any] = json.loads(up.said)
-    assert ready["users"].keys() == {"publisher", "subscriber", "relay", "gateway", "manager"}
+    assert ready["users"].keys() == {"publisher", "subscriber", "relay", "gateway", "watcher", "manager"}
     assert ready["url"] == ready["users"]["subscriber"]
     assert not any("@" in place for place in ready["nodes"].values())
     with redis.Redis.from_url(ready["nodes"]["n1"]) as stranger, pytest.raises(redis.AuthenticationError):

@@ -38,3 +38,153 @@ async def test_the_gateway_tells_whether_it_is_alive_and_ready(redis_server: Emb
         await asyncio.to_thread(redis_server.kill)
         async with client.get(running.url + "/readyz") as response:
             assert (response.status, (await response.json())["status"]) == (503, "unreachable")
+
+
+def stalled(socket: Socket) -> asyncio.Transport:
+    """Let a session take nothing from its socket any more; the transport's ``resume_reading`` ends that."""
+    connection = socket.socket._response.connection
+    assert connection is not None
+    assert isinstance(connection.transport, asyncio.Transport)
+    connection.transport.pause_reading()
+    return connection.transport
+
+
+FLOOD = 600
+TEXT = "x" * 30_000
+
+
+async def flood(talks: Socket, quick: Socket) -> None:
+    """Publish more than sockets and buffers hold; somebody who keeps up gets it at once."""
+    taking = asyncio.create_task(quick.take(FLOOD, 60))
+    for number in range(FLOOD):
+        assert (await talks.publish("flood", [number, TEXT], id=number))["type"] == "ack"
+    await taking
+
+
+def numbers(socket: Socket) -> list[int]:
+    return [event["payload"][0] for event in socket.events if "payload" in event]
+
+
+async def test_a_slow_session_that_is_waited_for_gets_everything_later_and_holds_nobody_up(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with (
+        running_gateway(redis_server.url, inbox_events_max=50, outbox_events_max=20) as running,
+        Socket.open(running.url, name="slow") as slow,
+        Socket.open(running.url, name="quick") as quick,
+        Socket.open(running.url, name="talks") as talks,
+    ):
+        for socket in (slow, quick):
+            await socket.subscribe("flood")
+        transport = stalled(slow)
+        await flood(talks, quick)
+        [session] = [session for session in running.gateway.sessions if session.name == "slow"]
+        assert session.connection is not None
+        assert session.connection.statistics().inbox_events < 200, "more is kept for it than was said"
+        transport.resume_reading()
+        await slow.take(FLOOD)
+        assert numbers(slow) == list(range(FLOOD))
+
+
+async def test_a_slow_session_that_is_skipped_gets_a_gap_in_the_place_of_what_is_missing(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with (
+        running_gateway(redis_server.url, when_behind="skip", inbox_events_max=50, outbox_events_max=20) as running,
+        Socket.open(running.url, name="slow") as slow,
+        Socket.open(running.url, name="quick") as quick,
+        Socket.open(running.url, name="talks") as talks,
+    ):
+        for socket in (slow, quick):
+            await socket.subscribe("flood")
+        transport = stalled(slow)
+        await flood(talks, quick)
+        transport.resume_reading()
+        await talks.publish("flood", ["last", ""], id=FLOOD)
+        async with asyncio.timeout(20):
+            while not slow.events or slow.events[-1].get("payload") != ["last", ""]:
+                await slow.take(len(slow.events) + 1)
+        got, places = numbers(slow)[:-1], [event["position"] for event in slow.events]
+        assert got == sorted(set(got))
+        assert len(got) < FLOOD
+        gaps = [event for event in slow.events if "gap" in event]
+        assert gaps
+        assert all("too far behind" in event["gap"]["reason"] for event in gaps)
+        assert places == sorted(places, key=lambda place: tuple(map(int, place.split("-"))))
+        for before, gap, after in zip(slow.events, slow.events[1:], slow.events[2:], strict=False):
+            if "gap" in gap and "payload" in before and "payload" in after:
+                missing = int(gap["gap"]["last"].split("-")[1]) - int(gap["gap"]["first"].split("-")[1]) + 1
+                assert after["payload"][0] in ("last", before["payload"][0] + missing + 1)
+
+
+async def test_a_slow_session_is_closed_where_that_is_asked_for_and_resumes_without_a_loss(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with (
+        running_gateway(
+            redis_server.url, when_behind="disconnect", inbox_events_max=50, outbox_events_max=20
+        ) as running,
+        Socket.open(running.url, name="quick") as quick,
+        Socket.open(running.url, name="talks") as talks,
+    ):
+        await quick.subscribe("flood")
+        async with Socket.open(running.url, name="slow") as slow:
+            await slow.subscribe("flood")
+            transport = stalled(slow)
+            await flood(talks, quick)
+            transport.resume_reading()
+            assert await slow.closed() == (4008, "events were taken too slowly")
+            seen = numbers(slow)
+            assert seen == list(range(len(seen)))
+            assert len(seen) < FLOOD
+        async with Socket.open(running.url, name="slow") as again:
+            await again.subscribe("flood", since=slow.positions)
+            await again.take(FLOOD - len(seen))
+            assert seen + numbers(again) == list(range(FLOOD))
+
+
+async def test_a_newer_session_of_a_name_takes_it_over(redis_server: EmbeddedServer) -> None:
+    async with running_gateway(redis_server.url) as running, Socket.open(running.url, name="bot") as old:
+        await old.subscribe("forest")
+        async with Socket.open(running.url, name="bot") as new:
+            await new.subscribe("forest")
+            assert (await old.closed()) == (4009, "another session has taken this name over")
+
+
+async def test_leaving_a_region_ends_its_events_and_joining_it_again_brings_new_ones(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with running_gateway(redis_server.url) as running, Socket.open(running.url) as socket:
+        await socket.subscribe("forest", "river")
+        await socket.publish("forest", 1, id=1)
+        await socket.take(1)
+        await socket.say(type="unsubscribe", id="u", regions=["forest"])
+        await socket.hear("unsubscribed")
+        await socket.publish("forest", 2, id=2)
+        await socket.publish("river", 3, id=3)
+        assert [event["payload"] for event in await socket.take(2)] == [1, 3]
+        await socket.subscribe("forest")
+        await socket.publish("forest", 4, id=4)
+        assert [event["payload"] for event in await socket.take(3)] == [1, 3, 4]
+
+
+async def test_several_messages_come_as_one_array_and_history_before_what_is_live(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with running_gateway(redis_server.url) as running, Socket.open(running.url) as socket:
+        publishes = [{"type": "publish", "id": n, "region": "forest", "payload": n} for n in range(5)]
+        await socket.socket.send_json(publishes)
+        for number in range(5):
+            assert (await socket.until(lambda said, n=number: said.get("id") == n))["type"] == "ack"  # type: ignore[misc]
+        assert (await socket.subscribe("forest", since=0))["regions"] == {"forest": "0-0"}
+        assert [event["payload"] for event in await socket.take(5)] == list(range(5))
+        await socket.say(type="subscribe", id="twice", regions=["forest"], since=0)
+        assert "subscribed to already" in (await socket.hear("error"))["message"]
+
+
+async def test_a_retry_after_something_new_in_its_region_is_refused(redis_server: EmbeddedServer) -> None:
+    async with running_gateway(redis_server.url) as running, Socket.open(running.url) as socket:
+        await socket.subscribe("forest")
+        await socket.publish("forest", 1, id=1)
+        error = await socket.publish("forest", 2, id=2, retry=True, after="0-0")
+        assert (error["code"], error["definite"]) == ("order", True)

@@ -442,6 +442,8 @@ async def test_metrics_are_for_this_machine_and_for_those_who_may_watch(guarded:
         async with client.get(guarded.url + "/metrics") as response:
             assert response.status == 200
             assert "gamecast_gateway_refusals_total" in await response.text()
+        async with client.get(guarded.url + "/metrics", headers={"Host": "evil.example"}) as response:
+            assert response.status == 401
         outside = {"X-Forwarded-For": "203.0.113.7"}
         async with client.get(guarded.url + "/metrics", headers=outside) as response:
             assert response.status == 401

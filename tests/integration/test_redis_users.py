@@ -64,6 +64,18 @@ async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> Non
         assert await running.gateway.shelf.claim("once:x", b"1", 10) is None
 
 
+async def test_a_watcher_sees_everything(secured: EmbeddedNetwork) -> None:
+    async with gamecast.connect(secured.url_of("subscriber"), name="s1") as cast:
+        await cast.subscribe("forest")
+        await cast.publish("forest", 1)
+        state = await survey(secured.url_of("watcher"), regions=True)
+    assert (state.unread, [node.unread for node in state.nodes]) == ((), [(), ()])
+    assert [(each.name, each.alive) for each in state.connections] == [("s1", True)]
+    [region] = state.regions
+    assert region.drawn == region.last
+    assert region.stream_bytes
+
+
 CONTROL, NODE = "gamecast:{control}:", "gamecast:{n1}:"
 EGRESS, LINK = f"{NODE}egress:1:forest", f"{NODE}link:n2"
 
@@ -96,6 +108,14 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("SET", ControlKeys.record, "{}"),
         ("DEL", EGRESS),
         ("SET", "elsewhere", "1"),
+    ],
+    "watcher": [
+        ("SET", ControlKeys.lease, "me"),
+        ("DEL", EGRESS),
+        ("XADD", EGRESS, "*", "f", "v"),
+        ("HSET", f"{NODE}counters", "r 1 forest", "9"),
+        ("EVAL", "return redis.call('DEL', KEYS[1])", 1, EGRESS),
+        ("EVAL", "return redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)", 1, EGRESS),
     ],
     "manager": [("GET", "elsewhere"), ("KEYS", "*")],
 }

@@ -20,12 +20,12 @@ import gamecast.blocking
 import gamecast.cli.doctor
 from adapters import redis_probe
 from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.findings import Examination, judge
 from adapters.ports import free_port
 from adapters.redis_control import SOLE_NODE, ControlKeys, RedisControl
 from adapters.redis_network import RedisNetwork
 from adapters.redis_relays import RedisRelays
 from adapters.redis_survey import NetworkState, survey
-from gamecast.cli.doctor import Examination, judge
 from gamecast.cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.node import NodeKeys
@@ -489,7 +489,9 @@ async def test_clocks_that_differ_are_found(redis_server: EmbeddedServer) -> Non
     for ahead_ms, round_trip_ms, expected in ((99.0, 1.0, []), (160.0, 140.0, []), (-150.0, 10.0, ["150 ms behind"])):
         control = replace(state.control, clock_ahead_ms=ahead_ms, round_trip_ms=round_trip_ms)
         network = replace(state, control=control)
-        warned = [each.seen for each in judge(Examination(network, network)) if "clock" in each.seen and each.advice]
+        warned = [
+            each.seen for each in judge(Examination(network, network, 1.0)) if "clock" in each.seen and each.advice
+        ]
         assert [each.partition("its clock is ")[2].partition(" this")[0] for each in warned] == expected
 
 

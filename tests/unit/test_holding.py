@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 
 import pytest
 
 import gamecast
-from gamecast.holding import EDGES_MS, Holding, HoldTimes
+from gamecast.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
 from gamecast.testing import memory_url
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
@@ -106,3 +107,20 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         hold = cast.statistics().hold
         assert hold.frames == 1
         assert hold.longest_ms >= 50
+
+
+def test_waits_are_told_by_coarser_bounds_with_those_that_did_not_wait() -> None:
+    counts = [0] * (len(EDGES_MS) + 1)
+    for waited_ms in (0.4, 1.9, 4.9, 5.5, 4_000, 99_000):
+        counts[bisect_left(EDGES_MS, waited_ms)] += 1
+    counts[-1] += 1  # longer than all edges
+    coarse = dict(zip((*HOLD_BOUNDS_MS, None), HoldTimes(tuple(counts)).within(HOLD_BOUNDS_MS, at_once=7), strict=True))
+    assert {bound: count for bound, count in coarse.items() if count} == {
+        0: 7,
+        1: 1,
+        2: 1,
+        5: 1,
+        10: 1,
+        5_000: 1,
+        None: 2,
+    }

@@ -1,0 +1,64 @@
+"""How long events took to sessions of this gateway, and how long frames were held there: the last minutes of both."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from adapters.gateway.ports import Connection
+
+LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+TURNS = 150
+"""Of the poller: five minutes, while somebody watches."""
+
+Counts = list[int]
+
+
+class Durations:
+    """Two histograms over the last turns. ``tap`` is shown batches; `turn` is called at each look at the network."""
+
+    def __init__(self, event_type: type, hold_bounds_ms: Sequence[float], on_gap: Callable[[Any], None]) -> None:
+        self._event_type, self._hold_bounds_ms, self._on_gap = event_type, tuple(hold_bounds_ms), on_gap
+        self._latencies: deque[Counts] = deque([self._no_latencies()], maxlen=TURNS)
+        self._holds: deque[Counts] = deque(maxlen=TURNS)
+        self._counted: WeakKeyDictionary[Connection, Sequence[int]] = WeakKeyDictionary()
+
+    def tap(self, batch: Sequence[Any]) -> None:
+        """Count a batch; see `Gateway.taps`."""
+        counts = self._latencies[-1]
+        for item in batch:
+            if isinstance(item, self._event_type):
+                took_ms = (item.delivered_at_ns - item.sent_at_ns) / 1e6  # type: ignore[attr-defined]
+                counts[bisect_left(LATENCY_BOUNDS_MS, took_ms)] += 1
+            else:
+                self._on_gap(item)
+
+    def turn(self, connections: Iterable[Connection]) -> None:
+        """Count what was held since the last turn, and begin the next."""
+        held = [0] * (len(self._hold_bounds_ms) + 1)
+        for connection in connections:
+            counts = connection.statistics().hold_counts
+            before = self._counted.get(connection, (0,) * len(counts))
+            for place, (now, then) in enumerate(zip(counts, before, strict=True)):
+                held[place] += now - then
+            self._counted[connection] = counts
+        self._holds.append(held)
+        self._latencies.append(self._no_latencies())
+
+    def document(self) -> dict[str, Any]:
+        """Return both histograms, as JSON can hold them: the last count has no upper bound."""
+        return {
+            "latency": {"of": "event", "up_to_ms": LATENCY_BOUNDS_MS, "counts": _summed(self._latencies)},
+            "hold": {"of": "frame", "up_to_ms": self._hold_bounds_ms, "counts": _summed(self._holds)},
+        }
+
+    @staticmethod
+    def _no_latencies() -> Counts:
+        return [0] * (len(LATENCY_BOUNDS_MS) + 1)
+
+
+def _summed(turns: Iterable[Counts]) -> Counts:
+    return [sum(each) for each in zip(*turns, strict=True)]

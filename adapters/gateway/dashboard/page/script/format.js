@@ -1,0 +1,31 @@
+// Numbers with their units, as people read them.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+export const count = (number) => (number === null || number === undefined ? "?" : whole.format(number));
+
+export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+export function rate(perSecond) {
+  if (perSecond === null || perSecond === undefined) return "?";
+  return perSecond >= 1000 ? whole.format(perSecond) : short.format(perSecond);
+}
+
+export function bytes(size) {
+  if (size === null || size === undefined) return "?";
+  if (size >= 1e9) return `${short.format(size / 1e9)} GB`;
+  if (size >= 1e6) return `${short.format(size / 1e6)} MB`;
+  return `${short.format(size / 1e3)} kB`;
+}
+
+export function span(ms) {
+  if (ms === null || ms === undefined) return "never";
+  if (ms < 1) return `${short.format(ms * 1000)} µs`;
+  if (ms < 1000) return `${short.format(ms)} ms`;
+  if (ms < 120_000) return `${short.format(ms / 1000)} s`;
+  if (ms < 7_200_000) return `${short.format(ms / 60_000)} min`;
+  return `${short.format(ms / 3_600_000)} h`;
+}
+
+export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");

@@ -1,0 +1,124 @@
+// Lists of any length: the gateway sorts and searches, and hands out the rows that can be seen.
+import { byId, make, say } from "./dom.js";
+import { count, counted, rate, span } from "./format.js";
+import { ask } from "./gate.js";
+import { chosenName, showRegion, showSubscriber } from "./region.js";
+
+const ROW = 34;
+const AROUND = 12;
+const FULL = 374;
+
+export const regionList = () =>
+  new List("regions", "region", showRegion, { order: "events_per_s", descending: true }, [
+    { order: "name", title: "region", width: "21%" },
+    { order: "hops", title: "path", width: "20%", text: true, value: ({ path }) => path.join(" → ") },
+    { order: "events_per_s", title: "events/s", width: "11%", value: (row) => rate(row.events_per_s) },
+    { order: "behind", title: "on the way", width: "12%", value: (row) => count(row.behind) },
+    { order: "subscribers", title: "subscribers", width: "13%", value: (row) => count(row.subscribers) },
+    { order: "atoms", title: "atoms", width: "9%", value: (row) => count(row.atoms) },
+    { order: "last", title: "last number", width: "14%", value: (row) => (row.last === null ? "?" : row.last ? `${row.epoch}-${row.last}` : "none") },
+  ]);
+
+export const subscriberList = () =>
+  new List("subscribers", "subscriber", showSubscriber, { order: "name", descending: false }, [
+    { order: "name", title: "subscriber", width: "38%" },
+    { order: "regions", title: "regions", value: (row) => count(row.regions) },
+    { order: "waiting", title: "not granted", value: (row) => count(row.waiting) },
+    { order: "events_per_s", title: "events/s", value: (row) => rate(row.events_per_s) },
+    { order: "heard_ms_ago", title: "last heard", width: "20%", value: (row) => (row.heard_ms_ago === null ? "never" : `${span(row.heard_ms_ago)} ago`) },
+  ]);
+
+class List {
+  constructor(place, one, choose, sorted, columns) {
+    Object.assign(this, { place, one, choose, sorted, columns, matching: 0, asked: 0 });
+    this.before = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: columns.length }));
+    this.after = make("tr", { class: "space", "aria-hidden": "true" }, make("td", { colspan: columns.length }));
+    this.body = make("tbody");
+    this.heads = columns.map((column) => {
+      const button = make("button", { type: "button", onclick: () => this.sort(column.order) }, column.title);
+      const head = make("th", { scope: "col", class: column.text && "text" }, button);
+      if (column.width) head.style.width = column.width;
+      return head;
+    });
+    this.table = make("table", { "aria-labelledby": `${place}-title` }, make("thead", {}, make("tr", { "aria-rowindex": 1 }, ...this.heads)), this.body);
+    this.scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": `${place}-title`, onscroll: () => this.later() }, this.table);
+    this.search = byId(`${place}-search`);
+    this.search.addEventListener("input", () => {
+      this.scroll.scrollTop = 0;
+      this.later(120);
+    });
+    byId(place).append(this.scroll);
+    this.mark();
+  }
+
+  sort(order) {
+    const same = this.sorted.order === order;
+    this.sorted = { order, descending: same ? !this.sorted.descending : order !== "name" && order !== "hops" };
+    this.scroll.scrollTop = 0;
+    this.mark();
+    this.refresh();
+  }
+
+  mark() {
+    this.columns.forEach(({ order }, place) => {
+      const way = this.sorted.descending ? "descending" : "ascending";
+      if (order === this.sorted.order) this.heads[place].setAttribute("aria-sort", way);
+      else this.heads[place].removeAttribute("aria-sort");
+    });
+  }
+
+  later(wait = 30) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.refresh(), wait);
+  }
+
+  async refresh() {
+    const turn = ++this.asked;
+    const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW) - AROUND);
+    const limit = Math.ceil(Math.max(FULL, this.scroll.clientHeight) / ROW) + 2 * AROUND;
+    try {
+      const found = await ask(this.place, {
+        search: this.search.value.trim(),
+        order: this.sorted.order,
+        descending: this.sorted.descending ? 1 : 0,
+        offset: first,
+        limit,
+      });
+      if (turn === this.asked) this.show(found);
+    } catch {
+      // The stream tells when the gateway is gone; what is shown stays.
+    }
+  }
+
+  show({ rows, matching, total, offset }) {
+    const searched = this.search.value.trim() !== "";
+    say(byId(`${this.place}-note`), searched ? `${count(matching)} of ${count(total)} match` : counted(total, this.one));
+    this.table.setAttribute("aria-rowcount", matching + 1);
+    this.before.firstChild.style.height = `${offset * ROW}px`;
+    this.after.firstChild.style.height = `${Math.max(0, matching - offset - rows.length) * ROW}px`;
+    this.scroll.classList.toggle("few", (matching + 2) * ROW < FULL);
+    const focused = document.activeElement?.closest?.("tr")?.dataset.name;
+    const shown = rows.map((row, place) => this.row(row, offset + place));
+    if (!rows.length) {
+      const text = searched ? `No ${this.one} has “${this.search.value.trim()}” in its name.` : `There is no ${this.one} yet.`;
+      shown.push(make("tr", {}, make("td", { colspan: this.columns.length, class: "empty" }, text)));
+    }
+    this.body.replaceChildren(this.before, ...shown, this.after);
+    if (focused !== undefined) {
+      [...this.body.querySelectorAll("tr.row")].find((row) => row.dataset.name === focused)?.querySelector("button").focus({ preventScroll: true });
+    }
+  }
+
+  row(row, place) {
+    const cells = this.columns.map(({ order, value, text }) => {
+      if (order !== "name") return make("td", { class: text && "path" }, value(row));
+      const chosen = () => {
+        this.choose(row.name);
+        this.body.querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
+      };
+      return make("td", {}, make("button", { type: "button", title: row.name, onclick: chosen }, row.name));
+    });
+    const state = [row.alive === false && "gone", chosenName(this.one) === row.name && "chosen"].filter(Boolean);
+    return make("tr", { class: ["row", ...state].join(" "), "aria-rowindex": place + 2, "data-name": row.name }, ...cells);
+  }
+}

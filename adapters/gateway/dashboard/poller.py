@@ -1,0 +1,163 @@
+"""Looks at the network once for all viewers, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from adapters.gateway.dashboard.notes import Note, happened
+from adapters.gateway.dashboard.snapshot import Snapshot
+from adapters.redis_survey import NetworkState
+from sequencing.errors import GamecastError
+
+logger = logging.getLogger("gamecast.dashboard")
+
+INTERVAL_S = 2.0
+IDLE_INTERVAL_S = 15.0
+"""How often to look while somebody watches, and while nobody does: what happens meanwhile is still to be told."""
+
+SHARE_MAX = 0.25
+"""Of the time: a network that takes long to look at is looked at less often."""
+
+WATCHED_S = 30.0
+"""For so long after a request somebody counts as watching."""
+
+HISTORY, NOTES = 180, 200
+"""Points of the curves, and notes that are kept."""
+
+Look = Callable[[], Awaitable[NetworkState]]
+
+
+class Poller:
+    """The newest `Snapshot`, what has happened, and how the totals went. One task; `run` it."""
+
+    def __init__(
+        self, look: Look, *, on_look: Callable[[], None] = lambda: None, interval_s: float = INTERVAL_S
+    ) -> None:
+        """``look`` surveys the network, regions included; ``on_look`` is called after each."""
+        self._look, self._on_look = look, on_look
+        self._interval_s = self._soonest_s = interval_s
+        self.snapshot: Snapshot | None = None
+        self.trouble: str | None = None
+        """Why the network could not be looked at the last time; the snapshot is older then."""
+        self.turn = 0
+        """Counts looks, for who waits for the next one."""
+        self._looked_at_s = 0.0
+        self._watched_until_s = 0.0
+        self._looked = asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._notes: deque[Note] = deque(maxlen=NOTES)
+        self._history: deque[tuple[int, float, int]] = deque(maxlen=HISTORY)
+        self._alerts: frozenset[tuple[str, str]] = frozenset()
+        self._text: tuple[int, bytes] | None = None
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            self._wake.clear()
+            await self._look_once()
+            self._on_look()
+            async with self._looked:
+                self.turn += 1
+                self._looked.notify_all()
+            await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        """Wait for the next look. Two are never nearer than the interval: what moves must have had time to."""
+        took_s = time.monotonic() - began_s
+        soonest_s = self._soonest_s = min(max(self._interval_s, took_s / SHARE_MAX), IDLE_INTERVAL_S)
+        await asyncio.sleep(max(0.0, soonest_s - took_s))
+        if time.monotonic() >= self._watched_until_s:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), IDLE_INTERVAL_S - soonest_s)
+
+    def watched(self) -> None:
+        """Note that somebody watches."""
+        now_s = time.monotonic()
+        if now_s >= self._watched_until_s:
+            self._wake.set()  # else the first picture is as old as it may be when nobody looks
+        self._watched_until_s = now_s + WATCHED_S
+
+    async def next_turn(self, after: int) -> int:
+        """Return the number of the newest look, when there was one after ``after``."""
+        async with self._looked:
+            await self._looked.wait_for(lambda: self.turn > after)
+            return self.turn
+
+    def note(self, note: Note) -> None:
+        """Keep a note of what others saw happen."""
+        self._notes.append(note)
+
+    def document(self, **more: Any) -> dict[str, Any]:
+        """Return all that one viewer is shown at once."""
+        summary = self.snapshot.summary() if self.snapshot is not None else None
+        return {
+            "trouble": self.trouble,
+            "now_ms": time.time_ns() // 1_000_000,
+            "interval_s": round(self._soonest_s, 1),
+            "network": summary,
+            "notes": [asdict(note) for note in reversed(self._notes)],
+            "history": {
+                "at_ms": [at_ms for at_ms, _, _ in self._history],
+                "events_per_s": [rate for _, rate, _ in self._history],
+                "behind": [behind for _, _, behind in self._history],
+            },
+            **more,
+        }
+
+    def text(self, more: Callable[[], dict[str, Any]]) -> bytes:
+        """Return the document as JSON, made once a look for all viewers."""
+        if self._text is None or self._text[0] != self.turn:
+            self._text = self.turn, orjson.dumps(self.document(**more()))
+        return self._text[1]
+
+    async def _look_once(self) -> None:
+        began_s = time.monotonic()
+        try:
+            state = await self._look()
+        except GamecastError as error:
+            if self.trouble is None:
+                self.note(Note(_now_ms(), "alert", f"the network cannot be looked at: {error}", bad=True))
+                logger.warning("the network cannot be looked at: %s", error)
+            self.trouble = str(error)
+            return
+        if self.trouble is not None:
+            self.note(Note(_now_ms(), "alert", "the network can be looked at again"))
+        self.trouble = None
+        ended_s = time.monotonic()
+        before = self.snapshot.now if self.snapshot is not None else state
+        apart_s = began_s - self._looked_at_s if self.snapshot is not None else 0.0
+        took_ms = (ended_s - began_s) * 1000
+        self._looked_at_s = began_s
+        snapshot = Snapshot(before, state, apart_s, _now_ms(), took_ms)
+        if self.snapshot is not None:
+            for note in happened(before, state, snapshot.at_ms):
+                self.note(note)
+            rate = sum(snapshot.rates.values())
+            behind = sum(row["behind"] or 0 for row in snapshot.regions.values())
+            self._history.append((snapshot.at_ms, round(rate, 1), behind))
+        self._note_alerts(snapshot)
+        self.snapshot = snapshot
+
+    def _note_alerts(self, snapshot: Snapshot) -> None:
+        problems = {(each.subject, each.seen) for each in snapshot.alerts if each.level == "problem"}
+        subjects = {subject for subject, _ in self._alerts}
+        for subject, seen in sorted(problems):
+            if subject not in subjects:
+                self.note(Note(snapshot.at_ms, "alert", f"{subject}: {seen}", bad=True))
+        for subject in sorted(subjects - {subject for subject, _ in problems}):
+            self.note(Note(snapshot.at_ms, "alert", f"{subject}: no problem any more"))
+        self._alerts = frozenset(problems)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

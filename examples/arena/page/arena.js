@@ -1,0 +1,108 @@
+// Draws what the server says of both games, ten times a second. The counting is done there, from real deliveries.
+import { drawWorld } from "./world.js";
+
+const number = new Intl.NumberFormat("en");
+const terrain = await (await fetch("terrain")).json();
+const sides = new Map();
+
+explain();
+connect();
+
+function connect() {
+  const live = new EventSource("live");
+  const link = document.getElementById("link");
+  live.onmessage = ({ data }) => {
+    link.textContent = "";
+    link.className = "";
+    JSON.parse(data).forEach(show);
+  };
+  live.onerror = () => {
+    link.textContent = "The arena has closed, or cannot be reached. What you see is its last state; trying again.";
+    link.className = "lost";
+  };
+}
+
+function show(side) {
+  const section = document.getElementById(side.kind);
+  if (!sides.has(side.kind)) sides.set(side.kind, furnish(section, side));
+  const same = side.differing === 0;
+  section.classList.toggle("same", same);
+  section.classList.toggle("diverged", !same);
+  const set = (selector, text) => {
+    const element = section.querySelector(selector);
+    if (element.textContent !== text) element.textContent = text;
+  };
+  set(".counter", number.format(side.differing));
+  set(".verdict", same ? "All worlds are the same." : "The worlds have drifted apart.");
+  const age = side.age_ms === null ? "" : ` · median age of an event ${Math.round(side.age_ms)} ms`;
+  set(
+    ".figures",
+    `now ${side.apart.length} of ${side.things} things differ · ${number.format(side.compared)} states compared${age}`,
+  );
+  const apart = new Set(side.apart);
+  side.servers.forEach((server, place) => {
+    const { canvas, count } = sides.get(side.kind)[place];
+    drawWorld(canvas, terrain, server, apart);
+    const off = Object.keys(server.things).filter((name) => apart.has(name)).length;
+    count.textContent = off ? `${off} differ` : "";
+  });
+  if (document.getElementById("loot").open) tabulate(side, apart);
+}
+
+function furnish(section, side) {
+  return side.servers.map((server) => {
+    const figure = document.createElement("figure");
+    const canvas = document.createElement("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `The world of ${server.name}, which watches ${server.regions.join(", ")}`);
+    const caption = document.createElement("figcaption");
+    const name = document.createElement("b");
+    name.textContent = server.name;
+    const count = document.createElement("span");
+    count.className = "off";
+    caption.append(name, count);
+    figure.append(canvas, caption);
+    section.querySelector(".worlds").append(figure);
+    return { canvas, count };
+  });
+}
+
+function tabulate(side, apart) {
+  const columns = side.servers.map((server) => server.name.replace("server-", ""));
+  const loot = new Map();
+  side.servers.forEach(({ things }, place) => {
+    for (const [name, state] of Object.entries(things)) {
+      if (state.length !== 5) continue;
+      if (!loot.has(name)) loot.set(name, columns.map(() => null));
+      loot.get(name)[place] = state[3];
+    }
+  });
+  const richest = [...loot].sort((a, b) => Math.max(...b[1]) - Math.max(...a[1])).slice(0, 10);
+  const table = document.createElement("table");
+  table.createCaption().textContent = side.kind === "plain" ? "plain Redis Pub/Sub" : side.kind;
+  const head = table.createTHead().insertRow();
+  for (const text of ["bot", ...columns]) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = text;
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const [name, values] of richest) {
+    const row = body.insertRow();
+    row.className = apart.has(name) ? "off" : "";
+    for (const value of [name, ...values]) row.insertCell().textContent = value ?? "";
+  }
+  const tables = document.querySelector("#loot .tables");
+  table.id = `loot-${side.kind}`;
+  const old = document.getElementById(table.id);
+  if (old) old.replaceWith(table);
+  else tables.append(table);
+}
+
+function explain() {
+  const names = terrain.cities.map((name) => name[0].toUpperCase() + name.slice(1));
+  document.getElementById("cities").textContent = `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+  const ways = terrain.one_way_ms.flatMap((row, from) => row.filter((_, to) => to !== from));
+  document.getElementById("delays").textContent = `${Math.min(...ways)} to ${Math.max(...ways)}`;
+}

@@ -1,0 +1,185 @@
+"""The game: what bots and chests are, and what an event does to them. No clock, no randomness, whole numbers only.
+
+Four round regions stand in a ring, and each overlaps with its two neighbours. In each overlap, an *arena*, bots fight
+over chests. A bot says what it does in the region whose middle is nearer, so the events of one arena come through two
+regions, and who watches both must hear them in the order in which everybody else hears them: whoever grabs a chest
+first has the loot, and whoever hits last fells the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+SIZE = 120
+REGIONS: dict[str, tuple[int, int]] = {"meadow": (40, 40), "forest": (80, 40), "ruins": (80, 80), "marsh": (40, 80)}
+"""Region → its middle."""
+RADIUS = 27
+ARENAS: dict[str, tuple[str, str]] = {
+    "copse": ("meadow", "forest"),
+    "gate": ("forest", "ruins"),
+    "ford": ("ruins", "marsh"),
+    "dike": ("marsh", "meadow"),
+}
+"""Arena → the two regions that overlap there."""
+
+BOTS, CHESTS = 8, 2
+"""In each arena."""
+
+REACH, STRIDE, ELBOW = 5, 3, 2
+"""How far a bot can reach and step, and how near it lets others come."""
+HEALTH, LOOT = 4, 10
+
+
+class Deed(TypedDict, total=False):
+    """An event, as it is published. ``to``: where a bot steps; ``what``: whom it hits, or what it grabs."""
+
+    do: str
+    bot: str
+    to: list[int]
+    what: str
+
+
+@dataclass(slots=True)
+class Bot:
+    """Someone who fights in one arena; ``falls``: how often it was felled."""
+
+    name: str
+    arena: str
+    x: int
+    y: int
+    health: int = HEALTH
+    loot: int = 0
+    falls: int = 0
+
+
+@dataclass(slots=True)
+class Chest:
+    """What they fight over: whoever opens it has its loot, and the next one stands elsewhere. ``owner``: the last."""
+
+    name: str
+    arena: str
+    x: int
+    y: int
+    opened: int = 0
+    owner: str = ""
+
+
+Thing = Bot | Chest
+
+
+class World:
+    """The arenas that lie between the regions that a game server watches, after the events that it was told."""
+
+    def __init__(self, regions: frozenset[str]) -> None:
+        self.arenas = tuple(arena for arena, between in ARENAS.items() if regions.issuperset(between))
+        self.things: dict[str, Thing] = {}
+        for arena in self.arenas:
+            for number in range(BOTS):
+                name = f"{arena}-bot-{number + 1}"
+                self.things[name] = Bot(name, arena, *_home(arena, number))
+            for number in range(CHESTS):
+                name = f"{arena}-chest-{number + 1}"
+                self.things[name] = Chest(name, arena, *_place(arena, number))
+
+    def apply(self, deed: Deed) -> list[Thing]:
+        """Let an event happen; returns the things that it is about, whether or not it changed them.
+
+        Nothing, when it is about an arena that is not computed here. Who is told the same events in the same order has
+        the same world.
+        """
+        bot = self.things.get(deed["bot"])
+        if not isinstance(bot, Bot):
+            return []
+        if deed["do"] == "step":
+            x, y = deed["to"]
+            self._step(bot, bot.x + _at_most(STRIDE, x - bot.x), bot.y + _at_most(STRIDE, y - bot.y))
+            return [bot]
+        other = self.things[deed["what"]]
+        if not near(bot, other):
+            pass  # too late: it, or the bot, is elsewhere by now
+        elif isinstance(other, Chest):
+            _open(bot, other)
+        else:
+            _hit(bot, other)
+        return [bot, other]
+
+    def _step(self, bot: Bot, x: int, y: int) -> None:
+        """Bots do not stand on each other: who comes second stays where it is."""
+        for other in self.bots():
+            if other is not bot and other.arena == bot.arena and max(abs(other.x - x), abs(other.y - y)) < ELBOW:
+                return
+        bot.x, bot.y = x, y
+
+    def bots(self) -> list[Bot]:
+        """Return all bots."""
+        return [thing for thing in self.things.values() if isinstance(thing, Bot)]
+
+    def in_arena(self, arena: str) -> list[Thing]:
+        """Return all that is in an arena."""
+        return [thing for thing in self.things.values() if thing.arena == arena]
+
+
+def near(one: Thing, other: Thing) -> bool:
+    """Return whether one can reach the other."""
+    return max(abs(one.x - other.x), abs(one.y - other.y)) <= REACH
+
+
+def region_of(bot: Bot) -> str:
+    """Return the region in which a bot speaks: of its arena's two, that whose middle is nearer."""
+
+    def distance(region: str) -> int:
+        x, y = REGIONS[region]
+        return (bot.x - x) ** 2 + (bot.y - y) ** 2
+
+    return min(ARENAS[bot.arena], key=distance)
+
+
+def state(thing: Thing) -> tuple[Any, ...]:
+    """Return all that is to be the same wherever a thing is computed."""
+    if isinstance(thing, Bot):
+        return thing.x, thing.y, thing.health, thing.loot, thing.falls
+    return thing.x, thing.y, thing.opened, thing.owner
+
+
+def _open(bot: Bot, chest: Chest) -> None:
+    bot.loot += LOOT
+    chest.opened += 1
+    chest.owner = bot.name
+    chest.x, chest.y = _place(chest.arena, int(chest.name[-1]) - 1 + chest.opened)
+
+
+def _hit(bot: Bot, other: Bot) -> None:
+    """Hurt, and push back; who falls leaves half its loot and begins again."""
+    other.health -= 1
+    other.x += _at_most(1, other.x - bot.x)
+    other.y += _at_most(1, other.y - bot.y)
+    if other.health == 0:
+        taken = other.loot // 2
+        bot.loot += taken
+        other.loot -= taken
+        other.falls += 1
+        other.health = HEALTH
+        other.x, other.y = _home(other.arena, int(other.name[-1]) - 1 + other.falls)
+
+
+def _home(arena: str, number: int) -> tuple[int, int]:
+    """Where bots begin, and begin again: around the arena's middle."""
+    return _around(arena, number * 5, 15)
+
+
+def _place(arena: str, number: int) -> tuple[int, int]:
+    return _around(arena, number * 3, 9)
+
+
+def _at_most(limit: int, way: int) -> int:
+    return max(-limit, min(limit, way))
+
+
+_RING = ((4, 0), (3, 3), (0, 4), (-3, 3), (-4, 0), (-3, -3), (0, -4), (3, -3))
+
+
+def _around(arena: str, number: int, distance: int) -> tuple[int, int]:
+    (x, y), (other_x, other_y) = (REGIONS[region] for region in ARENAS[arena])
+    across, along = _RING[number % len(_RING)]
+    return (x + other_x) // 2 + across * distance // 4, (y + other_y) // 2 + along * distance // 4
