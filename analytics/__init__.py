@@ -18,7 +18,7 @@ _MODULE_OF = {
 }
 
 if not TYPE_CHECKING:  # type checkers know the names above, and that there are no others
-    __all__ = sorted(_MODULE_OF)
+    __all__ = sorted(_MODULE_OF)  # noqa: PLE0605
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULE_OF:
