@@ -189,7 +189,7 @@ FRAMES = Table(
 
 RECEIVES = Table(
     "receives",
-    "a frame that a subscriber received",
+    "a frame that a subscriber received; markers, which carry no event, are among them",
     "received_at_ns",
     (
         _SUBSCRIBER,

@@ -215,7 +215,12 @@ class Cast:
         from gamecast.recording.recorder import open_recorder
 
         self._recorder = await asyncio.to_thread(
-            open_recorder, record, version=__version__, ordering=self._configuration.ordering, url=self._network.url
+            open_recorder,
+            record,
+            version=__version__,
+            ordering=self._configuration.ordering,
+            url=self._network.url,
+            is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
         )
         self._tap = self._recorder.tap(self.name, incarnation)
 

@@ -38,7 +38,7 @@ class DeliveredFrame(NamedTuple):
     epoch: int
     first: int
     events: int
-    index: int
+    place: int
     sent_at_ns: Sequence[int]
     received_at_ns: int | None
     delivered_at_ns: int

@@ -14,13 +14,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from adapters.redis_connection import redacted
 from analytics.schema import CONNECTIONS, EPOCHS, LOSSES, TABLE_OF
-from analytics.session import Session, begin_session
+from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
 from gamecast.recording.files import SessionFiles
 from gamecast.recording.options import Recording, RecordingStatistics
@@ -276,19 +276,23 @@ class Recorder:
                 (*note[:7], receipts.delivered(note[0], note[2], note[7]), note[8])  # see `Tap.delivered`
                 for note in part
             ]
-            self._files.add(TABLE_OF["deliveries"], columns.deliveries(who, frames))
+            rows = columns.deliveries(who, cast("list[columns.DeliveredFrame]", frames))
+            self._files.add(TABLE_OF["deliveries"], rows)
             _yield()
 
 
-def open_recorder(recording: Recording, *, version: str, ordering: str, url: str) -> Recorder:
+def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
     """Return the recorder of a directory in this process, started if it is not there; to be released in the end.
 
-    ``url``: of the network's control Redis. Blocks. Raises `UsageError` if the directory cannot be recorded into.
+    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no session that
+    is there already can be of it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
     """
     directory = Path(recording.directory)
     with _opening:
         recorder = _recorders.get(directory.resolve())
         if recorder is None:
+            if is_private and is_session(directory):
+                raise UsageError(f"{directory} is a session of another network: record into a new directory")
             session = begin_session(directory, version=version, ordering=ordering, url=redacted(url))
             recorder = _recorders[directory.resolve()] = Recorder(recording, session)
             recorder._thread.start()
