@@ -149,6 +149,7 @@ class SessionFiles:
             compression="zstd",
             use_dictionary=[column.name for column in table.columns if column.kind == "string"],
             column_encoding=numbers,
+            write_statistics=list(numbers),  # of names they cost more than they save
             store_schema=False,  # strings are strings to readers, however they were gathered
         )
         opened = self._open[key] = _Open(draft, file, stream, writer, name)
@@ -182,10 +183,13 @@ def _by_hour(table: Table, rows: pa.Table) -> Iterable[tuple[str, pa.Table]]:
         times = rows.column(table.time)
     if not rows.num_rows:
         return
-    hours = times.to_numpy() // HOUR_NS
-    found = np.unique(hours) if hours.min() != hours.max() else hours[:1]
-    for hour in found.tolist():
-        yield hour_of(hour * HOUR_NS), rows if len(found) == 1 else rows.filter(pa.array(hours == hour))
+    at_ns = times.to_numpy()
+    if at_ns.min() // HOUR_NS == at_ns.max() // HOUR_NS:
+        yield hour_of(int(at_ns[0])), rows
+        return
+    hours = at_ns // HOUR_NS
+    for hour in np.unique(hours).tolist():
+        yield hour_of(hour * HOUR_NS), rows.filter(pa.array(hours == hour))
 
 
 def _sync(file: Path) -> None:

@@ -12,14 +12,14 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from adapters.redis_connection import redacted
-from analytics.schema import CONNECTIONS, EPOCHS, LOSSES, TABLE_OF
+from analytics.schema import CONNECTIONS, DELIVERIES, EPOCHS, FRAMES, LOSSES, PUBLISHES, RECEIVES, TABLE_OF
 from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
 from gamecast.recording.files import SessionFiles
@@ -31,10 +31,10 @@ from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.recording")
 
-LOOK_S = 0.1
+LOOK_S = 0.2
 """How often the taps are emptied."""
 
-SLICE_NOTES = 512
+SLICE_NOTES = 1024
 """So many frames are turned into columns at a time; then other threads have their turn. Python lets a thread that
 computes go on for 5 ms, and the game is to wait for none of them."""
 
@@ -208,47 +208,49 @@ class Recorder:
         }
 
     def _empty(self) -> None:
-        """Turn into rows what the taps have noted."""
-        single: dict[str, list[Mapping[str, Any]]] = {}
+        """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
         self._emptied += _taken(self._closed_taps)  # nothing comes from them after this
+        single: dict[str, list[Mapping[str, Any]]] = {}
+        received: list[Any] = []
+        noted: list[Any] = []
+        delivered: list[Any] = []
+        published: list[Any] = []
         for tap, receipts in list(self._taps.items()):
-            who = columns.Who(tap.name, tap.incarnation, self.host)
             taken = tap.take()
-            self._add_receives(who, receipts, taken.receives)
-            self._add_deliveries(who, receipts, taken.deliveries)
-            for part in _slices(taken.publishes):
-                self._files.add(TABLE_OF["publishes"], columns.publishes(who, part))
-                _yield()
+            name, incarnation = tap.name, tap.incarnation
+            for at, read in taken.receives:
+                self._take_read(tap, receipts, read, at, received, noted)
+            for note in taken.deliveries:
+                received_at = receipts.delivered(note[0], note[2], note[7])
+                delivered.append((name, incarnation, *note[:7], received_at, note[8]))  # see `Tap.delivered`
+            published += [(name, *note) for note in taken.publishes]
             for table, row in taken.single:
                 single.setdefault(table, []).append({"host": self.host, **row})
         for table, row in _taken(self._rows):
             single.setdefault(table, []).append(row)
         for table, rows in single.items():
             self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
-
-    def _add_receives(
-        self, who: columns.Who, receipts: Receipts, reads: list[tuple[int, list[tuple[Any, ...]]]]
-    ) -> None:
-        received: list[Any] = []
-        noted: list[Any] = []
-        for at, read in reads:
-            for region, epoch, last, meta, stamp, size in read:
-                received.append((region, epoch, last, size, at))
-                receipts.received(region, epoch, last, at)
-                if self._seen_last.get((region, epoch), 0) < last:
-                    if len(self._seen_last) >= STREAMS_KEPT:
-                        self._seen_last.clear()
-                    self._seen_last[region, epoch] = last
-                    self._note_frame(noted, region, epoch, last, meta, stamp, size, at)
-            if len(received) >= SLICE_NOTES:
-                self._files.add(TABLE_OF["receives"], columns.receives(who, received))
-                received = []
-                _yield()
-        if received:
-            self._files.add(TABLE_OF["receives"], columns.receives(who, received))
+        for part in _slices(received):
+            self._files.add(RECEIVES, columns.receives(self.host, part))
         for part in _slices(noted):
             self._add_frames(part)
-            _yield()
+        for part in _slices(delivered):
+            self._files.add(DELIVERIES, columns.deliveries(self.host, part))
+        for part in _slices(published):
+            self._files.add(PUBLISHES, columns.publishes(self.host, part))
+
+    def _take_read(
+        self, tap: Tap, receipts: Receipts, read: list[tuple[Any, ...]], at: int, received: list[Any], noted: list[Any]
+    ) -> None:
+        name, incarnation, seen_last = tap.name, tap.incarnation, self._seen_last
+        for region, epoch, last, meta, stamp, size in read:
+            received.append((name, incarnation, region, epoch, last, at, size))
+            receipts.received(region, epoch, last, at)
+            if seen_last.get((region, epoch), 0) < last:
+                if len(seen_last) >= STREAMS_KEPT:
+                    seen_last.clear()
+                seen_last[region, epoch] = last
+                self._note_frame(noted, region, epoch, last, meta, stamp, size, at)
 
     @staticmethod
     def _note_frame(noted: list[Any], *fields: Any) -> None:
@@ -262,7 +264,7 @@ class Recorder:
 
     def _add_frames(self, part: list[Any]) -> None:
         try:
-            self._files.add(TABLE_OF["frames"], columns.frames(part))
+            self._files.add(FRAMES, columns.frames(part))
         except ValueError:  # one of them has a stamp that is none
             if len(part) > 1:
                 for each in part:
@@ -270,22 +272,12 @@ class Recorder:
             else:
                 self._lost["frames", "unread"] += 1
 
-    def _add_deliveries(self, who: columns.Who, receipts: Receipts, notes: list[tuple[Any, ...]]) -> None:
-        for part in _slices(notes):
-            frames = [
-                (*note[:7], receipts.delivered(note[0], note[2], note[7]), note[8])  # see `Tap.delivered`
-                for note in part
-            ]
-            rows = columns.deliveries(who, cast("list[columns.DeliveredFrame]", frames))
-            self._files.add(TABLE_OF["deliveries"], rows)
-            _yield()
-
 
 def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
     """Return the recorder of a directory in this process, started if it is not there; to be released in the end.
 
-    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no session that
-    is there already can be of it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
+    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no session
+    that is there already can be of it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
     """
     directory = Path(recording.directory)
     with _opening:
@@ -293,6 +285,7 @@ def open_recorder(recording: Recording, *, version: str, ordering: str, url: str
         if recorder is None:
             if is_private and is_session(directory):
                 raise UsageError(f"{directory} is a session of another network: record into a new directory")
+            columns.rows_of(CONNECTIONS, ())  # what Arrow imports when it is first used, it imports now
             session = begin_session(directory, version=version, ordering=ordering, url=redacted(url))
             recorder = _recorders[directory.resolve()] = Recorder(recording, session)
             recorder._thread.start()
@@ -300,17 +293,14 @@ def open_recorder(recording: Recording, *, version: str, ordering: str, url: str
     return recorder
 
 
-def _slices(notes: list[Any]) -> list[list[Any]]:
-    return [notes[start : start + SLICE_NOTES] for start in range(0, len(notes), SLICE_NOTES)]
+def _slices(notes: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(notes), SLICE_NOTES):
+        yield notes[start : start + SLICE_NOTES]
+        time.sleep(0)  # let another thread go on that waits
 
 
 def _taken(queue: deque[Any]) -> list[Any]:
     return [queue.popleft() for _ in range(len(queue))]
-
-
-def _yield() -> None:
-    """Let another thread go on that waits."""
-    time.sleep(0)
 
 
 def _file_name(host: str) -> str:
