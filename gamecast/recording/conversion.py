@@ -13,11 +13,12 @@ probes are in no log, and are not made up.
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import orjson
 import pyarrow as pa
@@ -90,11 +91,22 @@ def session_to_logs(source: Path, target: Path) -> Converted:
 def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | None, version: str) -> Converted:
     """Write logs into a new session; ``published``: the file of what was published, if there is one.
 
-    Raises `InvalidInput`, naming file and line, for what is no log, with no file of the session finished; `UsageError`
-    if the directory cannot be taken.
+    Raises `InvalidInput`, naming file and line, for what is no log, and `UsageError` if the directory cannot be taken;
+    nothing is left in it then.
     """
     _require_new(target)
     done = Converted()
+    try:
+        _write_session(sources, target, published, version, done)
+    except BaseException:
+        shutil.rmtree(target)  # it was new, and is no session that anybody should take for whole
+        raise
+    return done
+
+
+def _write_session(
+    sources: Sequence[Path], target: Path, published: Path | None, version: str, done: Converted
+) -> None:
     session = begin_session(target, version=version, ordering="unknown", url="")
     files = SessionFiles(target, session=session.session, recorder=f"converted-{secrets.token_hex(6)}")
     rows: dict[str, list[Mapping[str, Any]]] = {}
@@ -126,7 +138,6 @@ def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | 
     done.files = len(files.roll())
     if files.trouble is not None:
         raise UsageError(f"{target} cannot be written: {files.trouble}") from files.trouble
-    return done
 
 
 class _Logs:
@@ -148,7 +159,7 @@ class _Logs:
             self._open[subscriber] = stream
             stream.writelines(some)
 
-    def __enter__(self) -> _Logs:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -257,7 +268,7 @@ def _write_published(reader: SessionReader, file: Path, done: Converted) -> int:
 
 def _delivery_row(record: Mapping[str, Any]) -> dict[str, Any]:
     known = _extras(record, EXTRAS)
-    row = {
+    row: dict[str, Any] = {
         "subscriber": record["subscriber"],
         "index": record["index"],
         "region": record["region"],
@@ -310,7 +321,7 @@ def _publish_row(record: dict[str, Any], file: Path, line: int) -> dict[str, Any
 
 def _extras(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the further fields that are what they would be as columns; a stranger's may be anything."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         value = record.get(name)
         if name in ("host", "publisher"):

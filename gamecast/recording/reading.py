@@ -1,4 +1,4 @@
-"""The rows of a session as a stream, for what is not done in Spark; files that are not its own are left out and named."""
+"""The rows of a session as a stream, for what is not done in Spark; files that are not its own are left out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SessionReader:
                 self.quarantined[file] = str(error).splitlines()[0] if str(error) else type(error).__name__
 
     def _require_ours(self, opened: pq.ParquetFile) -> None:
-        metadata: dict[bytes, Any] = opened.schema_arrow.metadata or {}
+        metadata: dict[bytes, Any] = opened.metadata.metadata or {}
         version = metadata.get(FILE_SCHEMA.encode())
         if version is None:
             raise ValueError("not a file of a recorded session: it names no schema")
