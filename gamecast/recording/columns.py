@@ -24,6 +24,10 @@ _NAME = pa.dictionary(pa.int32(), pa.string())
 _STAMP = pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.int64(), False)])
 
 
+NOT_STAMPS = (ValueError, TypeError, OverflowError)
+"""What `frames` raises for stamps that are none."""
+
+
 class DeliveredFrame(NamedTuple):
     """A frame as it was handed to an application: ``events`` of it, numbered from ``first``."""
 
@@ -139,7 +143,7 @@ def receives(host: str, frames: Sequence[ReceivedFrame]) -> pa.Table:
 
 
 def frames(noted: Sequence[NotedFrame]) -> pa.Table:
-    """Return rows of `FRAMES`; raises `ValueError` for a stamp that is none."""
+    """Return rows of `FRAMES`; raises one of `NOT_STAMPS`."""
     region, epoch, last, events, publisher, stamp, size, at, first_sent = zip(*noted, strict=True)
     lists: list[list[int]] = orjson.loads(b"[[%b]]" % b"],[".join(stamp))
     lengths = np.fromiter(map(len, lists), np.int64, count=len(lists))

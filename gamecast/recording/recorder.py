@@ -283,7 +283,7 @@ class Recorder:
     def _add_frames(self, part: list[Any]) -> None:
         try:
             self._files.add(FRAMES, columns.frames(part))
-        except ValueError:  # one of them has a stamp that is none
+        except columns.NOT_STAMPS:  # one of them has a stamp that is none
             if len(part) > 1:
                 for each in part:
                     self._add_frames([each])
