@@ -75,6 +75,7 @@ class Recorder:
         self._frames: deque[tuple[Any, ...]] = deque()
         self._stamps: deque[tuple[Any, ...]] = deque()
         self._lost: Counter[tuple[str, str]] = Counter()
+        self._counting = threading.Lock()
         self._told: Counter[tuple[str, str]] = Counter()
         self._received: list[Any] = []
         self._noted_frames: list[Any] = []
@@ -98,7 +99,7 @@ class Recorder:
     def add(self, table: str, row: Row) -> None:
         """Note one row."""
         if len(self._rows) >= self._recording.pending_rows_max:
-            self._lost[table, "full"] += 1
+            self.count_lost(table, "full", 1)
         else:
             self._rows.append((table, row))
 
@@ -112,13 +113,14 @@ class Recorder:
 
     def _add(self, queue: deque[tuple[Any, ...]], table: str, notes: Sequence[tuple[Any, ...]]) -> None:
         if len(queue) + len(notes) > self._recording.pending_rows_max:
-            self._lost[table, "full"] += len(notes)
+            self.count_lost(table, "full", len(notes))
         else:
             queue.extend(notes)
 
     def count_lost(self, table: str, reason: str, rows: int) -> None:
         """Count rows that could not be noted."""
-        self._lost[table, reason] += rows
+        with self._counting:
+            self._lost[table, reason] += rows
 
     def planned(self, plan: Plan) -> None:
         """Note a plan that somebody follows from now on, unless it or a later one is noted."""
@@ -183,7 +185,7 @@ class Recorder:
                     self._roll()  # to tell of what the last roll lost
             except Exception:  # whatever it is, the game goes on, and so does what can be recorded
                 logger.exception("what was noted could not be recorded")
-                self._lost["all", "error"] += 1
+                self.count_lost("all", "error", 1)
             if stopping:
                 return
 
@@ -194,7 +196,8 @@ class Recorder:
         if connections:
             self._files.add(CONNECTIONS, columns.rows_of(CONNECTIONS, connections))
         for tap in self._emptied:
-            self._lost.update({(table, "full"): rows for table, rows in tap.lost.items()})
+            for table, count in tap.lost.items():
+                self.count_lost(table, "full", count)
             del self._taps[tap]
         self._emptied.clear()
         lost = self._losses()
@@ -225,7 +228,9 @@ class Recorder:
             logger.warning("the recording in %s lacks rows%s: %s; more are counted", self.directory, trouble, counts)
 
     def _losses(self) -> Counter[tuple[str, str]]:
-        lost = self._lost + self._files.lost
+        with self._counting:
+            lost = Counter(self._lost)
+        lost.update(dict(self._files.lost))
         for tap in list(self._taps):
             lost.update({(table, "full"): rows for table, rows in list(tap.lost.items())})
         return lost
@@ -310,7 +315,7 @@ class Recorder:
                 for each in part:
                     self._add_frames([each])
             else:
-                self._lost["frames", "unread"] += 1
+                self.count_lost("frames", "unread", 1)
 
 
 def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
