@@ -115,7 +115,7 @@ def refuse_module_string(node: ast.AST, *, file_name: str, modules: Collection[s
 
 
 def refuse_collisions(files: Iterable[IncludedFile]) -> None:
-    """Raises `LayoutError` if two files get one place in the wheel, or if one stands outside `gamecast/`."""
+    """Raises `LayoutError` if two files get one place or module name, or one stands outside `gamecast/`."""
     sources: dict[str, str] = {}
     for file in files:
         place = file.distribution_path
@@ -123,6 +123,9 @@ def refuse_collisions(files: Iterable[IncludedFile]) -> None:
             raise LayoutError(f"{file.relative_path} would be installed outside {PACKAGE}, as {place}")
         if (other := sources.setdefault(place, file.relative_path)) != file.relative_path:
             raise LayoutError(f"{other} and {file.relative_path} would both be installed as {place}")
+    for place, source in sources.items():
+        if package := sources.get(f"{place.removesuffix('.py')}/__init__.py"):
+            raise LayoutError(f"{source} and {package} would both be installed as the module {place}: leave one out")
 
 
 def moved_modules(files: Iterable[IncludedFile]) -> frozenset[str]:

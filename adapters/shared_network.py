@@ -204,6 +204,21 @@ class SharedView:
         async with self._shared.turn:
             await self._shared.control.leave(self._name, self._connection)
 
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        async with self._shared.turn:
+            await self._shared.control.announce_probe(name, text)
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        async with self._shared.turn:
+            await self._shared.control.withdraw_probe(name)
+
+    async def probe_addresses(self) -> Mapping[str, bytes]:
+        """See `Network.probe_addresses`."""
+        async with self._shared.turn:
+            return await self._shared.control.probe_addresses()
+
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`. Waits for as long as it takes."""
         while not self._stopping:

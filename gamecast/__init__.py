@@ -35,6 +35,7 @@ from gamecast.errors import (
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.protocolcast import ProtocolCast
+from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.sharing import Shared, share
 
 try:
@@ -62,6 +63,8 @@ __all__ = [
     "ProtocolCast",
     "PublishUncertain",
     "Receipt",
+    "Recording",
+    "RecordingStatistics",
     "Refused",
     "Shared",
     "Statistics",

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from adapters.backoff import Backoff
@@ -25,9 +26,15 @@ from gamecast.history import Since
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
 from gamecast.protocolcast import ProtocolCast
+from gamecast.recording.options import Recording, RecordingStatistics
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
+
+if TYPE_CHECKING:
+    from gamecast.recording.probes import Prober
+    from gamecast.recording.recorder import Recorder
+    from gamecast.recording.tap import Tap
 
 Handler = Callable[[Event], Awaitable[None] | None]
 SomeHandler = TypeVar("SomeHandler", bound=Handler)
@@ -55,6 +62,7 @@ def connect(
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
+    record: str | Path | Recording | None = None,
     **limits: Unpack[LimitOptions],
 ) -> Cast: ...
 
@@ -96,6 +104,10 @@ def connect(
     by (through a tunnel, a port mapping, a proxy): known URL → URL to connect to. ``url`` is a known one too. Servers
     that Sentinel or a cluster names are not looked up in it.
 
+    ``record``: the directory of a session, or a `Recording`, to which all is written that this connection publishes,
+    receives and delivers; any number of connections may record into one. Needs the extra ``recording``. A full disk
+    never makes the game wait: see `Cast.recording`.
+
     ``protocol``: run a classic protocol instead of the sequencing network, by its name in the catalogue, over mailboxes
     on one server. Then ``name`` is needed, and everybody says the same ``groups`` (region → members) or, for one group
     of all, ``processes``; ``tree``, ``open_groups`` and ``network``: see `gamecast.classic.connect`. What the protocol
@@ -128,6 +140,9 @@ class Cast:
         self._outgoing: Outgoing | None = None
         self._following: Following | None = None
         self._heart: asyncio.Task[None] | None = None
+        self._recorder: Recorder | None = None
+        self._tap: Tap | None = None
+        self._prober: Prober | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._current: Iterator[Event | Gap] = iter(())
@@ -146,12 +161,13 @@ class Cast:
         try:
             await self._network.open()
             incarnation = await self._network.introduce(self.name)
+            await self._begin_recording(incarnation)
         except BaseException:
             await self._network.close()
             raise
-        outgoing = Outgoing(self._network, self._configuration, incarnation)
+        outgoing = Outgoing(self._network, self._configuration, incarnation, self._tap)
         self._outgoing = outgoing
-        incoming = Incoming(self._network, self._configuration, incarnation, outgoing)
+        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._tap)
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming)
         self._following.start()
@@ -180,7 +196,45 @@ class Cast:
             with suppress(GamecastError):  # without it, the network takes us for gone soon
                 await self._network.leave()
         finally:
-            await self._network.close()
+            try:
+                await self._end_recording()
+            finally:
+                await self._network.close()
+
+    async def _begin_recording(self, incarnation: int) -> None:
+        record = self._configuration.record
+        if record is None:
+            return
+        from gamecast import __version__
+        from gamecast.recording.recorder import open_recorder
+
+        self._recorder = await asyncio.to_thread(
+            open_recorder,
+            record,
+            version=__version__,
+            ordering=self._configuration.ordering,
+            url=self._network.url,
+            is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
+        )
+        self._tap = self._recorder.tap(self.name, incarnation)
+        if record.probe_host is None:
+            return
+        from gamecast.recording.probes import Prober
+
+        prober = Prober(self._network, self._recorder, record, self.name)
+        try:
+            await prober.start()
+        except BaseException:
+            await self._end_recording()
+            raise
+        self._prober = prober
+
+    async def _end_recording(self) -> None:
+        if self._prober is not None:
+            await self._prober.close()
+        if self._recorder is not None and self._tap is not None:
+            self._recorder.close_tap(self._tap)
+            await asyncio.to_thread(self._recorder.release)
 
     async def drain(self) -> None:
         """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""
@@ -302,6 +356,10 @@ class Cast:
             reconnects=outgoing.reconnects + incoming.reconnects,
             hold=incoming.holding.times,
         )
+
+    def recording(self) -> RecordingStatistics | None:
+        """Return what is recorded and what could not be, None where nothing is; also after closing."""
+        return self._recorder.statistics() if self._recorder is not None else None
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -7,8 +7,10 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
+from gamecast.recording.options import Recording, as_recording
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
@@ -84,6 +86,7 @@ class Configuration:
     when_behind: WhenBehind
     limits: Limits
     routes: Mapping[str, str] = field(default_factory=dict)
+    record: Recording | None = None
 
 
 def configured(
@@ -94,6 +97,7 @@ def configured(
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
+    record: str | Path | Recording | None = None,
     **limits: Any,
 ) -> Configuration:
     """Check and complete what `gamecast.connect` was told; raises `UsageError` and its kinds."""
@@ -115,6 +119,7 @@ def configured(
         when_behind=when_behind,
         limits=checked,
         routes=dict(routes or {}),
+        record=as_recording(record) if record is not None else None,
     )
 
 

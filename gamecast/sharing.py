@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 from weakref import WeakSet
@@ -13,6 +14,7 @@ from adapters.redis_network import RedisNetwork
 from adapters.shared_network import SharedNetwork
 from gamecast.client import Cast, network_of
 from gamecast.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering
 
@@ -67,6 +69,7 @@ class Shared:
         name: str | None = None,
         when_full: WhenFull = "wait",
         when_behind: WhenBehind = "wait",
+        record: str | Path | Recording | None = None,
         **limits: Unpack[LimitOptions],
     ) -> Cast:
         """Return a connection, which opens as one of `gamecast.connect` does; arguments as there."""
@@ -79,6 +82,7 @@ class Shared:
             when_full=when_full,
             when_behind=when_behind,
             routes=mine.routes,
+            record=record,
             **{**asdict(mine.limits), **limits},
         )
         cast = Cast(configuration, self._network.view() if self._network is not None else None)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import gamecast
+import gamecast.analytics
 
 FLAT_NAMES = {"adapters", "analytics", "loadtest", "placement", "sequencing"}
 
@@ -27,6 +28,9 @@ def main() -> None:
     package = Path(gamecast.__file__).resolve().parent
     assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"gamecast came from {package}"
     assert (package / "py.typed").is_file(), "py.typed is missing: type checkers would ignore the annotations"
+    assert gamecast.analytics.TABLE_OF["deliveries"] in gamecast.analytics.TABLES
+    heavy = {"pyarrow", "pyspark"} & sys.modules.keys()
+    assert not heavy, f"imported before it is needed: {sorted(heavy)}"
     asyncio.run(receive_what_is_published())
     flat = FLAT_NAMES & {name.partition(".")[0] for name in sys.modules}
     assert not flat, f"imported under their flat names: {sorted(flat)}"

@@ -199,6 +199,15 @@ def test_two_files_cannot_take_one_place() -> None:
         refuse_collisions(files)
 
 
+def test_a_module_and_a_folder_cannot_have_one_name() -> None:
+    files = [
+        included("gamecast/analytics.py", "gamecast/analytics.py"),
+        included("analytics/__init__.py", "gamecast/analytics/__init__.py"),
+    ]
+    with pytest.raises(LayoutError, match=r"analytics/__init__\.py would both be installed as the module"):
+        refuse_collisions(files)
+
+
 def test_no_file_can_stand_outside_the_package() -> None:
     with pytest.raises(LayoutError, match="would be installed outside gamecast"):
         refuse_collisions([included("sequencing/atoms.py", "sequencing/atoms.py")])
