@@ -66,9 +66,9 @@ def thing(chance: random.Random, depth: int = 0) -> Any:
 def message(chance: random.Random) -> str | bytes:
     """Return one WebSocket message."""
     roll = chance.random()
-    if roll < 0.02:
+    if roll < 0.001:
         return chance.randbytes(chance.randrange(64))
-    if roll < 0.05:
+    if roll < 0.004:
         return "".join(chance.choices('{}[]",:0é\\utrue', k=chance.randrange(40)))
     kind = chance.choice(("hello", "subscribe", "unsubscribe", "publish", "publish", "ping"))
     told: dict[str, Any] = {"type": kind, "id": chance.choice((1, "x", None))}
@@ -79,7 +79,7 @@ def message(chance: random.Random) -> str | bytes:
     for _ in range(chance.randrange(3)):
         told[chance.choice(KEYS)] = thing(chance)
     text = json.dumps([told, thing(chance)] if roll < 0.1 else told)
-    if roll > 0.95:
+    if roll > 0.995:
         place = chance.randrange(len(text))
         text = text[:place] + chance.choice(string.printable) + text[place + 1 :]
     return text
@@ -103,8 +103,9 @@ async def over_socket(
                         kind = json.loads(await raw.receive_str())["type"]
                         wanted.discard(kind)
                         said[kind] += 1
-            for _ in range(chance.randrange(1, 200)):
-                if left <= 0 or raw.closed:
+            hearing = asyncio.create_task(_hear(raw, said))
+            for number in range(chance.randrange(1, 400)):
+                if left <= 0 or hearing.done():
                     break
                 text = message(chance)
                 left -= 1
@@ -112,16 +113,19 @@ async def over_socket(
                     await (raw.send_str(text) if isinstance(text, str) else raw.send_bytes(text))
                 except ConnectionError:
                     break
-            if not raw.closed:
-                try:
-                    async with asyncio.timeout(0.2):
-                        async for answer in raw:
-                            told = json.loads(answer.data)
-                            said[str(told.get("code", told["type"]))] += 1
-                except TimeoutError:
-                    pass
+                if number % 16 == 15:  # what is sent after the gateway has closed is no input
+                    await asyncio.wait({hearing}, timeout=0.01)
+            await asyncio.wait({hearing}, timeout=0.2)
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
             said[f"closed {raw.close_code}"] += 1
     return said
+
+
+async def _hear(raw: aiohttp.ClientWebSocketResponse, said: Counter[str]) -> None:
+    async for answer in raw:
+        told = json.loads(answer.data)
+        said[str(told.get("code", told["type"]))] += 1
 
 
 async def over_http(

@@ -577,6 +577,37 @@ async def test_who_comes_back_with_its_position_goes_on_where_it_was(network: Ne
     assert [event.payload for event in await take(second, 15)] == list(range(17, 32))
 
 
+async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was_there_all_the_time(
+    network: Network,
+) -> None:
+    steady, first = await network.connect("steady"), await network.connect("walker")
+    await steady.subscribe("a", "b", "c")
+    begins = await first.subscribe("a", "b", "c")
+    assert begins.keys() == {"a", "b", "c"}
+    for number in range(30):
+        await steady.publish("abc"[number % 3], number)
+    seen = []
+    async with asyncio.timeout(10):
+        while len(seen) < 10:
+            event = await anext(first)
+            assert isinstance(event, Event)
+            seen.append(event.payload)
+            begins[event.region] = event.position
+    await first.close()
+    with pytest.raises(gamecast.UsageError, match="a position for each region"):
+        await steady.subscribe("d", "e", since={"d": 0})
+    second = await network.connect("walker")
+    assert await second.subscribe("a", "b", "c", since=begins) == begins
+    await steady.publish("a", 30)
+    order = [(await anext(steady)).payload for _ in range(31)]  # type: ignore[union-attr]
+    async with asyncio.timeout(10):
+        while len(seen) < 31:
+            event = await anext(second)
+            assert isinstance(event, Event)
+            seen.append(event.payload)
+    assert seen == order
+
+
 async def test_history_needs_a_place_to_begin_that_there_is(network: Network) -> None:
     cast = await network.connect()
     for wrong in ("", "3", "x-1", "1-", -1, True):
