@@ -44,9 +44,14 @@ _TELLING = (
 )
 """What introducing, beating, leaving and wanting do, and following the news."""
 _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
+_PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
+"""Servers that record tell each other where they answer probes."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
 
-_PUBLISHER = (*_CONNECTING, *_SCRIPTS, *_CONTROL_KEYS, *_STEP_KEYS, *_TELLING, *_STEPPING, f"%W~{_LINKS}")
+_PUBLISHER = (
+    *(*_CONNECTING, *_SCRIPTS, *_CONTROL_KEYS, *_STEP_KEYS, *_TELLING, *_STEPPING),
+    *(f"%W~{_LINKS}", *_PROBING),
+)
 
 ROLES: dict[str, tuple[str, ...]] = {
     # Publishes; sees nothing of what anybody publishes.
@@ -64,11 +69,11 @@ ROLES: dict[str, tuple[str, ...]] = {
         *(*_PUBLISHER, f"~{_EGRESS}", f"~{_LINKS}"),
         *("(+set +get +del ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
     ),
-    # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`. Its scripts can only read.
+    # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (
         *(*_CONNECTING, *_SCRIPTS, "~gamecast:*", "+memory|usage"),
         *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
-        *("+xlen", "+xrange", "+xrevrange"),
+        *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream"),
     ),
     # Makes the plans and installs them.
     "manager": (

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 import gamecast
 from adapters.embedded_network import EmbeddedNetwork
@@ -74,6 +75,19 @@ async def test_a_watcher_sees_everything(secured: EmbeddedNetwork) -> None:
     [region] = state.regions
     assert region.drawn == region.last
     assert region.stream_bytes
+
+
+async def test_game_servers_that_record_find_each_other_and_a_tap_reads_along(secured: EmbeddedNetwork) -> None:
+    control = RedisControl(secured.url_of("subscriber"))
+    await control.announce_probe("s1", b"here")
+    assert await control.probe_addresses() == {"s1": b"here"}
+    await control.withdraw_probe("s1")
+    assert await control.probe_addresses() == {}
+    await control.close()
+    with redis.Redis.from_url(secured.url_of("watcher")) as watcher:
+        assert watcher.xread({ControlKeys.news: "0-0"}) == []
+        with pytest.raises(redis.ResponseError, match="no such key"):
+            watcher.xinfo_stream(ControlKeys.news)
 
 
 CONTROL, NODE = "gamecast:{control}:", "gamecast:{n1}:"
