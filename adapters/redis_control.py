@@ -104,7 +104,7 @@ class RedisControl:
 
         Raises `Superseded`, also when the connection was taken for gone.
         """
-        regions, document = sorted(published), orjson.dumps(wish.to_document())
+        regions, document = sorted(published), wish.to_json()
         for start in range(0, max(len(regions), 1), REGIONS_MAX):
             some = regions[start : start + REGIONS_MAX]
             _heard(await self._run("want", name, wish.incarnation, wish.said, document, *some), name)

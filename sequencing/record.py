@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
@@ -29,7 +30,7 @@ def pair_of(one: str, other: str) -> Pair:
     return left, right
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wish:
     """What a subscriber wants: of two wishes of a name, that of the later ``(incarnation, said)`` counts.
 
@@ -45,13 +46,18 @@ class Wish:
         known = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
         return frozenset(region for region, since in self.since.items() if since > known)
 
-    def to_document(self) -> list[Any]:
-        """Return what JSON can hold; `from_document` is the inverse."""
-        return [self.incarnation, self.said, dict(self.since)]
+    def to_json(self) -> bytes:
+        """Serialise; `from_document` reads it, parsed."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> bytes:
+        # It is written with each record for as long as it stands.
+        return orjson.dumps([self.incarnation, self.said, dict(self.since)])
 
     @classmethod
     def from_document(cls, document: Any) -> Wish:
-        """Read what `to_document` returned; raises `PlanError` when it is something else."""
+        """Read what `to_json` returned, parsed; raises `PlanError` when it is something else."""
         match document:
             case [int(incarnation), int(said), dict(since)] if all(type(at) is int for at in since.values()):
                 return cls(incarnation, said, since)
@@ -132,8 +138,8 @@ class Record:
 
         head = {
             "plan": told(self.plan),
-            "members": {name: sorted(regions) for name, regions in self.members.items()},
-            "heard": {name: wish.to_document() for name, wish in self.heard.items()},
+            "members": {name: orjson.Fragment(_regions_json(regions)) for name, regions in self.members.items()},
+            "heard": {name: orjson.Fragment(wish.to_json()) for name, wish in self.heard.items()},
             "behind": [told(plan) for plan in self.behind],
             "abandoned": [told(plan) for plan in self.abandoned],
             "next_atom": self.next_atom,
@@ -166,3 +172,8 @@ class Record:
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"this is not the record of a gamecast network: {error!r}") from error
+
+
+@lru_cache(maxsize=4096)
+def _regions_json(regions: frozenset[str]) -> bytes:
+    return orjson.dumps(sorted(regions))
