@@ -94,8 +94,9 @@ def next_record(
     plan = replace(record.plan.with_regions(sorted(missing), nodes), runs=found)
     record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
     if not broken and not declared:
-        is_known = all(regions == record.members.get(name) for name, regions in grown.items() if name in moving)
-        if is_known or _are_ordered(plan, grown, moving, pairs):  # who comes back finds everything in place
+        # Who comes back finds everything in place.
+        is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
+        if is_known or _are_ordered(plan, grown, moving, pairs):
             return replace(record, plan=plan, members=grown)
         leaving = {name: grown[name] - wishes.get(name, _NO_WISH).since.keys() for name in moving} if pairs else {}
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}

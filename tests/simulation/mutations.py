@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "atoms that exist are taken to be enough",
         MANAGER,
-        "if _are_ordered(plan, grown, moving, pairs):",
+        "if is_known or _are_ordered(plan, grown, moving, pairs):",
         "if True:",
     ),
     Mutation(
