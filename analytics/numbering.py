@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 NUMBER_MAX = 1 << 62
@@ -48,7 +48,7 @@ class Numbering:
     sequences: int
     names: DataFrame | None
 
-    def event_number(self) -> object:
+    def event_number(self) -> Column:
         """Return the expression of an event's number, of columns region (a number), epoch and sequence."""
         region = F.col("region").cast("long")
         return (region * F.lit(self.epochs) + F.col("epoch")) * F.lit(self.sequences) + F.col("sequence")
@@ -118,7 +118,7 @@ def number(deliveries: DataFrame, cells: DataFrame) -> Numbering:
         "viewer",
         "region",
         F.col("publisher_number").alias("publisher"),
-        event.alias("event"),  # type: ignore[attr-defined]
+        event.alias("event"),
         "index",
         hint.alias("hint"),
         "sent_at_ns",

@@ -7,7 +7,7 @@ slice, and the slices are judged exactly and in parallel, each in linear time (`
 The first guess is by time: the slice of the earliest delivery of the event. It falls only where events were under way
 around a boundary. There, an event is raised to the slice of what somebody delivered before it, which may raise others,
 until nothing changes. All that it takes to know is, of each subscriber, where the events of each slice begin; a round
-reads the deliveries twice, and shuffles only what is raised. Times are a hint and nothing more: wrong ones cost rounds
+reads the deliveries near the boundaries, and shuffles only what is raised. Times are a hint and nothing more: wrong ones cost rounds
 and balance, never a wrong answer.
 """
 
@@ -30,6 +30,7 @@ DELIVERIES_PER_SLICE = 1_000_000
 """What one task of Python holds at a time: some 150 MB."""
 BINS = 8192
 """Of the histogram by which the slices are made equally large."""
+NEAR_PART = 0.1
 ROUNDS_MAX = 200
 NEVER = int(np.iinfo(np.int64).max)
 
@@ -77,14 +78,29 @@ def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DE
     for row in marked.groupBy("bin").agg(F.count("*").alias("n")).collect():
         counts[row["bin"]] = row["n"]
     slice_of_bin = np.minimum((np.cumsum(counts) - counts) * wanted // max(1, counts.sum()), wanted - 1)
-    guess = F.element_at(F.lit(slice_of_bin.tolist()), F.col("bin") + 1).cast("int")
-    guessed = marked.withColumn("slice", guess).drop("bin")
-    raised, rounds, count = _settle(guessed, viewers=len(numbering.viewers), slices=wanted)
+    guessed = marked.withColumn("slice", _look_up(slice_of_bin, "bin"))
+    near = guessed.where(_look_up(_near_the_next(slice_of_bin), "bin") == 1)
+    raised, rounds, count = _settle(guessed, near, viewers=len(numbering.viewers), slices=wanted)
+    guessed = guessed.drop("bin")
     if raised is None:
         return Slices(guessed, wanted, rounds, 0, (marked,))
     settled = guessed.join(F.broadcast(raised), "event", "left")
     settled = settled.withColumn("slice", F.coalesce(F.col("to"), F.col("slice"))).drop("to")
     return Slices(settled, wanted, rounds, count, (marked, raised))
+
+
+def _look_up(values: IntArray, place: str) -> Column:
+    # As one text, which Spark folds into one constant: thousands of literals take seconds to plan.
+    return F.element_at(F.split(F.lit(",".join(map(str, values.tolist()))), ",").cast("array<int>"), F.col(place) + 1)
+
+
+def _near_the_next(slice_of_bin: IntArray) -> IntArray:
+    """Return 1 for the bins that are the last part of their slice: what is raised is mostly there."""
+    near = np.zeros(len(slice_of_bin), np.int64)
+    bounds = np.flatnonzero(np.diff(slice_of_bin)) + 1
+    for start, end in zip(np.append(0, bounds[:-1]), bounds, strict=True):
+        near[end - max(1, round(NEAR_PART * (end - start))) : end] = 1
+    return near
 
 
 def _span(deliveries: DataFrame) -> tuple[int, int]:
@@ -97,34 +113,47 @@ def _span(deliveries: DataFrame) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _settle(guessed: DataFrame, *, viewers: int, slices: int) -> tuple[DataFrame | None, int, int]:
-    """Return the events that are raised, columns event and to; the rounds that it took; and how many they are."""
-    spark = guessed.sparkSession
-    first = guessed.where("nth = 1").select("viewer", "event", "index", "slice")
+def _settle(
+    guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int
+) -> tuple[DataFrame | None, int, int]:
+    """Return the events that are raised, columns event and to; the rounds that it took; and how many they are.
+
+    All rounds but the last few look only at the rows ``near`` a slice's end, a tenth; what these miss, the last find.
+    """
+    columns = ("viewer", "event", "index", "slice")
     begins = np.full((viewers, slices + 1), NEVER, np.int64)
+    first = guessed.where("nth = 1").select(*columns)
     _lower(begins, first.groupBy("viewer", "slice").agg(F.min("index").alias("index")))
+    close = near.where("nth = 1").select(*columns).persist(StorageLevel.DISK_ONLY)
     raised: DataFrame | None = None
+    rows = close
     for turn in range(1, ROUNDS_MAX + 1):
-        table = spark.createDataFrame(
-            [(viewer, row.tolist()) for viewer, row in enumerate(begins)], "viewer int, begins array<long>"
-        )
-        placed = first.join(F.broadcast(table), "viewer")
-        behind = placed.where(F.col("index") > F.element_at("begins", F.col("slice") + 2))
-        to = _last_begun(F.col("begins"), F.col("index"))
-        now = behind.groupBy("event").agg(F.max(to).alias("to")).persist(StorageLevel.DISK_ONLY)
+        now = _raise(rows, begins)
         count = now.count()
+        earlier = begins.copy()
+        if count:
+            of_raised = rows.select("viewer", "event", "index").join(F.broadcast(now), "event")
+            _lower(begins, of_raised.groupBy("viewer", F.col("to").alias("slice")).agg(F.min("index").alias("index")))
         if raised is not None:
             raised.unpersist()
-        if not count:
-            now.unpersist()
-            return None, turn, 0
-        earlier = begins.copy()
-        rows = first.select("viewer", "event", "index").join(F.broadcast(now), "event")
-        _lower(begins, rows.groupBy("viewer", F.col("to").alias("slice")).agg(F.min("index").alias("index")))
-        if np.array_equal(begins, earlier):
-            return now, turn, count
         raised = now
+        if np.array_equal(begins, earlier):
+            if rows is first:
+                close.unpersist()
+                return (now if count else None), turn, count
+            rows = first
     raise NotSettled
+
+
+def _raise(rows: DataFrame, begins: IntArray) -> DataFrame:
+    """Return the events that some viewer delivered behind where a later slice begins, and the last such slice."""
+    table = rows.sparkSession.createDataFrame(
+        [(viewer, row.tolist()) for viewer, row in enumerate(begins)], "viewer int, begins array<long>"
+    )
+    placed = rows.join(F.broadcast(table), "viewer")
+    behind = placed.where(F.col("index") > F.element_at("begins", F.col("slice") + 2))
+    to = _last_begun(F.col("begins"), F.col("index"))
+    return behind.groupBy("event").agg(F.max(to).alias("to")).persist(StorageLevel.DISK_ONLY)
 
 
 def _last_begun(begins: Column, index: Column) -> Column:

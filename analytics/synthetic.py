@@ -104,7 +104,7 @@ def write_session(
     drawing = _Drawing(world, members)
     directory.mkdir(parents=True, exist_ok=True)
     document = {"schema": SCHEMA_VERSION, "session": directory.name, "began_at_ns": BEGAN_AT_NS, "gamecast": "0"}
-    (directory / SESSION_FILE).write_text(json.dumps({**document, "ordering": "acyclic", "url": None}))
+    (directory / SESSION_FILE).write_text(json.dumps({**document, "ordering": "acyclic", "url": "memory://synthetic"}))
     written, planted = 0, dict[Fault, dict[str, Any]]()
     for number in range(files):
         chunk = drawing.draw(a_file, list(faults) if number == files // 2 else [])
