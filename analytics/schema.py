@@ -189,7 +189,7 @@ FRAMES = Table(
 
 RECEIVES = Table(
     "receives",
-    "a frame that a subscriber received",
+    "a frame that a subscriber received; markers, which carry no event, are among them",
     "received_at_ns",
     (
         _SUBSCRIBER,
@@ -296,6 +296,22 @@ PROBES = Table(
     ),
 )
 
+CONNECTIONS = Table(
+    "connections",
+    "a recorded connection, as far as it was known; of the rows of one (name, incarnation) the one with the greatest "
+    "`noted_at_ns` counts: without `closed_at_ns`, what it saw after that is not in the session",
+    "noted_at_ns",
+    (
+        _text("name", "the connection's name: a subscriber, a publisher, or both"),
+        _number("incarnation", "which connection of that name"),
+        _text("host", "the host that it is on"),
+        _text("recorder", "who recorded it"),
+        _time("opened_at_ns", "when it was open"),
+        _time("closed_at_ns", "when it was closed; null for not yet, or never: the process was killed", nullable=True),
+        _time("noted_at_ns", "when the row was written: each time that the files were rolled"),
+    ),
+)
+
 LOSSES = Table(
     "losses",
     "rows that a recorder could not keep, so far: of the rows of one (recorder, table, reason) the greatest `rows` "
@@ -311,7 +327,7 @@ LOSSES = Table(
     ),
 )
 
-TABLES = (PUBLISHES, STAMPS, FRAMES, RECEIVES, DELIVERIES, STAYS, EPOCHS, GAPS, PROBES, LOSSES)
+TABLES = (PUBLISHES, STAMPS, FRAMES, RECEIVES, DELIVERIES, STAYS, EPOCHS, GAPS, PROBES, CONNECTIONS, LOSSES)
 TABLE_OF: Mapping[str, Table] = {table.name: table for table in TABLES}
 
 

@@ -34,6 +34,7 @@ from gamecast.errors import (
     UsageError,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.recording.options import Recording, RecordingStatistics
 
 try:
     __version__ = version("gamecast")
@@ -59,6 +60,8 @@ __all__ = [
     "PlanError",
     "PublishUncertain",
     "Receipt",
+    "Recording",
+    "RecordingStatistics",
     "Refused",
     "Statistics",
     "Superseded",

@@ -10,12 +10,14 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from gamecast import client
 from gamecast.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
 
@@ -30,11 +32,19 @@ def connect(
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
+    record: str | Path | Recording | None = None,
     **limits: Unpack[LimitOptions],
 ) -> BlockingCast:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
     cast = client.connect(
-        url, name=name, ordering=ordering, when_full=when_full, when_behind=when_behind, routes=routes, **limits
+        url,
+        name=name,
+        ordering=ordering,
+        when_full=when_full,
+        when_behind=when_behind,
+        routes=routes,
+        record=record,
+        **limits,
     )
     return BlockingCast(cast, Limits(**limits).buffer_events_max)
 

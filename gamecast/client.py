@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, get_args
 from urllib.parse import urlsplit
 
 from adapters.backoff import Backoff
@@ -31,10 +32,15 @@ from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.following import Following
 from gamecast.incoming import Incoming
 from gamecast.outgoing import Outgoing
+from gamecast.recording.options import Recording, RecordingStatistics, as_recording
 from sequencing.errors import GamecastError, NotConnected, Superseded, UnknownScheme, UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
+
+if TYPE_CHECKING:
+    from gamecast.recording.recorder import Recorder
+    from gamecast.recording.tap import Tap
 
 Handler = Callable[[Event], Awaitable[None] | None]
 SomeHandler = TypeVar("SomeHandler", bound=Handler)
@@ -60,6 +66,7 @@ def connect(
     when_full: WhenFull = "wait",
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
+    record: str | Path | Recording | None = None,
     **limits: Unpack[LimitOptions],
 ) -> Cast:
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
@@ -77,6 +84,10 @@ def connect(
     ``routes``: where this process reaches a server of the network by another URL than the one that the network knows it
     by (through a tunnel, a port mapping, a proxy): known URL → URL to connect to. ``url`` is a known one too. Servers
     that Sentinel or a cluster names are not looked up in it.
+
+    ``record``: the directory of a session, or a `Recording`, to which all is written that this connection publishes,
+    receives and delivers; any number of connections may record into one. Needs the extra ``recording``. A full disk
+    never makes the game wait: see `Cast.recording`.
 
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
@@ -101,6 +112,7 @@ def connect(
             when_behind=when_behind,
             limits=checked,
             routes=dict(routes or {}),
+            record=as_recording(record) if record is not None else None,
         )
     )
 
@@ -135,6 +147,8 @@ class Cast:
         self._outgoing: Outgoing | None = None
         self._following: Following | None = None
         self._heart: asyncio.Task[None] | None = None
+        self._recorder: Recorder | None = None
+        self._tap: Tap | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._current: Iterator[Event | Gap] = iter(())
@@ -153,12 +167,13 @@ class Cast:
         try:
             await self._network.open()
             incarnation = await self._network.introduce(self.name)
+            await self._begin_recording(incarnation)
         except BaseException:
             await self._network.close()
             raise
-        outgoing = Outgoing(self._network, self._configuration, incarnation)
+        outgoing = Outgoing(self._network, self._configuration, incarnation, self._tap)
         self._outgoing = outgoing
-        incoming = Incoming(self._network, self._configuration, incarnation, outgoing)
+        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._tap)
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming)
         self._following.start()
@@ -187,7 +202,27 @@ class Cast:
             with suppress(GamecastError):  # without it, the network takes us for gone soon
                 await self._network.leave()
         finally:
+            if self._recorder is not None and self._tap is not None:
+                self._recorder.close_tap(self._tap)
+                await asyncio.to_thread(self._recorder.release)
             await self._network.close()
+
+    async def _begin_recording(self, incarnation: int) -> None:
+        record = self._configuration.record
+        if record is None:
+            return
+        from gamecast import __version__
+        from gamecast.recording.recorder import open_recorder
+
+        self._recorder = await asyncio.to_thread(
+            open_recorder,
+            record,
+            version=__version__,
+            ordering=self._configuration.ordering,
+            url=self._network.url,
+            is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
+        )
+        self._tap = self._recorder.tap(self.name, incarnation)
 
     async def drain(self) -> None:
         """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""
@@ -304,6 +339,10 @@ class Cast:
             inbox_events=incoming.inbox_events,
             reconnects=outgoing.reconnects + incoming.reconnects,
         )
+
+    def recording(self) -> RecordingStatistics | None:
+        """Return what is recorded and what could not be, None where nothing is; also after closing."""
+        return self._recorder.statistics() if self._recorder is not None else None
 
     async def __aenter__(self) -> Self:
         return await self.open()

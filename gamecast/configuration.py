@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
+from gamecast.recording.options import Recording
 from sequencing.errors import UsageError
 from sequencing.plan import Ordering
 
@@ -83,6 +84,7 @@ class Configuration:
     when_behind: WhenBehind
     limits: Limits
     routes: Mapping[str, str] = field(default_factory=dict)
+    record: Recording | None = None
 
 
 def default_url() -> str:

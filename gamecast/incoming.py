@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
@@ -40,6 +41,9 @@ from sequencing.names import check_region
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 from sequencing.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from gamecast.recording.tap import Tap
 
 FRAMES_MAX = 128
 READ_BYTES = 8 * 1024 * 1024
@@ -83,9 +87,17 @@ class _Reading:
 class Incoming:
     """Delivers for one connection, once it is open."""
 
-    def __init__(self, network: Network, configuration: Configuration, incarnation: int, outgoing: Outgoing) -> None:
+    def __init__(
+        self,
+        network: Network,
+        configuration: Configuration,
+        incarnation: int,
+        outgoing: Outgoing,
+        tap: Tap | None = None,
+    ) -> None:
         self._network = network
         self._limits = configuration.limits
+        self._tap = tap
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
         self._plan: Plan | None = None
@@ -132,6 +144,8 @@ class Incoming:
             if known := wanted & self._subscriber.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
             self._recalls.append(Recall(dict.fromkeys(wanted, position)))
+        if self._tap is not None:
+            self._tap.asked(wanted - self._subscriber.wanted)
         self._hand_over(self._subscriber.subscribe(wanted))
         self.on_wish()
         self._joining += 1
@@ -139,6 +153,9 @@ class Incoming:
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 await self._joined(wanted)
+            if self._tap is not None:
+                joined = wanted & self._subscriber.joined
+                self._tap.joined({region: self._subscriber.begin(region)[0] for region in joined})
         except TimeoutError:
             missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
             raise Unreachable(
@@ -165,12 +182,17 @@ class Incoming:
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
-        self._hand_over(self._subscriber.unsubscribe(set(map(check_region, regions))))
+        left = set(map(check_region, regions))
+        self._hand_over(self._subscriber.unsubscribe(left))
+        if self._tap is not None:
+            self._tap.left(left, waiting_events=self._inbox.events)
         self.on_wish()
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
         self._plan = record.plan
+        if self._tap is not None:
+            self._tap.planned(record.plan)
         for reading in self._readings.values():
             reading.reader.follow(record.plan)
         self._hand_over(self._subscriber.update(record))
@@ -256,6 +278,8 @@ class Incoming:
                 if not frames and self._draining:
                     return
                 self.received_frames += len(frames)
+                if self._tap is not None and frames:
+                    self._tap.received(frames)
                 for frame in frames:
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
                 self._hand_over(self._subscriber.receive(frames))
@@ -381,12 +405,11 @@ class Incoming:
     def _deliver(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
         """Make of a frame what the application gets."""
         if isinstance(item, Gap):
-            self.gaps += 1
-            batch.append(item)
+            self._announce(item, batch)
             return
         if isinstance(item, Missing):
-            self.gaps += 1
-            batch.append(Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them"))
+            gap = Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them")
+            self._announce(gap, batch)
             return
         frame, meta = item
         first = frame.last - meta.events + 1
@@ -395,15 +418,23 @@ class Incoming:
             if len(payloads) != meta.events:
                 raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
         except InvalidInput as error:
-            self.gaps += 1
-            batch.append(Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}"))
+            gap = Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}")
+            self._announce(gap, batch)
             return
         if frame.region in self._floors and (known := self._known(frame, meta.events)):
             first, sent_at_ns, payloads = first + known, sent_at_ns[known:], payloads[known:]
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
-        numbers = range(first, frame.last + 1)
-        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(time.time_ns()), strict=False))
+        numbers, at_ns = range(first, frame.last + 1), time.time_ns()
+        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(at_ns), strict=False))
         self.delivered_events += len(payloads)
+        if self._tap is not None:
+            self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
+
+    def _announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
+        self.gaps += 1
+        batch.append(gap)
+        if self._tap is not None:
+            self._tap.announced(gap)
 
     def _known(self, frame: StampedFrame, events: int) -> int:
         """Return how many of a frame's events, the first ones, the application has had before it subscribed."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import count, repeat
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -39,6 +39,9 @@ from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher, Resolved
 
+if TYPE_CHECKING:
+    from gamecast.recording.tap import Tap
+
 LINGER_FROM_EVENTS = 64
 LINGER_UNTIL_EVENTS = 2048
 LINGER_S = 0.01
@@ -62,11 +65,14 @@ _new_receipt = partial(tuple.__new__, Receipt)
 class Outgoing:
     """Publishes for one connection, once it is open."""
 
-    def __init__(self, network: Network, configuration: Configuration, incarnation: int) -> None:
+    def __init__(
+        self, network: Network, configuration: Configuration, incarnation: int, tap: Tap | None = None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._network = network
         self._configuration = configuration
         self._limits = configuration.limits
+        self._tap = tap
         self._causal = configuration.ordering == "causal"
         self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
         self._unfit: UsageError | None = None
@@ -336,6 +342,8 @@ class Outgoing:
             if resolved.error is not None and not self._closing and not isinstance(resolved.error, Superseded):
                 self._loop.call_later(MARK_AGAIN_S, self.mark, resolved.region, resolved.tokens[0])
             return
+        if self._tap is not None:
+            self._tap.published(resolved)
         futures = cast("list[ReceiptFuture]", resolved.tokens)
         if resolved.error is None:
             self.published_events += len(futures)

@@ -45,6 +45,9 @@ class Resolved(Generic[Token]):
     epoch: int = 0
     first_sequence: int = 0
     error: GamecastError | None = None
+    sent_at_ns: Sequence[int] = field(default=(), compare=False, repr=False)
+    """Of each event, as it was added."""
+    payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -293,13 +296,13 @@ class Publisher(Generic[Token]):
         state.repeated_at.clear()
         self.stale.pop(state.name, None)
         self._give_up(state, taken, numbered=True)
-        return Resolved(state.name, taken.tokens, error=error)
+        return _failed(state.name, taken, error)
 
     def _fail_waiting(self, state: _Region[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
             frame = state.frames.popleft()
             self._give_up(state, frame, numbered=False)
-            yield Resolved(state.name, frame.tokens, error=error)
+            yield _failed(state.name, frame, error)
 
     def regions(self) -> list[str]:
         """Return all regions that events were ever added for."""
@@ -375,10 +378,13 @@ class Publisher(Generic[Token]):
             epoch, last = answer.numbers
             if self._runs is not None and frame.kind is FrameKind.EVENTS:
                 self._go_on(self._runs.answered(frame.region, frame.first + frame.count - 1, epoch))
-            resolved = Resolved(frame.region, taken.tokens, epoch, last - frame.count + 1)
+            first = last - frame.count + 1
+            resolved = Resolved(
+                frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
+            )
         else:
             self._give_up(state, taken, numbered=True)
-            resolved = Resolved(frame.region, taken.tokens, error=_refusal(frame, answer))
+            resolved = _failed(frame.region, taken, _refusal(frame, answer))
         self._note(state)
         return resolved
 
@@ -467,6 +473,10 @@ class _Runs:
             del self._left[self._runs.popleft()[0]]
             freed = [self._runs[0][1]]
         return freed
+
+
+def _failed(region: str, frame: _OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
+    return Resolved(region, frame.tokens, error=error, sent_at_ns=frame.sent_at_ns, payloads=frame.payloads)
 
 
 def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:

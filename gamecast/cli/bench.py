@@ -18,6 +18,7 @@ from gamecast.bench.workload import FAN_OUT, Phases
 from gamecast.cli.bench_memory import bench_memory
 from gamecast.cli.bench_options import json_option, progress, trial_options
 from gamecast.cli.bench_paths import bench_paths
+from gamecast.cli.bench_recording import bench_recording
 
 
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
@@ -72,8 +73,8 @@ def bench(
     exit status is 1 if gamecast lost, repeated or reordered anything.
 
     Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
-    regions and subscribers take, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
-    plans of small worlds are from the best there are.
+    regions and subscribers take, `gamecast bench recording` what recording a session costs, `gamecast bench plan` how
+    planning grows, and `gamecast bench arrangements` how far plans of small worlds are from the best there are.
     """
     if context.invoked_subcommand is not None:
         return
@@ -140,3 +141,4 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
 bench.add_command(arrangements)
 bench.add_command(bench_paths)
 bench.add_command(bench_memory)
+bench.add_command(bench_recording)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import gamecast
 from gamecast.bench.peers.peer import Deliver, Publish
@@ -24,7 +25,12 @@ class GamecastPeer(OnRedis):
 
     @asynccontextmanager
     async def publisher(self, url: str, name: str) -> AsyncIterator[Publish]:
-        async with gamecast.connect(url, name=name) as cast:
+        async with self._publisher(url, name) as publish:
+            yield publish
+
+    @asynccontextmanager
+    async def _publisher(self, url: str, name: str, *, record: Path | None = None) -> AsyncIterator[Publish]:
+        async with gamecast.connect(url, name=name, record=record) as cast:
             in_flight: deque[list[asyncio.Future[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
@@ -40,7 +46,19 @@ class GamecastPeer(OnRedis):
     async def receive(
         self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
     ) -> None:
-        async with gamecast.connect(url, name=name) as cast:
+        await self._receive(url, name, regions, deliver, active)
+
+    async def _receive(
+        self,
+        url: str,
+        name: str,
+        regions: Sequence[str],
+        deliver: Deliver,
+        active: Callable[[], None],
+        *,
+        record: Path | None = None,
+    ) -> None:
+        async with gamecast.connect(url, name=name, record=record) as cast:
             await cast.subscribe(*regions)
             active()
             kind = gamecast.Event

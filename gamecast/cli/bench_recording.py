@@ -1,0 +1,53 @@
+"""``gamecast bench recording``: what recording a session costs."""
+
+from __future__ import annotations
+
+import click
+import orjson
+from rich.console import Console
+
+from gamecast.bench.workload import FAN_OUT, Phases
+from gamecast.cli.bench_options import json_option, progress, trial_options
+from gamecast.recording.options import require_pyarrow
+
+
+@click.command("recording")
+@click.option(
+    "--size", default=8, show_default=True, type=click.IntRange(FAN_OUT, 1_000), help="Subscribers, and regions."
+)
+@trial_options
+@json_option
+@click.pass_context
+def bench_recording(
+    context: click.Context,
+    *,
+    size: int,
+    runs: int,
+    events: int,
+    seconds: float,
+    rate: int,
+    window: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure what `gamecast.connect(record=…)` costs, beside the same without it in the same run.
+
+    The workload of `gamecast bench`; all publishers and all subscribers record. The overhead is the part of the
+    throughput that it takes, the median over pairs of runs. The exit status is 1 if anything was lost, repeated or
+    reordered.
+    """
+    require_pyarrow()
+    from gamecast.bench.campaign import violations
+    from gamecast.bench.recording import measure_recording, report
+
+    phases = Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed)
+    with progress(2 * runs) as begin:
+        result = measure_recording(size=size, runs=runs, phases=phases, begin=begin)
+    if as_json:
+        click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(result))
+    broken = [what for name, of_name in result["figures"].items() for what in violations({name: of_name})]
+    if broken:
+        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+        context.exit(1)

@@ -1,0 +1,307 @@
+"""The recorder of a process in a session: takes what its taps noted, and writes it, in a thread of its own.
+
+The game never waits for it: a tap that is not emptied in time drops, and what is dropped is counted, in `losses` of the
+session, in `Recorder.statistics` and, once, in the log. A disk that refuses is tried again with each roll.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from adapters.redis_connection import redacted
+from analytics.schema import CONNECTIONS, DELIVERIES, EPOCHS, FRAMES, LOSSES, PUBLISHES, RECEIVES, TABLE_OF
+from analytics.session import Session, begin_session, is_session
+from gamecast.recording import columns
+from gamecast.recording.files import SessionFiles
+from gamecast.recording.options import Recording, RecordingStatistics
+from gamecast.recording.tap import Receipts, Row, Tap
+from sequencing.errors import UsageError
+from sequencing.frames import FrameKind, parse_meta
+from sequencing.plan import Plan
+
+logger = logging.getLogger("gamecast.recording")
+
+LOOK_S = 0.2
+"""How often the taps are emptied."""
+
+SLICE_NOTES = 1024
+"""So many frames are turned into columns at a time; then other threads have their turn. Python lets a thread that
+computes go on for 5 ms, and the game is to wait for none of them."""
+
+STREAMS_KEPT = 100_000
+"""Of so many streams it is known how far their frames are noted; when there are more, some may be noted twice."""
+
+REASON_FIRST, REASON_IN_PLACE, REASON_REARRANGED = "first", "in place", "rearranged"
+
+_recorders: dict[Path, Recorder] = {}
+_opening = threading.Lock()
+
+
+class Recorder:
+    """Records what its taps note, until the last of its users has released it. Safe to use from several threads."""
+
+    def __init__(self, recording: Recording, session: Session) -> None:
+        """Use `open_recorder`."""
+        self.session = session
+        self.directory = Path(recording.directory)
+        self.host = recording.clock
+        self.name = f"{_file_name(socket.gethostname())}-{secrets.token_hex(6)}"
+        self.on_rolled: Callable[[list[Path]], None] | None = None
+        """Called in the recorder's thread with the files that are finished."""
+        self._recording = recording
+        self._files = SessionFiles(self.directory, session=session.session, recorder=self.name)
+        self._users = 0
+        self._taps: dict[Tap, Receipts] = {}
+        self._closed_taps: deque[Tap] = deque()
+        self._emptied: list[Tap] = []
+        self._rows: deque[tuple[str, Row]] = deque()
+        self._lost: Counter[tuple[str, str]] = Counter()
+        self._told: Counter[tuple[str, str]] = Counter()
+        self._plan: tuple[int, int] | None = None
+        self._seen_last: dict[tuple[str, int], int] = {}
+        self._stop = threading.Event()
+        self._complained = False
+        self._thread = threading.Thread(target=self._run, name="gamecast recorder", daemon=True)
+
+    def tap(self, name: str, incarnation: int) -> Tap:
+        """Return a tap for a connection that is open now."""
+        tap = Tap(self, name, incarnation, pending_rows_max=self._recording.pending_rows_max)
+        self._taps[tap] = Receipts()
+        return tap
+
+    def close_tap(self, tap: Tap) -> None:
+        """Take note that a connection is closed, after what its tap still has."""
+        tap.close()
+        self._closed_taps.append(tap)
+
+    def add(self, table: str, row: Row) -> None:
+        """Note one row."""
+        if len(self._rows) >= self._recording.pending_rows_max:
+            self._lost[table, "full"] += 1
+        else:
+            self._rows.append((table, row))
+
+    def count_lost(self, table: str, reason: str, rows: int) -> None:
+        """Count rows that could not be noted."""
+        self._lost[table, reason] += rows
+
+    def planned(self, plan: Plan) -> None:
+        """Note a plan that somebody follows from now on, unless it or a later one is noted."""
+        number, before = (plan.epoch, plan.version), self._plan
+        if before is not None and number <= before:
+            return
+        self._plan = number
+        changed = REASON_IN_PLACE if before is not None and before[0] == plan.epoch else REASON_REARRANGED
+        document = plan.to_document()
+        for node in document["nodes"].values():
+            node["url"] = redacted(node["url"])
+        row = {
+            "host": self.host,
+            "epoch": plan.epoch,
+            "version": plan.version,
+            "began_at_ns": time.time_ns(),
+            "reason": REASON_FIRST if before is None else changed,
+            "plan": orjson.dumps(document).decode(),
+        }
+        self.add(EPOCHS.name, row)
+
+    def statistics(self) -> RecordingStatistics:
+        """Return what is written and what is lost."""
+        trouble = self._files.trouble
+        return RecordingStatistics(
+            directory=self.directory,
+            session=self.session.session,
+            rolled_rows=dict(self._files.rolled_rows),
+            rolled_files=self._files.rolled_files,
+            lost_rows=dict(self._losses()),
+            trouble=str(trouble) if trouble is not None else None,
+        )
+
+    def release(self) -> None:
+        """End one use; the last one writes what is left, which blocks."""
+        with _opening:
+            self._users -= 1
+            if self._users:
+                return
+            if _recorders.get(self.directory.resolve()) is self:
+                del _recorders[self.directory.resolve()]
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_roll = time.monotonic() + self._recording.roll_s
+        while True:
+            stopping = self._stop.wait(LOOK_S)
+            try:
+                self._empty()
+                is_time = time.monotonic() >= next_roll or self._files.open_bytes >= self._recording.roll_bytes
+                if stopping or is_time:
+                    next_roll = time.monotonic() + self._recording.roll_s
+                    self._roll()
+            except Exception:  # whatever it is, the game goes on, and so does what can be recorded
+                logger.exception("what was noted could not be recorded")
+                self._lost["all", "error"] += 1
+            if stopping:
+                return
+
+    def _roll(self) -> None:
+        at_ns = time.time_ns()
+        connections = [self._connection(tap, at_ns) for tap in list(self._taps)]
+        if connections:
+            self._files.add(CONNECTIONS, columns.rows_of(CONNECTIONS, connections))
+        for tap in self._emptied:
+            self._lost.update({(table, "full"): rows for table, rows in tap.lost.items()})
+            del self._taps[tap]
+        self._emptied.clear()
+        lost = self._losses()
+        if lost != self._told:
+            self._complain(lost)
+            rows = [
+                {
+                    "recorder": self.name,
+                    "host": self.host,
+                    "table": table,
+                    "reason": reason,
+                    "rows": count,
+                    "noted_at_ns": at_ns,
+                }
+                for (table, reason), count in lost.items()
+            ]
+            self._files.add(LOSSES, columns.rows_of(LOSSES, rows))
+            self._told = lost
+        finished = self._files.roll()
+        if finished and self.on_rolled is not None:
+            self.on_rolled(finished)
+
+    def _complain(self, lost: Counter[tuple[str, str]]) -> None:
+        if not self._complained:
+            self._complained = True
+            trouble = f" (the disk: {self._files.trouble})" if self._files.trouble is not None else ""
+            counts = ", ".join(f"{rows:,} of {table} ({reason})" for (table, reason), rows in sorted(lost.items()))
+            logger.warning("the recording in %s lacks rows%s: %s; more are counted", self.directory, trouble, counts)
+
+    def _losses(self) -> Counter[tuple[str, str]]:
+        lost = self._lost + self._files.lost
+        for tap in list(self._taps):
+            lost.update({(table, "full"): rows for table, rows in list(tap.lost.items())})
+        return lost
+
+    def _connection(self, tap: Tap, at_ns: int) -> dict[str, Any]:
+        return {
+            "name": tap.name,
+            "incarnation": tap.incarnation,
+            "host": self.host,
+            "recorder": self.name,
+            "opened_at_ns": tap.opened_at_ns,
+            "closed_at_ns": tap.closed_at_ns,
+            "noted_at_ns": at_ns,
+        }
+
+    def _empty(self) -> None:
+        """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
+        self._emptied += _taken(self._closed_taps)  # nothing comes from them after this
+        single: dict[str, list[Mapping[str, Any]]] = {}
+        received: list[Any] = []
+        noted: list[Any] = []
+        delivered: list[Any] = []
+        published: list[Any] = []
+        for tap, receipts in list(self._taps.items()):
+            taken = tap.take()
+            name, incarnation = tap.name, tap.incarnation
+            for at, read in taken.receives:
+                self._take_read(tap, receipts, read, at, received, noted)
+            for note in taken.deliveries:
+                received_at = receipts.delivered(note[0], note[2], note[7])
+                delivered.append((name, incarnation, *note[:7], received_at, note[8]))  # see `Tap.delivered`
+            published += [(name, *note) for note in taken.publishes]
+            for table, row in taken.single:
+                single.setdefault(table, []).append({"host": self.host, **row})
+        for table, row in _taken(self._rows):
+            single.setdefault(table, []).append(row)
+        for table, rows in single.items():
+            self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
+        for part in _slices(received):
+            self._files.add(RECEIVES, columns.receives(self.host, part))
+        for part in _slices(noted):
+            self._add_frames(part)
+        for part in _slices(delivered):
+            self._files.add(DELIVERIES, columns.deliveries(self.host, part))
+        for part in _slices(published):
+            self._files.add(PUBLISHES, columns.publishes(self.host, part))
+
+    def _take_read(
+        self, tap: Tap, receipts: Receipts, read: list[tuple[Any, ...]], at: int, received: list[Any], noted: list[Any]
+    ) -> None:
+        name, incarnation, seen_last = tap.name, tap.incarnation, self._seen_last
+        for region, epoch, last, meta, stamp, size in read:
+            received.append((name, incarnation, region, epoch, last, at, size))
+            receipts.received(region, epoch, last, at)
+            if seen_last.get((region, epoch), 0) < last:
+                if len(seen_last) >= STREAMS_KEPT:
+                    seen_last.clear()
+                seen_last[region, epoch] = last
+                self._note_frame(noted, region, epoch, last, meta, stamp, size, at)
+
+    @staticmethod
+    def _note_frame(noted: list[Any], *fields: Any) -> None:
+        region, epoch, last, meta, stamp, size, at = fields
+        try:
+            kind, events, publisher = parse_meta(meta)
+        except UsageError:
+            return  # what no gamecast wrote; the subscriber's gap tells of it
+        if kind == FrameKind.EVENTS:
+            noted.append((region, epoch, last, events, publisher, stamp, size, at))
+
+    def _add_frames(self, part: list[Any]) -> None:
+        try:
+            self._files.add(FRAMES, columns.frames(part))
+        except ValueError:  # one of them has a stamp that is none
+            if len(part) > 1:
+                for each in part:
+                    self._add_frames([each])
+            else:
+                self._lost["frames", "unread"] += 1
+
+
+def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
+    """Return the recorder of a directory in this process, started if it is not there; to be released in the end.
+
+    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no session
+    that is there already can be of it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
+    """
+    directory = Path(recording.directory)
+    with _opening:
+        recorder = _recorders.get(directory.resolve())
+        if recorder is None:
+            if is_private and is_session(directory):
+                raise UsageError(f"{directory} is a session of another network: record into a new directory")
+            columns.rows_of(CONNECTIONS, ())  # what Arrow imports when it is first used, it imports now
+            session = begin_session(directory, version=version, ordering=ordering, url=redacted(url))
+            recorder = _recorders[directory.resolve()] = Recorder(recording, session)
+            recorder._thread.start()
+        recorder._users += 1
+    return recorder
+
+
+def _slices(notes: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(notes), SLICE_NOTES):
+        yield notes[start : start + SLICE_NOTES]
+        time.sleep(0)  # let another thread go on that waits
+
+
+def _taken(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def _file_name(host: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in host)[:40] or "host"

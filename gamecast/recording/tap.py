@@ -1,0 +1,230 @@
+"""The tap of one connection: what it publishes, receives and delivers, noted as it happens, for a recorder's thread.
+
+The connection's event loop appends notes, a few a frame, and never waits; the recorder's thread takes them. Each end
+counts for itself, so neither needs a lock. Notes hold no payloads: what is recorded costs no memory for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gamecast.event import Gap
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+from sequencing.publisher import Resolved
+
+if TYPE_CHECKING:
+    from gamecast.recording.recorder import Recorder
+
+Row = Mapping[str, Any]
+
+RECEIVED_FRAMES_KEPT = 32_768
+"""Of each region, frames whose time of receipt is kept until they are delivered; those of older ones stay unknown."""
+
+FULL = "full"
+"""The reason of a loss: more waited than ``pending_rows_max``."""
+
+
+@dataclass(slots=True)
+class _Stay:
+    number: int
+    region: str
+    asked_at_ns: int
+    from_index: int
+    revision: int = 0
+    joined_at_ns: int | None = None
+    left_at_ns: int | None = None
+    to_index: int | None = None
+    epoch: int | None = None
+
+
+class Tap:
+    """What one connection tells; from the thread of its event loop, all but `take`."""
+
+    def __init__(self, recorder: Recorder, name: str, incarnation: int, *, pending_rows_max: int) -> None:
+        """Use `Recorder.tap`."""
+        self.name = name
+        self.incarnation = incarnation
+        self.index = 0
+        """The place of the next delivery."""
+        self.lost: Counter[str] = Counter()
+        """Table → rows that were dropped because too many waited."""
+        self.opened_at_ns = time.time_ns()
+        self.closed_at_ns: int | None = None
+        self._recorder = recorder
+        self._pending_max = pending_rows_max
+        self._put = 0
+        self._taken = 0
+        self._deliveries: deque[tuple[Any, ...]] = deque()
+        self._receives: deque[tuple[int, list[tuple[Any, ...]]]] = deque()
+        self._publishes: deque[tuple[Any, ...]] = deque()
+        self._rows: deque[tuple[str, Row]] = deque()
+        self._stays: dict[str, _Stay] = {}
+        self._stay_count = 0
+
+    def received(self, frames: Sequence[StampedFrame]) -> None:
+        """Note frames that were read just now."""
+        if self._is_full("receives", len(frames)):
+            return
+        at = time.time_ns()
+        self._receives.append(
+            (at, [(region, epoch, last, meta, stamp, len(body)) for region, epoch, last, meta, stamp, body in frames])
+        )
+
+    def delivered(
+        self, frame: StampedFrame, publisher: str, *, first: int, sent_at_ns: Sequence[int], at_ns: int
+    ) -> None:
+        """Note that the events of a frame, from number ``first`` on, are handed to the application."""
+        index, events = self.index, len(sent_at_ns)
+        self.index += events
+        if self._put - self._taken + events > self._pending_max:
+            self.lost["deliveries"] += events
+            return
+        self._put += events
+        # A tuple in the order of `DeliveredFrame`, and the frame's last number in place of when it was received.
+        note = (frame.region, publisher, frame.epoch, first, events, index, sent_at_ns, frame.last, at_ns)
+        self._deliveries.append(note)
+
+    def published(self, resolved: Resolved[Any]) -> None:
+        """Note the fate of the events of a frame."""
+        events = len(resolved.tokens)
+        if self._is_full("publishes", events):
+            return
+        at, error, sizes = time.time_ns(), resolved.error, list(map(len, resolved.payloads))
+        if error is None:
+            fate: tuple[Any, ...] = resolved.epoch, resolved.first_sequence, sizes, resolved.sent_at_ns
+            self._publishes.append((resolved.region, *fate, "acknowledged", None, at))
+        else:
+            outcome = "refused" if error.definite else "unknown"
+            nothing = resolved.region, None, None, sizes, resolved.sent_at_ns
+            self._publishes.append((*nothing, outcome, type(error).__name__, at))
+
+    def announced(self, gap: Gap) -> None:
+        """Note a gap that is handed to the application."""
+        row = {**gap._asdict(), "index": self.index, "announced_at_ns": time.time_ns()}
+        self._note("gaps", {"subscriber": self.name, "incarnation": self.incarnation, **row})
+
+    def planned(self, plan: Plan) -> None:
+        """Note a plan that the connection follows from now on."""
+        self._recorder.planned(plan)
+
+    def asked(self, regions: Iterable[str]) -> None:
+        """Note that the application wants regions that it did not want before."""
+        at = time.time_ns()
+        for region in sorted(regions):
+            self._stays[region] = stay = _Stay(self._stay_count, region, at, self.index)
+            self._stay_count += 1
+            self._note_stay(stay, at)
+
+    def joined(self, epochs: Mapping[str, int]) -> None:
+        """Note that regions are joined: region → the epoch in which it is."""
+        at = time.time_ns()
+        for region, epoch in sorted(epochs.items()):
+            stay = self._stays.get(region)
+            if stay is not None and stay.joined_at_ns is None:
+                stay.joined_at_ns, stay.epoch = at, epoch
+                self._note_stay(stay, at)
+
+    def left(self, regions: Iterable[str], *, waiting_events: int) -> None:
+        """Note that regions are left; ``waiting_events``: what will be handed out that came before."""
+        at = time.time_ns()
+        for region in sorted(regions):
+            stay = self._stays.pop(region, None)
+            if stay is not None:
+                stay.left_at_ns, stay.to_index = at, self.index + waiting_events
+                self._note_stay(stay, at)
+
+    def close(self) -> None:
+        """Note that the connection is closed: its stays end."""
+        self.left(list(self._stays), waiting_events=0)
+        self.closed_at_ns = time.time_ns()
+
+    def take(self) -> Taken:
+        """Return what was noted since the last call; for the recorder's thread."""
+        deliveries, receives = list(_emptied(self._deliveries)), list(_emptied(self._receives))
+        taken = Taken(deliveries, receives, list(_emptied(self._publishes)), list(_emptied(self._rows)))
+        self._taken += taken.rows
+        return taken
+
+    def _note_stay(self, stay: _Stay, at_ns: int) -> None:
+        row = {
+            "subscriber": self.name,
+            "incarnation": self.incarnation,
+            "stay": stay.number,
+            "revision": stay.revision,
+            "region": stay.region,
+            "asked_at_ns": stay.asked_at_ns,
+            "joined_at_ns": stay.joined_at_ns,
+            "left_at_ns": stay.left_at_ns,
+            "from_index": stay.from_index,
+            "to_index": stay.to_index,
+            "epoch": stay.epoch,
+            "noted_at_ns": at_ns,
+        }
+        stay.revision += 1
+        self._note("stays", row)
+
+    def _note(self, table: str, row: Row) -> None:
+        if not self._is_full(table, 1):
+            self._rows.append((table, row))
+
+    def _is_full(self, table: str, rows: int) -> bool:
+        if self._put - self._taken + rows > self._pending_max:
+            self.lost[table] += rows
+            return True
+        self._put += rows
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was noted, as tuples: of the fields of `DeliveredFrame` but for the time of receipt, of a read, and of
+    `PublishedFrame`; ``rows``: (table, row) one by one."""
+
+    deliveries: list[tuple[Any, ...]]
+    receives: list[tuple[int, list[tuple[Any, ...]]]]
+    publishes: list[tuple[Any, ...]]
+    single: list[tuple[str, Row]]
+
+    @property
+    def rows(self) -> int:
+        """How many rows that was, as the tap counted them."""
+        delivered: int = sum(note[4] for note in self.deliveries)
+        received = sum(len(frames) for _, frames in self.receives)
+        return delivered + received + sum(len(note[3]) for note in self.publishes) + len(self.single)
+
+
+class Receipts:
+    """When frames were received that are not delivered yet. Both come in the order of each region."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[int, int, int]]] = {}
+
+    def received(self, region: str, epoch: int, last: int, at_ns: int) -> None:
+        """Keep when a frame was received."""
+        waiting = self._waiting.get(region)
+        if waiting is None:
+            waiting = self._waiting[region] = deque(maxlen=RECEIVED_FRAMES_KEPT)
+        waiting.append((epoch, last, at_ns))
+
+    def delivered(self, region: str, epoch: int, last: int) -> int | None:
+        """Return when a frame was received, None where that is not known, and forget those before it."""
+        waiting = self._waiting.get(region)
+        while waiting:
+            known_epoch, known_last, at_ns = waiting[0]
+            if (known_epoch, known_last) > (epoch, last):
+                return None
+            waiting.popleft()
+            if known_last == last and known_epoch == epoch:
+                return at_ns
+        return None
+
+
+def _emptied(notes: deque[Any]) -> Iterator[Any]:
+    """Yield what is in a queue now; more may come meanwhile at its other end."""
+    for _ in range(len(notes)):
+        yield notes.popleft()
