@@ -225,7 +225,8 @@ def audit_all(
     )
     on_stage("comparing with the stamps")
     stamps = audit_stamps(slices, numbering, sources["frames"])
-    examples = tuple(each for each in (order.first, of_publisher, repeated, losses.first) if each is not None)
+    found = (order.first, order.cycle, of_publisher, repeated, losses.first)
+    examples = tuple(dict.fromkeys(each for each in found if each is not None))
     return Audit(order, violations, unchecked, duplicated, losses, stamps, examples)
 
 

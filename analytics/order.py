@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 
 VERDICTS = (
-    "slice int, deliveries long, events long, disputed long, inversions long, cycles long, first string, "
+    "slice int, deliveries long, events long, disputed long, inversions long, cycles long, first string, cycle string, "
     "pairs array<struct<one:int, other:int, inversions:long, first:string>>"
 )
 PAIRS_MAX = 400
 """Pairs of regions of a slice whose inversions are counted one by one; behind that only their sum is known."""
 OFFENCES_READ_MAX = 1000
+COMPONENTS_SEARCHED_MAX = 100
 LABEL_DIGITS = 10
 
 
@@ -59,6 +60,8 @@ class Order:
     disputed: int
     """Events that are on cycles: all that subscribers disagree about."""
     first: Offence | None
+    cycle: Offence | None
+    """A cycle without an inversion: no two subscribers disagree about any two of its events, and all together do."""
     pairs: tuple[RegionPair, ...]
     """Pairs of regions that two or more have in common, worst first; of those that are fine only the first few."""
     pairs_compared: int
@@ -80,12 +83,14 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
     offences = [json.loads(row["first"]) for row in broken if row["first"]]
     # An inversion is the plainer thing to look at than a cycle of three.
     offences.sort(key=lambda each: each["kind"] != "inversion")
+    cycles = [json.loads(row["cycle"]) for row in broken if row["cycle"]]
     pairs, compared = _region_pairs(broken, numbering, cells)
     return Order(
         inversions=int((total and total["inversions"]) or 0),
         cycles=int((total and total["cycles"]) or 0),
         disputed=int((total and total["disputed"]) or 0),
         first=_named(offences[0], numbering) if offences else None,
+        cycle=_named(cycles[0], numbering) if cycles else None,
         pairs=pairs,
         pairs_compared=compared,
         slices=slices.count,
@@ -151,13 +156,14 @@ def _judge_slice(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
     bounds = np.flatnonzero(np.diff(viewer)) + 1
     components = find_components(np.split(number.astype(np.int64), bounds), events_count=len(ids))
     row: dict[str, Any] = {"slice": key[0].as_py(), "deliveries": len(viewer), "events": len(ids), "disputed": 0}
-    row |= {"inversions": 0, "cycles": 0, "first": None, "pairs": []}
+    row |= {"inversions": 0, "cycles": 0, "first": None, "cycle": None, "pairs": []}
     if components.count:
         disputed = np.zeros(len(ids), np.bool_)
         disputed[components.members] = True
         kept = disputed[number]
         row["disputed"] = len(components.members)
         row |= _count(viewer[kept], event[kept], region[kept])
+        row["cycle"] = _pure_cycle(viewer[kept], event[kept], region[kept], components.label[number[kept]])
     return pa.Table.from_pylist([row], schema=_verdict_schema())
 
 
@@ -180,6 +186,17 @@ def _count(viewer: IntArray, event: IntArray, region: IntArray) -> dict[str, Any
                 first = json.dumps(pair.first.as_dict())
                 found["pairs"].append({"one": one, "other": other, "inversions": inversions, "first": first})
     return found
+
+
+def _pure_cycle(viewer: IntArray, event: IntArray, region: IntArray, component: IntArray) -> str | None:
+    """Return a cycle of a component in which no two viewers disagree about any two events, of the smaller ones."""
+    labels, sizes = np.unique(component, return_counts=True)
+    for label in labels[np.argsort(sizes, kind="stable")][:COMPONENTS_SEARCHED_MAX].tolist():
+        mine = component == label
+        verdict = judge(History.of(_sequences(viewer[mine], event[mine], region[mine])))
+        if not verdict.inversions and verdict.first is not None:
+            return json.dumps(verdict.first.as_dict())
+    return None
 
 
 def _pairs_to_compare(viewer: IntArray, region: IntArray) -> list[tuple[int, int]]:
@@ -213,7 +230,7 @@ def _verdict_schema() -> pa.Schema:
 
     pair = pa.struct([("one", pa.int32()), ("other", pa.int32()), ("inversions", pa.int64()), ("first", pa.string())])
     counts = [(name, pa.int64()) for name in ("deliveries", "events", "disputed", "inversions", "cycles")]
-    return pa.schema([("slice", pa.int32()), *counts, ("first", pa.string()), ("pairs", pa.list_(pair))])
+    return pa.schema([("slice", pa.int32()), *counts, ("first", pa.string()), ("cycle", pa.string()), ("pairs", pa.list_(pair))])
 
 
 def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame) -> tuple[tuple[RegionPair, ...], int]:

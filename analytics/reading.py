@@ -78,7 +78,7 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     for (_, name), files in found.files.items():
         files_of.setdefault(name, []).extend(files)
     return Sources(
-        {table.name: _union(spark, table.name, tables[table.name]) for table in TABLES},
+        {table.name: union_of(spark, table.name, tables[table.name]) for table in TABLES},
         found.rows,
         found.sessions,
         quarantine,
@@ -88,7 +88,8 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     )
 
 
-def _union(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> DataFrame:
+def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> DataFrame:
+    """Return the parts of a table as one, with a column session; an empty table of none."""
     columns = ["session", *TABLE_OF[name].names]
     if not parts:
         empty = spark.createDataFrame([], TABLE_OF[name].spark_schema()).withColumn("session", F.lit(""))

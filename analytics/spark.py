@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 DRIVER_MEMORY = "3g"
 """Of a Spark on this machine; with Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it."""
+SMALL = 300_000
 LAST_LINES = 5
 
 
@@ -61,12 +62,16 @@ def open_spark(master: str | None = None, *, memory: str | None = None) -> Spark
 
 
 def set_for(spark: SparkSession, *, deliveries: int) -> None:
-    """Choose the number of shuffle partitions for so many deliveries, on as many cores as there are.
+    """Set what depends on how much there is: partitions for so many deliveries, and what only pays for many.
 
-    Spark's 200 are wrong for one machine; what must fit into memory is a partition's sort.
+    Spark's 200 shuffle partitions are wrong for one machine; what must fit into memory is a partition's sort. Planning
+    anew and compiling at run time cost small jobs more than they take.
     """
-    partitions = max(cores(spark), min(400, deliveries // 1_500_000))
+    large = deliveries > SMALL
+    partitions = max(cores(spark), min(400, deliveries // 1_500_000)) if large else 1
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
+    spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
 
 
 def cores(spark: SparkSession) -> int:

@@ -33,6 +33,12 @@ def _audit() -> click.Command:
     return audit
 
 
+def _analyze() -> click.Command:
+    from gamecast.cli.analyze import analyze
+
+    return analyze
+
+
 def _bench() -> click.Command:
     from gamecast.cli.bench import bench
 
@@ -115,6 +121,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "demo": _demo,
     "plan": _plan,
     "audit": _audit,
+    "analyze": _analyze,
     "bench": _bench,
     "simulate": _simulate,
     "compare": _compare,
