@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from analytics.advice import Advice, advise
+from analytics.causal import Causality, CausalViolation, audit_causality
 from analytics.cells import add_up
 from analytics.clock_steps import find_clock_steps
 from analytics.completeness import Losses, audit_losses
@@ -43,7 +44,9 @@ class Audit:
     duplicated: int
     losses: Losses
     stamps: StampAudit | None
-    examples: tuple[Offence, ...]
+    causality: Causality | None
+    """None where it was neither promised nor asked for."""
+    examples: tuple[Offence | CausalViolation, ...]
 
     @property
     def fine(self) -> bool:
@@ -68,6 +71,8 @@ class Audit:
         }
         if self.stamps is not None:
             found["stamps"] = self.stamps.as_dict()
+        if self.causality is not None:
+            found["causal"] = self.causality.as_dict()
         return found
 
 
@@ -134,13 +139,14 @@ def analyse(
     sources: Sources,
     *,
     direct: MakeDirect | None = None,
+    causal: bool | None = None,
     deliveries_per_slice: int = DELIVERIES_PER_SLICE,
     on_stage: OnStage = lambda _: None,
 ) -> Analysis:
     """Analyse what `analytics.reading.read_sources` read.
 
-    ``direct`` makes the direct ways; without it they come from the sessions' probes. Raises `InvalidInput` if nothing
-    could be read of the deliveries.
+    ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check causal
+    order; None checks it if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
     """
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
@@ -159,10 +165,12 @@ def analyse(
         quarantine.add("row", "in a damaged part of a file", count=unread)
     set_for(spark, deliveries=deliveries)
     on_stage("numbering events")
-    numbering = number(sources["deliveries"], cells)
+    if causal is None:
+        causal = any(session.get("ordering") == "causal" for session in sources.sessions.values())
+    numbering = number(sources["deliveries"], cells, times=causal)
     on_stage("cutting the orders into slices")
     slices = cut(numbering, deliveries=deliveries, deliveries_per_slice=deliveries_per_slice)
-    audit = audit_all(sources, numbering, slices, cells, on_stage=on_stage)
+    audit = audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage)
     for name in audit.losses.silent:
         quarantine.add("subscriber", "in a region, and without any delivery", examples=[name])
     on_stage("measuring stretch")
@@ -205,7 +213,13 @@ def analyse(
 
 
 def audit_all(
-    sources: Sources, numbering: Numbering, slices: Slices, cells: DataFrame, *, on_stage: OnStage = lambda _: None
+    sources: Sources,
+    numbering: Numbering,
+    slices: Slices,
+    cells: DataFrame,
+    *,
+    causal: bool = False,
+    on_stage: OnStage = lambda _: None,
 ) -> Audit:
     """Audit order, publishers' orders, repetitions and losses, blind to stamps; then against the stamps."""
     on_stage("auditing the order")
@@ -225,9 +239,14 @@ def audit_all(
     )
     on_stage("comparing with the stamps")
     stamps = audit_stamps(slices, numbering, sources["frames"])
-    found = (order.first, order.cycle, of_publisher, repeated, losses.first)
+    causality = None
+    if causal:
+        on_stage("auditing causality")
+        causality = audit_causality(slices, numbering)
+    caused = causality.first if causality is not None else None
+    found = (order.first, order.cycle, of_publisher, repeated, losses.first, caused)
     examples = tuple(dict.fromkeys(each for each in found if each is not None))
-    return Audit(order, violations, unchecked, duplicated, losses, stamps, examples)
+    return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples)
 
 
 def _tables(stretch: Stretch) -> dict[str, Sequence[Mapping[str, Any]]]:

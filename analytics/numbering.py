@@ -67,10 +67,11 @@ class Numbering:
         return f"{self.regions[region][1]} {epoch}-{sequence}"
 
 
-def number(deliveries: DataFrame, cells: DataFrame) -> Numbering:
+def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> Numbering:
     """Number the deliveries of ``cells`` (see `analytics.cells`), whose rows are few.
 
-    Foreign events, which have an id only, cost a shuffle more.
+    ``times``: with delivered_at_ns, which only the causal audit needs. Foreign events, which have an id only, cost a
+    shuffle more.
     """
     spark = deliveries.sparkSession
     rows = cells.select(*CELL, "epoch_max", "sequence_max", "foreign").collect()
@@ -122,5 +123,6 @@ def number(deliveries: DataFrame, cells: DataFrame) -> Numbering:
         "index",
         hint.alias("hint"),
         "sent_at_ns",
+        *(("delivered_at_ns",) if times else ()),
     )
     return Numbering(columns, viewers, regions, publishers, epochs, sequences, names)

@@ -147,7 +147,7 @@ def _order(found: Analysis) -> Iterator[str]:
         return
     yield "<p>No. An example of each kind:</p><ul>"
     yield from (
-        f"<li><b>{html.escape(each.kind.replace('_', ' '))}</b>: {html.escape(each.describe())}.</li>" for each in audit.examples
+        f"<li><b>{html.escape(str(each.as_dict()['kind']).replace('_', ' '))}</b>: {html.escape(each.describe())}.</li>" for each in audit.examples
     )
     yield "</ul>"
 

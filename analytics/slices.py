@@ -44,7 +44,7 @@ class Slices:
     """The first deliveries of each event and viewer, with their slice.
 
     ``deliveries`` has the columns of `Numbering.deliveries`, nth (1 for the first delivery of an event to a viewer,
-    more for repetitions, which are of their first one's slice) and slice.
+    more for repetitions, which are of their first one's slice), guess (the slice by time) and slice.
     """
 
     deliveries: DataFrame
@@ -67,7 +67,7 @@ def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DE
     by_viewer = Window.partitionBy("event", "viewer").orderBy("index")
     marked = numbering.deliveries.withColumn("nth", F.row_number().over(by_viewer))
     if wanted == 1:
-        whole = marked.withColumn("slice", F.lit(0)).persist(StorageLevel.DISK_ONLY)
+        whole = marked.withColumn("slice", F.lit(0)).withColumn("guess", F.lit(0)).persist(StorageLevel.DISK_ONLY)
         return Slices(whole, 1, 0, 0, (whole,))
     low, high = _span(numbering.deliveries)
     width = max(1, (high - low) // BINS + 1)
@@ -78,7 +78,7 @@ def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DE
     for row in marked.groupBy("bin").agg(F.count("*").alias("n")).collect():
         counts[row["bin"]] = row["n"]
     slice_of_bin = np.minimum((np.cumsum(counts) - counts) * wanted // max(1, counts.sum()), wanted - 1)
-    guessed = marked.withColumn("slice", _look_up(slice_of_bin, "bin"))
+    guessed = marked.withColumn("guess", _look_up(slice_of_bin, "bin")).withColumn("slice", F.col("guess"))
     near = guessed.where(_look_up(_near_the_next(slice_of_bin), "bin") == 1)
     raised, rounds, count = _settle(guessed, near, viewers=len(numbering.viewers), slices=wanted)
     guessed = guessed.drop("bin")

@@ -153,7 +153,7 @@ def _tell(made: Analysis, out: Path | None) -> None:
     else:
         console.print(Text("The promises are broken:", style="bold red"))
         for example in made.audit.examples:
-            console.print(f"{example.kind.replace('_', ' ')}: {example.describe()}.")
+            console.print(f"{str(example.as_dict()['kind']).replace('_', ' ')}: {example.describe()}.")
     if out is not None:
         console.print(f"The report is {out / 'report.html'}")
 
