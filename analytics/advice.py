@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 ALIKE = 0.9
 """Two regions whose subscribers are to this part the same cost an atom and bring nothing."""
@@ -57,7 +57,10 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
     for audience, regions in by_audience.items():
         if len(regions) > 1 and len(audience) > 1:
             pairs = len(regions) * (len(regions) - 1) // 2
-            because = f"the same {len(audience)} subscribers have them: one region saves {pairs} overlaps and costs nobody an event"
+            because = (
+                f"the same {len(audience)} subscribers have them: one region saves {pairs} overlaps, and costs nobody "
+                "an event"
+            )
             found.append(Advice("merge", tuple(regions), because, float(pairs)))
     audiences = sorted(by_audience, key=sorted)
     for one, other in combinations(audiences if len(audiences) <= 1000 else [], 2):
@@ -66,8 +69,8 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
             regions = [by_audience[one][0], by_audience[other][0]]
             extra = sum(rate.get(region, 0.0) * len((one | other) - subscribers_of[region]) for region in regions)
             because = (
-                f"{both} of {either} subscribers have both: one region saves an overlap, for {extra:.0f} more deliveries "
-                "a second that nobody asked for"
+                f"{both} of {either} subscribers have both: one region saves an overlap, for {extra:.0f} more "
+                "deliveries a second that nobody asked for"
             )
             found.append(Advice("merge", tuple(regions), because, 1.0))
     return sorted(found, key=lambda each: (-each.gain, each.regions))
@@ -89,18 +92,24 @@ def _split(
         audience = len(subscribers_of.get(region, ()))
         because = f"{events:.0f} events/s, {events / median:.1f} times the median region's, to {audience} subscribers"
         if hot:
-            because += f"; its node {hot[0]} carries {overloaded[hot[0]]:.1f} times what the busiest subscriber receives"
+            because += (
+                f"; its node {hot[0]} carries {overloaded[hot[0]]:.1f} times what the busiest subscriber receives"
+            )
         found.append(Advice("split", (region,), because, events * audience))
     return sorted(found, key=lambda each: (-each.gain, each.regions))
 
 
-def _replace(stretch_of: Mapping[str, float], rate: Mapping[str, float], plan: Mapping[str, Sequence[str]]) -> list[Advice]:
+def _replace(
+    stretch_of: Mapping[str, float], rate: Mapping[str, float], plan: Mapping[str, Sequence[str]]
+) -> list[Advice]:
     ordered = sorted(stretch_of.values())
     median = ordered[len(ordered) // 2] if ordered else 0.0
     found = []
     for region, stretch in stretch_of.items():
         if median and stretch >= FAR * median:
             where = f", on the path {' → '.join(plan[region])}" if plan.get(region) else ""
-            because = f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
+            because = (
+                f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
+            )
             found.append(Advice("re-place", (region,), because, (stretch - median) * rate.get(region, 1.0)))
     return sorted(found, key=lambda each: (-each.gain, each.regions))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.advice import Advice, advise
 from analytics.causal import Causality, CausalViolation, audit_causality
@@ -145,17 +145,17 @@ def analyse(
 ) -> Analysis:
     """Analyse what `analytics.reading.read_sources` read.
 
-    ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check causal
-    order; None checks it if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
+    ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check
+    causal order; None: if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
     """
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
     set_for(spark, deliveries=sources.rows.get("deliveries", 0))
     cells = add_up(sources["deliveries"]).persist()
     totals = cells.agg(
-        F.sum("deliveries").alias("deliveries"),
-        F.countDistinct("session", "subscriber").alias("subscribers"),
-        F.countDistinct("session", "region").alias("regions"),
+        fn.sum("deliveries").alias("deliveries"),
+        fn.countDistinct("session", "subscriber").alias("subscribers"),
+        fn.countDistinct("session", "region").alias("regions"),
     ).first()
     deliveries = int((totals and totals["deliveries"]) or 0)
     if not deliveries or totals is None:
@@ -250,7 +250,7 @@ def audit_all(
 
 
 def _tables(stretch: Stretch) -> dict[str, Sequence[Mapping[str, Any]]]:
-    pairs = stretch.by_pair.orderBy(F.desc("stretch"), "publisher", "subscriber").limit(PAIRS_WRITTEN_MAX)
+    pairs = stretch.by_pair.orderBy(fn.desc("stretch"), "publisher", "subscriber").limit(PAIRS_WRITTEN_MAX)
     return {
         "by_destination": _rows(stretch.by_destination.orderBy("subscriber")),
         "by_region": _rows(stretch.by_region.orderBy("region")),
@@ -265,8 +265,8 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
 
 def _subscriber_delays(cells: DataFrame) -> list[dict[str, Any]]:
     others = cells.where("publisher <> subscriber AND timed > 0").groupBy("subscriber")
-    mean = (F.sum("delay_ns") / F.sum("timed") / 1e6).alias("delay_ms")
-    return _rows(others.agg(F.sum("timed").alias("deliveries"), mean).orderBy("subscriber"))
+    mean = (fn.sum("delay_ns") / fn.sum("timed") / 1e6).alias("delay_ms")
+    return _rows(others.agg(fn.sum("timed").alias("deliveries"), mean).orderBy("subscriber"))
 
 
 def _advise(
@@ -292,8 +292,10 @@ def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:
     if audit.losses.lost is None:
         notes.append("losses cannot be told: nobody recorded what was published")
     if audit.publishers_unchecked:
-        notes.append(f"the order of {audit.publishers_unchecked} publishers could not be checked, for want of sent_at_ns")
-    negative = cells.where("publisher <> subscriber").agg(F.sum("negative").alias("n")).first()
+        notes.append(
+            f"the order of {audit.publishers_unchecked} publishers could not be checked, for want of sent_at_ns"
+        )
+    negative = cells.where("publisher <> subscriber").agg(fn.sum("negative").alias("n")).first()
     if negative is not None and negative["n"]:
         notes.append(f"{negative['n']:,} deliveries are dated before their sending: the hosts' clocks are apart")
     if sources.unfinished:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.numbering import Numbering
 from analytics.slices import Slices
@@ -83,7 +83,7 @@ def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
     owner = np.array([number.get(viewer.subscriber, -1) for viewer in numbering.viewers])
     columns = ("viewer", "index", "event", "publisher", "sent_at_ns", "delivered_at_ns")
     rows = slices.deliveries.where("nth = 1 AND sent_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
-    placed = rows.withColumn("slice", F.explode(F.sequence("guess", "slice"))).select("slice", *columns)
+    placed = rows.withColumn("slice", fn.explode(fn.sequence("guess", "slice"))).select("slice", *columns)
     with quiet_imports():
         found = placed.groupBy("slice").applyInArrow(_search(owner), VIOLATIONS).persist()
     try:
@@ -93,10 +93,10 @@ def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
 
 
 def _told(found: DataFrame, numbering: Numbering) -> Causality:
-    one = F.min(F.struct("index", "viewer", "publisher", "cause", "effect")).alias("one")
+    one = fn.min(fn.struct("index", "viewer", "publisher", "cause", "effect")).alias("one")
     # An effect that lies in two slices is found in both.
     each = found.dropDuplicates(["viewer", "effect"])
-    total = each.agg(F.count("*").alias("n"), one).first()
+    total = each.agg(fn.count("*").alias("n"), one).first()
     if total is None or not total["n"]:
         return Causality(0, None)
     row = total["one"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.numbering import CELL
 
@@ -15,20 +15,20 @@ def add_up(deliveries: DataFrame) -> DataFrame:
     from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_max,
     sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
     """
-    delay = F.col("delivered_at_ns") - F.col("sent_at_ns")
-    held = F.col("delivered_at_ns") - F.col("received_at_ns")
+    delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
+    held = fn.col("delivered_at_ns") - fn.col("received_at_ns")
     return deliveries.groupBy(*CELL).agg(
-        F.count("*").alias("deliveries"),
-        F.count(delay).alias("timed"),
-        F.sum(delay).alias("delay_ns"),
-        F.count(held).alias("held"),
-        F.sum(held).alias("held_ns"),
-        F.count(F.when(delay < 0, True)).alias("negative"),
-        F.max("epoch").alias("epoch_max"),
-        F.max("sequence").alias("sequence_max"),
-        F.count(F.when(F.col("epoch").isNull() | F.col("sequence").isNull(), True)).alias("foreign"),
-        F.min("delivered_at_ns").alias("first_at_ns"),
-        F.max("delivered_at_ns").alias("last_at_ns"),
-        F.min("index").alias("first_index"),
-        F.max("index").alias("last_index"),
+        fn.count("*").alias("deliveries"),
+        fn.count(delay).alias("timed"),
+        fn.sum(delay).alias("delay_ns"),
+        fn.count(held).alias("held"),
+        fn.sum(held).alias("held_ns"),
+        fn.count(fn.when(delay < 0, True)).alias("negative"),
+        fn.max("epoch").alias("epoch_max"),
+        fn.max("sequence").alias("sequence_max"),
+        fn.count(fn.when(fn.col("epoch").isNull() | fn.col("sequence").isNull(), True)).alias("foreign"),
+        fn.min("delivered_at_ns").alias("first_at_ns"),
+        fn.max("delivered_at_ns").alias("last_at_ns"),
+        fn.min("index").alias("first_index"),
+        fn.max("index").alias("last_index"),
     )

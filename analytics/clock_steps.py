@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 STEP_NS = 1_000_000
 """A clock that is merely disciplined is never set back by so much at once."""
@@ -16,8 +16,8 @@ def find_clock_steps(deliveries: DataFrame) -> DataFrame:
     looks like a pause and is not seen. Takes a sort of the deliveries.
     """
     stream = Window.partitionBy("session", "subscriber", "incarnation", "region", "publisher").orderBy("index")
-    back = F.lag("delivered_at_ns").over(stream) - F.col("delivered_at_ns")
-    stepped = deliveries.where("delivered_at_ns IS NOT NULL").withColumn("back", back).where(F.col("back") > STEP_NS)
+    back = fn.lag("delivered_at_ns").over(stream) - fn.col("delivered_at_ns")
+    stepped = deliveries.where("delivered_at_ns IS NOT NULL").withColumn("back", back).where(fn.col("back") > STEP_NS)
     return stepped.groupBy("session", "subscriber").agg(
-        F.count("*").alias("steps"), (F.max("back") / 1e6).alias("worst_ms")
+        fn.count("*").alias("steps"), (fn.max("back") / 1e6).alias("worst_ms")
     )

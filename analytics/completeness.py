@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.numbering import Numbering
 from analytics.slices import Slices
@@ -37,8 +37,8 @@ class Losses:
 
 def latest_stays(stays: DataFrame) -> DataFrame:
     """Return the last revision of each stay."""
-    last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(F.desc("revision"))
-    return stays.withColumn("_turn", F.row_number().over(last)).where("_turn = 1").drop("_turn")
+    last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
+    return stays.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
 
 
 def audit_losses(
@@ -61,17 +61,17 @@ def audit_losses(
         return Losses(None, 0, None, quiet)
     firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
     owing = _bounds(_stays(latest, numbering, cells), firsts).persist()
-    owed = events.join(F.broadcast(owing), "region").where(
-        (F.col("whole") | (F.col("event") >= F.col("first")) | (F.col("published_at_ns") > F.col("joined_at_ns")))
-        & (F.col("event") <= F.col("last"))
+    owed = events.join(fn.broadcast(owing), "region").where(
+        (fn.col("whole") | (fn.col("event") >= fn.col("first")) | (fn.col("published_at_ns") > fn.col("joined_at_ns")))
+        & (fn.col("event") <= fn.col("last"))
     )
-    short = owed.groupBy("stay_number").agg(F.count("*").alias("owed"))
+    short = owed.groupBy("stay_number").agg(fn.count("*").alias("owed"))
     lacking = owing.join(short, "stay_number").where("owed <> delivered").select("stay_number").persist()
     lacking_count = lacking.count()
     try:
         if not lacking_count:
             return Losses(0, 0, None, quiet)
-        return _missing(owed.join(F.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+        return _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
     finally:
         owing.unpersist()
         lacking.unpersist()
@@ -83,13 +83,13 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
         return None
     spark = publishes.sparkSession
     rows = [(*region, number) for number, region in enumerate(numbering.regions)]
-    regions = F.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
+    regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
     acknowledged = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL")
     own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns")
     carried = frames.where("events > 0").select("session", "region", "epoch", "sequence", "events").distinct()
-    each = F.explode(F.sequence(F.col("sequence") - F.col("events") + 1, F.col("sequence")))
+    each = fn.explode(fn.sequence(fn.col("sequence") - fn.col("events") + 1, fn.col("sequence")))
     tapped = carried.withColumn("each", each).select(
-        "session", "region", "epoch", F.col("each").alias("sequence"), F.lit(ALWAYS).alias("published_at_ns")
+        "session", "region", "epoch", fn.col("each").alias("sequence"), fn.lit(ALWAYS).alias("published_at_ns")
     )
     known_here, known_tapped = not own.isEmpty(), not tapped.isEmpty()
     if not known_here and not known_tapped:
@@ -97,10 +97,10 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     both = own.unionByName(tapped) if known_here and known_tapped else own if known_here else tapped
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
     # Sequences behind all that was delivered would be numbered as another epoch's.
-    fitting = numbered.where((F.col("sequence") < numbering.sequences) & (F.col("epoch") < numbering.epochs))
+    fitting = numbered.where((fn.col("sequence") < numbering.sequences) & (fn.col("epoch") < numbering.epochs))
     kept = fitting.select("region", numbering.event_number().alias("event"), "published_at_ns")
     if known_here and known_tapped:
-        kept = kept.groupBy("region", "event").agg(F.max("published_at_ns").alias("published_at_ns"))
+        kept = kept.groupBy("region", "event").agg(fn.max("published_at_ns").alias("published_at_ns"))
     return kept
 
 
@@ -129,18 +129,20 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFra
         region = regions[row["session"], row["region"]]
         if (viewer, region) not in stayed:
             rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True))
-    schema = "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean"
+    schema = (
+        "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean"
+    )
     return spark.createDataFrame(rows, schema)
 
 
 def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
     """Add first, last and delivered: of what was delivered in the stay, and last NEVER if it never left."""
-    within = (F.col("index") >= F.col("from_index")) & (F.col("index") < F.col("to_index"))
-    during = firsts.join(F.broadcast(stays), ["viewer", "region"]).where(within)
+    within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
+    during = firsts.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
     found = during.groupBy("stay_number").agg(
-        F.min("event").alias("first"), F.max("event").alias("last_delivered"), F.count("*").alias("delivered")
+        fn.min("event").alias("first"), fn.max("event").alias("last_delivered"), fn.count("*").alias("delivered")
     )
-    last = F.when(F.col("to_index") == NEVER, F.lit(NEVER)).otherwise(F.coalesce("last_delivered", F.lit(ALWAYS)))
+    last = fn.when(fn.col("to_index") == NEVER, fn.lit(NEVER)).otherwise(fn.coalesce("last_delivered", fn.lit(ALWAYS)))
     bounded = stays.join(found, "stay_number", "left").withColumn("last", last).drop("last_delivered")
     return bounded.fillna({"first": NEVER, "delivered": 0})
 
@@ -148,13 +150,13 @@ def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
 def _missing(
     owed: DataFrame, firsts: DataFrame, numbering: Numbering, gaps: DataFrame, silent: tuple[str, ...]
 ) -> Losses:
-    seen = firsts.select("viewer", "event", F.col("index").alias("at"))
-    matched = (F.col("o.viewer") == F.col("s.viewer")) & (F.col("o.event") == F.col("s.event"))
-    matched &= (F.col("s.at") >= F.col("o.from_index")) & (F.col("s.at") < F.col("o.to_index"))
+    seen = firsts.select("viewer", "event", fn.col("index").alias("at"))
+    matched = (fn.col("o.viewer") == fn.col("s.viewer")) & (fn.col("o.event") == fn.col("s.event"))
+    matched &= (fn.col("s.at") >= fn.col("o.from_index")) & (fn.col("s.at") < fn.col("o.to_index"))
     missing = owed.alias("o").join(seen.alias("s"), matched, "left_anti").persist()
     told = _announced(missing, numbering, gaps)
-    one = F.min(F.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
-    found = told.agg(F.count("*").alias("n"), F.sum(F.col("told").cast("int")).alias("told"), one).first()
+    one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
+    found = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
     missing.unpersist()
     if found is None or not found["n"]:
         return Losses(0, 0, None, silent)
@@ -182,9 +184,9 @@ def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame) -> Dat
             last = gap["last_sequence"] or numbering.sequences - 1
             rows.append((viewer, region, base + gap["first_sequence"], base + min(last, numbering.sequences - 1)))
     if not rows:
-        return missing.withColumn("told", F.lit(False))
+        return missing.withColumn("told", fn.lit(False))
     table = missing.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")
-    covered = missing.join(F.broadcast(table), ["viewer", "region"]).where("event BETWEEN gap_from AND gap_to")
-    keys = covered.select("stay_number", "event").distinct().withColumn("_told", F.lit(True))
+    covered = missing.join(fn.broadcast(table), ["viewer", "region"]).where("event BETWEEN gap_from AND gap_to")
+    keys = covered.select("stay_number", "event").distinct().withColumn("_told", fn.lit(True))
     joined = missing.join(keys, ["stay_number", "event"], "left")
-    return joined.withColumn("told", F.coalesce("_told", F.lit(False)))
+    return joined.withColumn("told", fn.coalesce("_told", fn.lit(False)))

@@ -59,7 +59,9 @@ def _hurts(found: Analysis) -> str:
     names, values, unit = worst_destinations(found)
     if not names:
         return "<p>No delivery has times.</p>"
-    bars = go.Bar(x=values, y=names, orientation="h", marker_color=colours(values), hovertemplate="%{y}: %{x:.2f}<extra></extra>")
+    bars = go.Bar(
+        x=values, y=names, orientation="h", marker_color=colours(values), hovertemplate="%{y}: %{x:.2f}<extra></extra>"
+    )
     figure = go.Figure(bars)
     figure.update_xaxes(title=unit, rangemode="tozero")
     return _html(figure, height=120 + 20 * len(names))
@@ -89,7 +91,13 @@ def _delays(found: Analysis) -> str:
     delays, parts = delay_curve(found)
     if not delays:
         return "<p>No delivery has times.</p>"
-    line = go.Scatter(x=delays, y=parts, mode="lines", line={"color": COOL, "shape": "hv"}, hovertemplate="%{y:.1%} within %{x:.2f} ms<extra></extra>")
+    line = go.Scatter(
+        x=delays,
+        y=parts,
+        mode="lines",
+        line={"color": COOL, "shape": "hv"},
+        hovertemplate="%{y:.1%} within %{x:.2f} ms<extra></extra>",
+    )
     figure = go.Figure(line)
     figure.update_xaxes(title="ms from publish to delivery, of others' events", type="log")
     figure.update_yaxes(title="part of deliveries", range=[0, 1.01], tickformat=".0%")
@@ -123,4 +131,6 @@ def _html(figure: Any, *, height: int) -> str:
     )
     figure.update_xaxes(gridcolor=GRID, automargin=True, zeroline=False)
     figure.update_yaxes(gridcolor=GRID, automargin=True, zeroline=False)
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True}))
+    return str(
+        figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
+    )

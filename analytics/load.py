@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.completeness import latest_stays
 from analytics.stretch import quantile
@@ -37,7 +37,7 @@ class Load:
 
 def measure_load(tables: Mapping[str, DataFrame], cells: DataFrame, plan: Mapping[str, Sequence[str]]) -> Load:
     """Return the load; ``plan`` is each region's path of nodes, empty if unknown."""
-    span = cells.groupBy("session").agg(F.min("first_at_ns").alias("a"), F.max("last_at_ns").alias("b")).collect()
+    span = cells.groupBy("session").agg(fn.min("first_at_ns").alias("a"), fn.max("last_at_ns").alias("b")).collect()
     seconds = sum((row["b"] - row["a"]) / NS_PER_S for row in span if row["a"] is not None)
     regions = _regions(tables, cells, seconds)
     subscribers = _subscribers(cells, seconds)
@@ -67,33 +67,38 @@ def read_plan(epochs: DataFrame) -> dict[str, list[str]]:
 
 def _regions(tables: Mapping[str, DataFrame], cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
     """Count a region's events by what publishers recorded, or by the subscriber that delivered most of it."""
-    viewed = cells.groupBy("session", "subscriber", "incarnation", "region").agg(F.sum("deliveries").alias("n"))
-    most = viewed.groupBy("session", "region").agg(F.max("n").alias("most"))
-    told = tables["publishes"].where("outcome = 'acknowledged'").groupBy("session", "region").agg(F.count("*").alias("told"))
+    viewed = cells.groupBy("session", "subscriber", "incarnation", "region").agg(fn.sum("deliveries").alias("n"))
+    most = viewed.groupBy("session", "region").agg(fn.max("n").alias("most"))
+    told = (
+        tables["publishes"]
+        .where("outcome = 'acknowledged'")
+        .groupBy("session", "region")
+        .agg(fn.count("*").alias("told"))
+    )
     who = cells.groupBy("session", "region").agg(
-        F.countDistinct("subscriber").alias("subscribers"),
-        F.countDistinct("publisher").alias("publishers"),
-        F.sum("deliveries").alias("deliveries"),
+        fn.countDistinct("subscriber").alias("subscribers"),
+        fn.countDistinct("publisher").alias("publishers"),
+        fn.sum("deliveries").alias("deliveries"),
     )
     joined = most.join(told, ["session", "region"], "left").join(who, ["session", "region"])
-    total = joined.withColumn("events", F.greatest("most", F.coalesce("told", F.lit(0))))
+    total = joined.withColumn("events", fn.greatest("most", fn.coalesce("told", fn.lit(0))))
     summed = total.groupBy("region").agg(
-        *(F.sum(name).alias(name) for name in ("events", "deliveries")),
-        *(F.max(name).alias(name) for name in ("subscribers", "publishers")),
+        *(fn.sum(name).alias(name) for name in ("events", "deliveries")),
+        *(fn.max(name).alias(name) for name in ("subscribers", "publishers")),
     )
-    rows = summed.orderBy(F.desc("events"), "region").collect()
+    rows = summed.orderBy(fn.desc("events"), "region").collect()
     return [{**row.asDict(), "events_per_s": _rate(row["events"], seconds)} for row in rows]
 
 
 def _subscribers(cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
     summed = cells.groupBy("subscriber").agg(
-        F.sum("deliveries").alias("deliveries"),
-        F.countDistinct("region").alias("regions"),
-        F.sum("held").alias("held"),
-        F.sum("held_ns").alias("held_ns"),
+        fn.sum("deliveries").alias("deliveries"),
+        fn.countDistinct("region").alias("regions"),
+        fn.sum("held").alias("held"),
+        fn.sum("held_ns").alias("held_ns"),
     )
     found = []
-    for row in summed.orderBy(F.desc("deliveries"), "subscriber").collect():
+    for row in summed.orderBy(fn.desc("deliveries"), "subscriber").collect():
         held_ns = row["held_ns"] or 0
         found.append(
             {
@@ -136,29 +141,32 @@ def _nodes(
 
 def _joins(stays: DataFrame, seconds: float) -> dict[str, Any]:
     latest = latest_stays(stays)
-    took = (F.col("joined_at_ns") - F.col("asked_at_ns")) / NS_PER_MS
+    took = (fn.col("joined_at_ns") - fn.col("asked_at_ns")) / NS_PER_MS
     counted = latest.agg(
-        F.count("joined_at_ns").alias("joins"),
-        F.count(F.coalesce("left_at_ns", "to_index")).alias("leaves"),
-        F.count(F.when(F.col("joined_at_ns").isNull(), True)).alias("never_in"),
+        fn.count("joined_at_ns").alias("joins"),
+        fn.count(fn.coalesce("left_at_ns", "to_index")).alias("leaves"),
+        fn.count(fn.when(fn.col("joined_at_ns").isNull(), True)).alias("never_in"),
     ).first()
     times = latest.select(took.alias("ms")).where("ms IS NOT NULL").orderBy("ms").limit(JOINS_READ_MAX).collect()
     ascending = [row["ms"] for row in times]
-    found = counted.asDict() if counted is not None else {"joins": 0, "leaves": 0, "never_in": 0}
+    found: dict[str, Any] = counted.asDict() if counted is not None else {"joins": 0, "leaves": 0, "never_in": 0}
     moves = found["joins"] + found["leaves"]
     found["moves_per_minute"] = moves / seconds * 60 if seconds else None
-    return {**found, **{f"{name}_ms": quantile(ascending, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}}
+    return {
+        **found,
+        **{f"{name}_ms": quantile(ascending, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))},
+    }
 
 
 def _losses(losses: DataFrame) -> dict[str, int]:
     """Return what recorders could not keep, by table and reason."""
-    kept = losses.groupBy("session", "recorder", "table", "reason").agg(F.max("rows").alias("rows"))
-    rows = kept.groupBy("table", "reason").agg(F.sum("rows").alias("rows")).collect()
+    kept = losses.groupBy("session", "recorder", "table", "reason").agg(fn.max("rows").alias("rows"))
+    rows = kept.groupBy("table", "reason").agg(fn.sum("rows").alias("rows")).collect()
     return {f"{row['table']}: {row['reason']}": int(row["rows"]) for row in rows}
 
 
 def _counts(rows: DataFrame) -> dict[str, int]:
-    return {str(row["reason"]): int(row["count"]) for row in rows.orderBy(F.desc("count")).collect()}
+    return {str(row["reason"]): int(row["count"]) for row in rows.orderBy(fn.desc("count")).collect()}
 
 
 def _rate(number: int, seconds: float) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 NUMBER_MAX = 1 << 62
 
@@ -50,14 +50,14 @@ class Numbering:
 
     def event_number(self) -> Column:
         """Return the expression of an event's number, of columns region (a number), epoch and sequence."""
-        region = F.col("region").cast("long")
-        return (region * F.lit(self.epochs) + F.col("epoch")) * F.lit(self.sequences) + F.col("sequence")
+        region = fn.col("region").cast("long")
+        return (region * fn.lit(self.epochs) + fn.col("epoch")) * fn.lit(self.sequences) + fn.col("sequence")
 
     def name_events(self, numbers: Iterable[int]) -> Mapping[int, str]:
         """Return the names of a few events: ``region epoch-sequence``, or the id that a foreign log gave."""
         wanted = sorted(set(numbers))
         if self.names is not None and wanted:
-            found = self.names.where(F.col("event").isin(wanted)).collect()
+            found = self.names.where(fn.col("event").isin(wanted)).collect()
             return {row["event"]: row["name"] for row in found}
         return {number: self._name(number) for number in wanted}
 
@@ -95,30 +95,30 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
     publisher_table = spark.createDataFrame(
         [(each, n) for n, each in enumerate(publishers)], "publisher string, publisher_number int"
     )
-    left, right = deliveries.alias("d"), F.broadcast(viewer_table).alias("v")
-    same = [F.col(f"d.{name}") == F.col(f"v.{name}") for name in ("session", "subscriber")]
-    same.append(F.col("d.incarnation").eqNullSafe(F.col("v.incarnation")))
+    left, right = deliveries.alias("d"), fn.broadcast(viewer_table).alias("v")
+    same = [fn.col(f"d.{name}") == fn.col(f"v.{name}") for name in ("session", "subscriber")]
+    same.append(fn.col("d.incarnation").eqNullSafe(fn.col("v.incarnation")))
     condition = same[0] & same[1] & same[2]
     joined = left.join(right, condition).select("d.*", "v.viewer")
-    joined = joined.join(F.broadcast(region_table), ["session", "region"])
-    joined = joined.join(F.broadcast(publisher_table), ["publisher"])
+    joined = joined.join(fn.broadcast(region_table), ["session", "region"])
+    joined = joined.join(fn.broadcast(publisher_table), ["publisher"])
     names: DataFrame | None = None
-    numbered = joined.withColumn("region", F.col("region_number"))
+    numbered = joined.withColumn("region", fn.col("region_number"))
     if foreign:
-        id_of = F.coalesce(F.col("event"), F.concat_ws("-", "epoch", "sequence"))
+        id_of = fn.coalesce(fn.col("event"), fn.concat_ws("-", "epoch", "sequence"))
         keyed = numbered.withColumn("name", id_of)
-        names = keyed.select("region", "name").distinct().withColumn("number", F.monotonically_increasing_id())
+        names = keyed.select("region", "name").distinct().withColumn("number", fn.monotonically_increasing_id())
         # Numbers that are computed twice may differ.
         names = names.persist()
         numbered = keyed.drop("event").join(names, ["region", "name"]).withColumnRenamed("number", "event")
-        names = names.select(F.col("number").alias("event"), "name")
+        names = names.select(fn.col("number").alias("event"), "name")
     made = Numbering(numbered, viewers, regions, publishers, epochs, sequences, names)
-    event = F.col("event") if foreign else made.event_number()
-    hint = F.coalesce(F.col("delivered_at_ns"), F.col("sent_at_ns"), F.col("index"))
+    event = fn.col("event") if foreign else made.event_number()
+    hint = fn.coalesce(fn.col("delivered_at_ns"), fn.col("sent_at_ns"), fn.col("index"))
     columns = numbered.select(
         "viewer",
         "region",
-        F.col("publisher_number").alias("publisher"),
+        fn.col("publisher_number").alias("publisher"),
         event.alias("event"),
         "index",
         hint.alias("hint"),

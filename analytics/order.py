@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.numbering import Numbering
 from analytics.slices import Slices
@@ -76,7 +76,7 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
     with quiet_imports():
         verdicts = firsts.groupBy("slice").applyInArrow(_judge_slice, VERDICTS).persist()
     try:
-        total = verdicts.agg(*(F.sum(name).alias(name) for name in ("inversions", "cycles", "disputed"))).first()
+        total = verdicts.agg(*(fn.sum(name).alias(name) for name in ("inversions", "cycles", "disputed"))).first()
         broken = verdicts.where("cycles > 0").orderBy("slice").limit(OFFENCES_READ_MAX).collect()
     finally:
         verdicts.unpersist()
@@ -105,15 +105,18 @@ def audit_publishers(slices: Slices, numbering: Numbering) -> tuple[int, int, Of
     of which not every delivery carries ``sent_at_ns`` is unknown.
     """
     rows = slices.deliveries
-    known = rows.groupBy("publisher").agg(F.count(F.when(F.col("sent_at_ns").isNull(), True)).alias("missing"))
+    known = rows.groupBy("publisher").agg(fn.count(fn.when(fn.col("sent_at_ns").isNull(), True)).alias("missing"))
     unknown = [row["publisher"] for row in known.where("missing > 0").collect()]
     checked = rows.where("nth = 1")
     if unknown:
-        checked = checked.where(~F.col("publisher").isin(unknown))
+        checked = checked.where(~fn.col("publisher").isin(unknown))
     stream = Window.partitionBy("viewer", "region", "publisher").orderBy("index")
-    before = F.lag(F.struct("sent_at_ns", "event")).over(stream)
-    late = checked.withColumn("before", before).where(F.col("before.sent_at_ns") > F.col("sent_at_ns"))
-    found = late.agg(F.count("*").alias("n"), F.min(F.struct("index", "viewer", "event", "before", "region", "publisher")).alias("one")).first()
+    before = fn.lag(fn.struct("sent_at_ns", "event")).over(stream)
+    late = checked.withColumn("before", before).where(fn.col("before.sent_at_ns") > fn.col("sent_at_ns"))
+    found = late.agg(
+        fn.count("*").alias("n"),
+        fn.min(fn.struct("index", "viewer", "event", "before", "region", "publisher")).alias("one"),
+    ).first()
     if found is None or not found["n"]:
         return 0, len(unknown), None
     one = found["one"]
@@ -136,7 +139,9 @@ def audit_publishers(slices: Slices, numbering: Numbering) -> tuple[int, int, Of
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:
     """Return how many deliveries repeat one of the same event to the same viewer, and the first by index."""
     again = slices.deliveries.where("nth > 1")
-    found = again.agg(F.count("*").alias("n"), F.min(F.struct("index", "viewer", "event", "region")).alias("one")).first()
+    found = again.agg(
+        fn.count("*").alias("n"), fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
+    ).first()
     if found is None or not found["n"]:
         return 0, None
     one = found["one"]
@@ -217,7 +222,9 @@ def _sequences(viewer: IntArray, event: IntArray, region: IntArray) -> Iterator[
         np.split(event, bounds), np.split(region, bounds), viewer[np.append(0, bounds)].tolist(), strict=True
     ):
         count = len(events)
-        yield DeliverySequence(_label(who), [str(e) for e in events.tolist()], [str(r) for r in regions.tolist()], [""] * count)
+        yield DeliverySequence(
+            _label(who), [str(e) for e in events.tolist()], [str(r) for r in regions.tolist()], [""] * count
+        )
 
 
 def _label(number: int) -> str:
@@ -230,7 +237,9 @@ def _verdict_schema() -> pa.Schema:
 
     pair = pa.struct([("one", pa.int32()), ("other", pa.int32()), ("inversions", pa.int64()), ("first", pa.string())])
     counts = [(name, pa.int64()) for name in ("deliveries", "events", "disputed", "inversions", "cycles")]
-    return pa.schema([("slice", pa.int32()), *counts, ("first", pa.string()), ("cycle", pa.string()), ("pairs", pa.list_(pair))])
+    return pa.schema(
+        [("slice", pa.int32()), *counts, ("first", pa.string()), ("cycle", pa.string()), ("pairs", pa.list_(pair))]
+    )
 
 
 def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame) -> tuple[tuple[RegionPair, ...], int]:
@@ -244,16 +253,16 @@ def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame)
             first.setdefault(both, json.loads(pair["first"]))
     viewed = cells.select("session", "subscriber", "incarnation", "region").distinct()
     one, other = viewed.alias("a"), viewed.alias("b")
-    same = F.col("a.incarnation").eqNullSafe(F.col("b.incarnation"))
+    same = fn.col("a.incarnation").eqNullSafe(fn.col("b.incarnation"))
     for name in ("session", "subscriber"):
-        same &= F.col(f"a.{name}") == F.col(f"b.{name}")
-    both_seen = one.join(other, same & (F.col("a.region") < F.col("b.region")))
-    counted = both_seen.groupBy("a.session", F.col("a.region").alias("one"), F.col("b.region").alias("other")).count()
+        same &= fn.col(f"a.{name}") == fn.col(f"b.{name}")
+    both_seen = one.join(other, same & (fn.col("a.region") < fn.col("b.region")))
+    counted = both_seen.groupBy("a.session", fn.col("a.region").alias("one"), fn.col("b.region").alias("other")).count()
     shared = counted.where("count > 1").persist()
     compared = shared.count()
     number = {region: n for n, region in enumerate(numbering.regions)}
     subscribers: dict[tuple[int, int], int] = {}
-    listed = shared.orderBy(F.desc("count"), "one", "other").limit(PAIRS_MAX).collect()
+    listed = shared.orderBy(fn.desc("count"), "one", "other").limit(PAIRS_MAX).collect()
     for row in listed:
         subscribers[number[row["session"], row["one"]], number[row["session"], row["other"]]] = row["count"]
     shared.unpersist()

@@ -24,19 +24,22 @@ PAGE = Template("""<!doctype html>
   input[name=page] { position: absolute; opacity: 0; }
   .tabs { display: flex; gap: 6px; margin-top: 14px; border-bottom: 2px solid var(--line); }
   .tabs label { padding: 8px 16px; cursor: pointer; color: var(--soft); font-weight: 600; }
-  section { display: none; background: white; border: 1px solid var(--line); border-top: 0; padding: 4px 24px 26px; margin-bottom: 40px; }
+  section { display: none; background: white; border: 1px solid var(--line); border-top: 0;
+    padding: 4px 24px 26px; margin-bottom: 40px; }
   #producer:checked ~ .tabs label[for=producer], #engineer:checked ~ .tabs label[for=engineer] {
     color: var(--ink); box-shadow: 0 2px 0 var(--ink); }
   input:focus-visible ~ .tabs label { outline: 1px dotted var(--soft); }
   #producer:checked ~ .producer, #engineer:checked ~ .engineer { display: block; }
   h2 { font-size: 19px; margin: 26px 0 6px; } h3 { font-size: 15px; margin: 18px 0 4px; }
   .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px; margin: 6px 0 14px; }
-  th { text-align: left; color: var(--soft); font-weight: 600; } th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+  th { text-align: left; color: var(--soft); font-weight: 600; }
+  th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
   td.number { text-align: right; font-variant-numeric: tabular-nums; padding-right: 24px; white-space: nowrap; }
   .more { color: var(--soft); margin-top: -8px; }
 </style>
 <script>$plotly</script></head>
-<body><header class="$verdict"><div><small>gamecast analyze · $sessions</small><h1>$headline</h1><p>$headline_more</p></div></header>
+<body><header class="$verdict"><div>
+<small>gamecast analyze · $sessions</small><h1>$headline</h1><p>$headline_more</p></div></header>
 <main><div class="cards">$cards</div>
 <input type="radio" name="page" id="producer" checked><input type="radio" name="page" id="engineer">
 <div class="tabs"><label for="producer">For producers</label><label for="engineer">For engineers</label></div>
@@ -45,6 +48,9 @@ PAGE = Template("""<!doctype html>
   // A plot that was drawn while its page was hidden has no width.
   const show = () => document.querySelectorAll(".plotly-graph-div").forEach(each => Plotly.Plots.resize(each));
   document.querySelectorAll("input[name=page]").forEach(each => each.addEventListener("change", show));
-  if (location.hash === "#engineer") { document.getElementById("engineer").checked = true; addEventListener("load", show); }
+  if (location.hash === "#engineer") {
+    document.getElementById("engineer").checked = true;
+    addEventListener("load", show);
+  }
 </script></body></html>
 """)

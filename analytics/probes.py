@@ -8,7 +8,7 @@ quickest probe tells best. Hosts with one clock need none of it.
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 NS_PER_MS = 1e6
 
@@ -18,29 +18,41 @@ def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
 
     A way that was probed from its end only is taken from there. ``direct_ms`` is half of the median round trip.
     """
-    round_trip = (F.col("returned_at_ns") - F.col("sent_at_ns")) - (F.col("answered_at_ns") - F.col("reached_at_ns"))
-    ahead = ((F.col("reached_at_ns") - F.col("sent_at_ns")) + (F.col("answered_at_ns") - F.col("returned_at_ns"))) / 2
-    one_clock = F.col("origin_host").eqNullSafe(F.col("target_host"))
+    round_trip = (fn.col("returned_at_ns") - fn.col("sent_at_ns")) - (
+        fn.col("answered_at_ns") - fn.col("reached_at_ns")
+    )
+    ahead = (
+        (fn.col("reached_at_ns") - fn.col("sent_at_ns")) + (fn.col("answered_at_ns") - fn.col("returned_at_ns"))
+    ) / 2
+    one_clock = fn.col("origin_host").eqNullSafe(fn.col("target_host"))
     good = probes.where("kind = 'direct'").select(
         "origin", "target", round_trip.alias("rtt"), ahead.alias("ahead"), one_clock.alias("one_clock")
     )
-    ways = good.where("rtt > 0").groupBy("origin", "target").agg(
-        (F.percentile_approx("rtt", 0.5, 10_000) / 2 / NS_PER_MS).alias("direct_ms"),
-        F.when(F.bool_and("one_clock"), 0.0).otherwise(F.min_by("ahead", "rtt")).alias("offset_ns"),
-        F.when(F.bool_and("one_clock"), 0.0).otherwise(F.min("rtt") / 2 / NS_PER_MS).alias("uncertainty_ms"),
+    ways = (
+        good.where("rtt > 0")
+        .groupBy("origin", "target")
+        .agg(
+            (fn.percentile_approx("rtt", 0.5, 10_000) / 2 / NS_PER_MS).alias("direct_ms"),
+            fn.when(fn.bool_and("one_clock"), 0.0).otherwise(fn.min_by("ahead", "rtt")).alias("offset_ns"),
+            fn.when(fn.bool_and("one_clock"), 0.0).otherwise(fn.min("rtt") / 2 / NS_PER_MS).alias("uncertainty_ms"),
+        )
     )
     there = ways.select(
-        F.col("origin").alias("publisher"), F.col("target").alias("subscriber"), "direct_ms", "offset_ns", "uncertainty_ms"
+        fn.col("origin").alias("publisher"),
+        fn.col("target").alias("subscriber"),
+        "direct_ms",
+        "offset_ns",
+        "uncertainty_ms",
     )
     back = ways.select(
-        F.col("target").alias("publisher"),
-        F.col("origin").alias("subscriber"),
+        fn.col("target").alias("publisher"),
+        fn.col("origin").alias("subscriber"),
         "direct_ms",
-        (-F.col("offset_ns")).alias("offset_ns"),
+        (-fn.col("offset_ns")).alias("offset_ns"),
         "uncertainty_ms",
     )
     both = there.unionByName(back).groupBy("publisher", "subscriber")
     # Of a way that was probed from both ends, what is known best.
-    best = both.agg(F.min_by(F.struct("direct_ms", "offset_ns", "uncertainty_ms"), "uncertainty_ms").alias("best"))
+    best = both.agg(fn.min_by(fn.struct("direct_ms", "offset_ns", "uncertainty_ms"), "uncertainty_ms").alias("best"))
     needed = cells.select("publisher", "subscriber").distinct()
     return best.join(needed, ["publisher", "subscriber"]).select("publisher", "subscriber", "best.*")

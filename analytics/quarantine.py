@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 EXAMPLES_MAX = 3
 
@@ -31,7 +32,7 @@ class Quarantine:
             return
         entry = self._entries.setdefault((what, reason), Entry(what, reason))
         entry.count += count
-        entry.examples += [example for example in examples][: EXAMPLES_MAX - len(entry.examples)]
+        entry.examples += list(examples)[: EXAMPLES_MAX - len(entry.examples)]
 
     @property
     def total(self) -> int:
@@ -43,7 +44,7 @@ class Quarantine:
         """The reasons, most frequent first."""
         return tuple(sorted(self._entries.values(), key=lambda entry: (-entry.count, entry.what, entry.reason)))
 
-    def as_dicts(self) -> list[dict[str, object]]:
+    def as_dicts(self) -> list[dict[str, Any]]:
         """Return what JSON can carry."""
         return [
             {"what": each.what, "reason": each.reason, "count": each.count, "examples": each.examples}

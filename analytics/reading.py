@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.logs import LOG_SUFFIXES, read_logs
 from analytics.quarantine import Quarantine
@@ -66,11 +66,11 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     for (session, name), files in sorted(found.files.items()):
         schema = TABLE_OF[name].spark_schema()
         read = spark.read.schema(schema).option("ignoreCorruptFiles", "true").parquet(*map(str, files))
-        tables[name].append(read.withColumn("session", F.lit(session)))
+        tables[name].append(read.withColumn("session", fn.lit(session)))
     if found.logs:
         deliveries, stays = read_logs(spark, found.logs, quarantine)
-        tables["deliveries"].append(deliveries.withColumn("session", F.lit(LOGS_SESSION)))
-        tables["stays"].append(stays.withColumn("session", F.lit(LOGS_SESSION)))
+        tables["deliveries"].append(deliveries.withColumn("session", fn.lit(LOGS_SESSION)))
+        tables["stays"].append(stays.withColumn("session", fn.lit(LOGS_SESSION)))
     if not tables["deliveries"]:
         said = "; ".join(f"{each.reason}: {', '.join(each.examples)}" for each in quarantine.entries[:3])
         raise InvalidInput(f"there are no deliveries to analyse{' – ' + said if said else ''}")
@@ -92,7 +92,7 @@ def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> Data
     """Return the parts of a table as one, with a column session; an empty table of none."""
     columns = ["session", *TABLE_OF[name].names]
     if not parts:
-        empty = spark.createDataFrame([], TABLE_OF[name].spark_schema()).withColumn("session", F.lit(""))
+        empty = spark.createDataFrame([], TABLE_OF[name].spark_schema()).withColumn("session", fn.lit(""))
         return empty.select(*columns)
     return reduce(DataFrame.unionByName, [part.select(*columns) for part in parts])
 
@@ -125,7 +125,9 @@ class _Found:
         for folder in inner:
             self._session(folder)
         if not logs and not inner:
-            raise InvalidInput(f"{source} is neither a session nor a directory of {' or '.join('*' + s for s in LOG_SUFFIXES)}")
+            raise InvalidInput(
+                f"{source} is neither a session nor a directory of {' or '.join('*' + s for s in LOG_SUFFIXES)}"
+            )
 
     def _session(self, directory: Path) -> None:
         described = self._described(directory)
@@ -158,7 +160,9 @@ class _Found:
             described = json.loads(file.read_bytes())
             schema, session = described["schema"], described["session"]
         except (OSError, ValueError, KeyError, TypeError):
-            self._quarantine.add("session", f"its {SESSION_FILE} is missing or cannot be read", examples=[str(directory)])
+            self._quarantine.add(
+                "session", f"its {SESSION_FILE} is missing or cannot be read", examples=[str(directory)]
+            )
             return None
         if schema != SCHEMA_VERSION or not isinstance(session, str):
             reason = f"of schema version {schema}, and this reads version {SCHEMA_VERSION}"

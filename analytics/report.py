@@ -54,7 +54,9 @@ def write_tables(directory: Path, found: Analysis) -> list[Path]:
         "nodes": found.load.nodes,
         "order_by_region_pairs": list(_pairs(found)),
         "advice": [{**each.as_dict(), "regions": " ".join(each.regions)} for each in found.advice],
-        "quarantine": [{**each, "examples": " ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()],  # type: ignore[call-overload]
+        "quarantine": [
+            {**each, "examples": " ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()
+        ],
         "membership": [{"subscriber": who, "region": region} for who, region in found.membership],
         "rates": [{"region": row["region"], "rate": row["events_per_s"] or 0.0} for row in found.load.regions],
     }
@@ -102,7 +104,9 @@ def _headline(found: Analysis) -> str:
 
 def _cards(found: Analysis) -> Iterator[str]:
     stretch, audit = found.stretch(), found.audit
-    yield _card("Order", "held" if not audit.order.cycles else f"{audit.order.inversions:,} inversions", bad=audit.order.cycles)
+    yield _card(
+        "Order", "held" if not audit.order.cycles else f"{audit.order.inversions:,} inversions", bad=audit.order.cycles
+    )
     lost = audit.losses.lost
     yield _card("Lost", "not known" if lost is None else f"{lost:,}", bad=lost or 0)
     yield _card("Twice", f"{audit.duplicated:,}", bad=audit.duplicated)
@@ -126,8 +130,8 @@ def _producer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
         yield "<p>How long the direct way would have taken is not known, so here is what deliveries took.</p>"
     else:
         yield (
-            "<p>Each bar is a game server: how many times longer its events took than the direct way from who sent them. "
-            "Long bars are players who notice.</p>"
+            "<p>Each bar is a game server: how many times longer its events took than the direct way from who sent "
+            "them. Long bars are players who notice.</p>"
         )
     yield drawn["hurts"]
     yield "<h2>Did the order hold?</h2>"
@@ -147,7 +151,8 @@ def _order(found: Analysis) -> Iterator[str]:
         return
     yield "<p>No. An example of each kind:</p><ul>"
     yield from (
-        f"<li><b>{html.escape(str(each.as_dict()['kind']).replace('_', ' '))}</b>: {html.escape(each.describe())}.</li>" for each in audit.examples
+        f"<li><b>{html.escape(str(each.as_dict()['kind']).replace('_', ' '))}</b>: {html.escape(each.describe())}.</li>"
+        for each in audit.examples
     )
     yield "</ul>"
 
@@ -173,20 +178,26 @@ def _engineer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
         yield "<h2>Stretch by region, worst first</h2>"
         yield _table(worst, ("region", "deliveries", "delay_ms", "direct_ms", "stretch", "uncertainty"))
         yield "<h2>Stretch by publisher and destination, worst first</h2>"
-        yield _table(found.tables["by_pair"], ("publisher", "subscriber", "deliveries", "delay_ms", "direct_ms", "stretch"))
+        yield _table(
+            found.tables["by_pair"], ("publisher", "subscriber", "deliveries", "delay_ms", "direct_ms", "stretch")
+        )
     if found.left_out:
         yield "<p>Left out of the stretch: " + html.escape(_listed(found.left_out)) + ".</p>"
     yield "<h2>Where the time goes</h2>"
     yield _table(found.tables["stages"], ("stage", "from", "to", "count", "mean_ms", "p50_ms", "p99_ms"))
     yield "<h2>Order</h2>"
-    yield _table([{"what": name.replace("_", " "), "count": count} for name, count in _counts(audit).items()], ("what", "count"))
+    yield _table(
+        [{"what": name.replace("_", " "), "count": count} for name, count in _counts(audit).items()], ("what", "count")
+    )
     yield "<h3>Pairs of regions, worst first</h3>"
     yield _table(list(_pairs(found)), ("regions", "subscribers", "inversions", "first"))
     yield "<h2>Load</h2>"
     if load.nodes:
         yield "<p>The rule: no node carries more than the busiest subscriber receives, so no ratio is above 1.</p>"
         yield _table(load.nodes, ("node", "events", "events_per_s", "regions", "ratio"))
-    yield _table(load.subscribers, ("subscriber", "deliveries", "deliveries_per_s", "regions", "held_ms", "held_events"))
+    yield _table(
+        load.subscribers, ("subscriber", "deliveries", "deliveries_per_s", "regions", "held_ms", "held_events")
+    )
     yield _table(load.regions, ("region", "events", "events_per_s", "subscribers", "publishers"))
     yield "<h2>Joins, gaps and epochs</h2>"
     facts = {f"joins: {name.replace('_', ' ')}": value for name, value in load.joins.items()}
@@ -195,7 +206,7 @@ def _engineer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
     facts |= {f"not recorded: {what}": count for what, count in load.recorder_losses.items()}
     yield _table([{"what": what, "value": value} for what, value in facts.items()], ("what", "value"))
     yield "<h2>Put aside</h2>"
-    rows = [{**each, "examples": ", ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()]  # type: ignore[call-overload]
+    rows = [{**each, "examples": ", ".join(map(str, each["examples"]))} for each in found.quarantine.as_dicts()]
     yield _table(rows, ("what", "reason", "count", "examples")) if rows else "<p>Nothing.</p>"
     yield "".join(f"<p>Note: {html.escape(note)}.</p>" for note in found.notes)
 

@@ -7,8 +7,8 @@ slice, and the slices are judged exactly and in parallel, each in linear time (`
 The first guess is by time: the slice of the earliest delivery of the event. It falls only where events were under way
 around a boundary. There, an event is raised to the slice of what somebody delivered before it, which may raise others,
 until nothing changes. All that it takes to know is, of each subscriber, where the events of each slice begin; a round
-reads the deliveries near the boundaries, and shuffles only what is raised. Times are a hint and nothing more: wrong ones cost rounds
-and balance, never a wrong answer.
+reads the deliveries near the boundaries, and shuffles only what is raised. Times are a hint and
+nothing more: wrong ones cost rounds and balance, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.numbering import Numbering
 from sequencing.errors import GamecastError
@@ -65,33 +65,35 @@ def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DE
     wanted = max(1, -(-deliveries // deliveries_per_slice))
     by_event = Window.partitionBy("event")
     by_viewer = Window.partitionBy("event", "viewer").orderBy("index")
-    marked = numbering.deliveries.withColumn("nth", F.row_number().over(by_viewer))
+    marked = numbering.deliveries.withColumn("nth", fn.row_number().over(by_viewer))
     if wanted == 1:
-        whole = marked.withColumn("slice", F.lit(0)).withColumn("guess", F.lit(0)).persist(StorageLevel.DISK_ONLY)
+        whole = marked.withColumn("slice", fn.lit(0)).withColumn("guess", fn.lit(0)).persist(StorageLevel.DISK_ONLY)
         return Slices(whole, 1, 0, 0, (whole,))
     low, high = _span(numbering.deliveries)
     width = max(1, (high - low) // BINS + 1)
-    place = ((F.min("hint").over(by_event) - F.lit(low)) / F.lit(width)).cast("int")
-    marked = marked.withColumn("bin", F.least(F.greatest(place, F.lit(0)), F.lit(BINS - 1))).drop("hint")
+    place = ((fn.min("hint").over(by_event) - fn.lit(low)) / fn.lit(width)).cast("int")
+    marked = marked.withColumn("bin", fn.least(fn.greatest(place, fn.lit(0)), fn.lit(BINS - 1))).drop("hint")
     marked = marked.persist(StorageLevel.DISK_ONLY)
     counts = np.zeros(BINS, np.int64)
-    for row in marked.groupBy("bin").agg(F.count("*").alias("n")).collect():
+    for row in marked.groupBy("bin").agg(fn.count("*").alias("n")).collect():
         counts[row["bin"]] = row["n"]
     slice_of_bin = np.minimum((np.cumsum(counts) - counts) * wanted // max(1, counts.sum()), wanted - 1)
-    guessed = marked.withColumn("guess", _look_up(slice_of_bin, "bin")).withColumn("slice", F.col("guess"))
+    guessed = marked.withColumn("guess", _look_up(slice_of_bin, "bin")).withColumn("slice", fn.col("guess"))
     near = guessed.where(_look_up(_near_the_next(slice_of_bin), "bin") == 1)
     raised, rounds, count = _settle(guessed, near, viewers=len(numbering.viewers), slices=wanted)
     guessed = guessed.drop("bin")
     if raised is None:
         return Slices(guessed, wanted, rounds, 0, (marked,))
-    settled = guessed.join(F.broadcast(raised), "event", "left")
-    settled = settled.withColumn("slice", F.coalesce(F.col("to"), F.col("slice"))).drop("to")
+    settled = guessed.join(fn.broadcast(raised), "event", "left")
+    settled = settled.withColumn("slice", fn.coalesce(fn.col("to"), fn.col("slice"))).drop("to")
     return Slices(settled, wanted, rounds, count, (marked, raised))
 
 
 def _look_up(values: IntArray, place: str) -> Column:
     # As one text, which Spark folds into one constant: thousands of literals take seconds to plan.
-    return F.element_at(F.split(F.lit(",".join(map(str, values.tolist()))), ",").cast("array<int>"), F.col(place) + 1)
+    return fn.element_at(
+        fn.split(fn.lit(",".join(map(str, values.tolist()))), ",").cast("array<int>"), fn.col(place) + 1
+    )
 
 
 def _near_the_next(slice_of_bin: IntArray) -> IntArray:
@@ -105,17 +107,15 @@ def _near_the_next(slice_of_bin: IntArray) -> IntArray:
 
 def _span(deliveries: DataFrame) -> tuple[int, int]:
     """Return about from when to when most deliveries were, so that a clock that was years off does no harm."""
-    parts = F.percentile_approx("hint", [0.001, 0.999], 1000).alias("parts")
-    sampled = deliveries.sample(fraction=0.01, seed=1).agg(parts, F.count("*").alias("n")).first()
+    parts = fn.percentile_approx("hint", [0.001, 0.999], 1000).alias("parts")
+    sampled = deliveries.sample(fraction=0.01, seed=1).agg(parts, fn.count("*").alias("n")).first()
     if sampled is None or sampled["n"] < 1000:
         sampled = deliveries.agg(parts).first()
     low, high = sampled["parts"]  # type: ignore[index]
     return int(low), int(high)
 
 
-def _settle(
-    guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int
-) -> tuple[DataFrame | None, int, int]:
+def _settle(guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int) -> tuple[DataFrame | None, int, int]:
     """Return the events that are raised, columns event and to; the rounds that it took; and how many they are.
 
     All rounds but the last few look only at the rows ``near`` a slice's end, a tenth; what these miss, the last find.
@@ -123,7 +123,7 @@ def _settle(
     columns = ("viewer", "event", "index", "slice")
     begins = np.full((viewers, slices + 1), NEVER, np.int64)
     first = guessed.where("nth = 1").select(*columns)
-    _lower(begins, first.groupBy("viewer", "slice").agg(F.min("index").alias("index")))
+    _lower(begins, first.groupBy("viewer", "slice").agg(fn.min("index").alias("index")))
     close = near.where("nth = 1").select(*columns).persist(StorageLevel.DISK_ONLY)
     raised: DataFrame | None = None
     rows = close
@@ -132,8 +132,8 @@ def _settle(
         count = now.count()
         earlier = begins.copy()
         if count:
-            of_raised = rows.select("viewer", "event", "index").join(F.broadcast(now), "event")
-            _lower(begins, of_raised.groupBy("viewer", F.col("to").alias("slice")).agg(F.min("index").alias("index")))
+            of_raised = rows.select("viewer", "event", "index").join(fn.broadcast(now), "event")
+            _lower(begins, of_raised.groupBy("viewer", fn.col("to").alias("slice")).agg(fn.min("index").alias("index")))
         if raised is not None:
             raised.unpersist()
         raised = now
@@ -150,15 +150,15 @@ def _raise(rows: DataFrame, begins: IntArray) -> DataFrame:
     table = rows.sparkSession.createDataFrame(
         [(viewer, row.tolist()) for viewer, row in enumerate(begins)], "viewer int, begins array<long>"
     )
-    placed = rows.join(F.broadcast(table), "viewer")
-    behind = placed.where(F.col("index") > F.element_at("begins", F.col("slice") + 2))
-    to = _last_begun(F.col("begins"), F.col("index"))
-    return behind.groupBy("event").agg(F.max(to).alias("to")).persist(StorageLevel.DISK_ONLY)
+    placed = rows.join(fn.broadcast(table), "viewer")
+    behind = placed.where(fn.col("index") > fn.element_at("begins", fn.col("slice") + 2))
+    to = _last_begun(fn.col("begins"), fn.col("index"))
+    return behind.groupBy("event").agg(fn.max(to).alias("to")).persist(StorageLevel.DISK_ONLY)
 
 
 def _last_begun(begins: Column, index: Column) -> Column:
     """Return the last slice that begins before the index."""
-    return (F.size(F.filter(begins, lambda at: at < index)) - 1).cast("int")
+    return (fn.size(fn.filter(begins, lambda at: at < index)) - 1).cast("int")
 
 
 def _lower(begins: IntArray, firsts: DataFrame) -> None:

@@ -28,7 +28,7 @@ class SparkUnavailable(OtherSideError):
 
 
 def open_spark(master: str | None = None, *, memory: str | None = None) -> SparkSession:
-    """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and what else Spark takes.
+    """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and so on.
 
     Without a master it is the one that is active or that spark-submit set, else all cores of this machine. One process
     has one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 NS_PER_MS = 1e6
 FINE_BUCKETS = 16
@@ -45,17 +45,17 @@ def measure_stretch(
     back, so that no time of theirs can be trusted. Ways of which nothing is known, and those whose uncertainty is as
     large as the delay, are left out and counted.
     """
-    others = cells.where("publisher <> subscriber").withColumn("stepped", F.col("subscriber").isin(list(stepped)))
-    joined = others.join(F.broadcast(direct), ["publisher", "subscriber"], "left")
-    vague = F.col("uncertainty_ms") > F.coalesce("direct_ms", F.lit(0.0))
+    others = cells.where("publisher <> subscriber").withColumn("stepped", fn.col("subscriber").isin(list(stepped)))
+    joined = others.join(fn.broadcast(direct), ["publisher", "subscriber"], "left")
+    vague = fn.col("uncertainty_ms") > fn.coalesce("direct_ms", fn.lit(0.0))
     why = (
-        F.when(F.col("stepped"), "the subscriber's clock was set back")
-        .when(F.col("direct_ms").isNull(), "no direct way is known")
+        fn.when(fn.col("stepped"), "the subscriber's clock was set back")
+        .when(fn.col("direct_ms").isNull(), "no direct way is known")
         .when(vague, "the clocks' skew is known no better than the direct way is long")
     )
     judged = joined.withColumn("why", why)
-    untimed = F.sum(F.col("deliveries") - F.col("timed")).alias("untimed")
-    excluded = judged.groupBy("why").agg(F.sum("timed").alias("timed"), untimed).collect()
+    untimed = fn.sum(fn.col("deliveries") - fn.col("timed")).alias("untimed")
+    excluded = judged.groupBy("why").agg(fn.sum("timed").alias("timed"), untimed).collect()
     left_out = {row["why"]: int(row["timed"]) for row in excluded if row["why"] is not None and row["timed"]}
     no_times = sum(int(row["untimed"]) for row in excluded)
     if no_times:
@@ -66,15 +66,15 @@ def measure_stretch(
         "region",
         "publisher",
         "timed",
-        ((F.col("delay_ns") - F.col("offset_ns") * F.col("timed")) / NS_PER_MS).alias("sum_ms"),
-        (F.col("direct_ms") * F.col("timed")).alias("sum_direct_ms"),
-        (F.col("uncertainty_ms") * F.col("timed")).alias("sum_uncertainty_ms"),
+        ((fn.col("delay_ns") - fn.col("offset_ns") * fn.col("timed")) / NS_PER_MS).alias("sum_ms"),
+        (fn.col("direct_ms") * fn.col("timed")).alias("sum_direct_ms"),
+        (fn.col("uncertainty_ms") * fn.col("timed")).alias("sum_uncertainty_ms"),
     )
     # Few rows, read by each of the tables below.
     good = good.persist()
     by_path_nodes = None
     if path_nodes is not None:
-        by_path_nodes = _ratio(good.join(F.broadcast(path_nodes), ["session", "region"]), "nodes")
+        by_path_nodes = _ratio(good.join(fn.broadcast(path_nodes), ["session", "region"]), "nodes")
     return Stretch(
         by_destination=_ratio(good, "subscriber"),
         by_region=_ratio(good, "session", "region"),
@@ -86,17 +86,17 @@ def measure_stretch(
 
 def _ratio(rows: DataFrame, *by: str) -> DataFrame:
     summed = rows.groupBy(*by).agg(
-        F.sum("timed").alias("deliveries"),
-        (F.sum("sum_ms") / F.sum("timed")).alias("delay_ms"),
-        (F.sum("sum_direct_ms") / F.sum("timed")).alias("direct_ms"),
-        _over(F.sum("sum_ms"), F.sum("sum_direct_ms")).alias("stretch"),
-        _over(F.sum("sum_uncertainty_ms"), F.sum("sum_direct_ms")).alias("uncertainty"),
+        fn.sum("timed").alias("deliveries"),
+        (fn.sum("sum_ms") / fn.sum("timed")).alias("delay_ms"),
+        (fn.sum("sum_direct_ms") / fn.sum("timed")).alias("direct_ms"),
+        _over(fn.sum("sum_ms"), fn.sum("sum_direct_ms")).alias("stretch"),
+        _over(fn.sum("sum_uncertainty_ms"), fn.sum("sum_direct_ms")).alias("uncertainty"),
     )
     return summed.where("stretch IS NOT NULL")
 
 
 def _over(above: Column, below: Column) -> Column:
-    return F.when(below > 0, above / below)
+    return fn.when(below > 0, above / below)
 
 
 def direct_from(
@@ -121,11 +121,11 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
 
     Without those that a publisher delivers of its own, and those that took no time or less.
     """
-    delay = F.col("delivered_at_ns") - F.col("sent_at_ns")
-    timed = deliveries.where((F.col("publisher") != F.col("subscriber")) & (delay > 0))
-    bucket = F.floor(F.log2(delay.cast("double")) * FINE_BUCKETS).cast("int").alias("bucket")
-    counted = timed.groupBy("session", bucket).agg(F.count("*").alias("deliveries"))
-    up_to = F.pow(F.lit(2.0), (F.col("bucket") + 1) / FINE_BUCKETS) / NS_PER_MS
+    delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
+    timed = deliveries.where((fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
+    bucket = fn.floor(fn.log2(delay.cast("double")) * FINE_BUCKETS).cast("int").alias("bucket")
+    counted = timed.groupBy("session", bucket).agg(fn.count("*").alias("deliveries"))
+    up_to = fn.pow(fn.lit(2.0), (fn.col("bucket") + 1) / FINE_BUCKETS) / NS_PER_MS
     return counted.select("session", "bucket", up_to.alias("up_to_ms"), "deliveries")
 
 

@@ -272,7 +272,9 @@ def _ring(at_ns: int) -> tuple[list[Row], list[Row]]:
     deliveries = []
     for number in range(3):
         for index, region in enumerate((regions[number], regions[(number + 1) % 3])):
-            deliveries.append(_delivery(f"ring-server-{number}", index, region, "ring-publisher", at_ns, late_ms=5 + index))
+            deliveries.append(
+                _delivery(f"ring-server-{number}", index, region, "ring-publisher", at_ns, late_ms=5 + index)
+            )
     return [_publish("ring-publisher", region, at_ns) for region in regions], deliveries
 
 

@@ -33,7 +33,10 @@ NAMES_MAX = 3
     help="Where Spark runs: local[N], spark://host:port, sc://host:port (Spark Connect), ….  [default: all cores here]",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Write the report, pictures and tables."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the report, pictures and tables.",
 )
 @click.option(
     "--direct",
@@ -48,7 +51,9 @@ NAMES_MAX = 3
     metavar="FILE",
     help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
 )
-@click.option("--causal", is_flag=True, help="Check causal order too.  [default: where the session's ordering is causal]")
+@click.option(
+    "--causal", is_flag=True, help="Check causal order too.  [default: where the session's ordering is causal]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def analyze(
@@ -117,8 +122,8 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
         if made.isEmpty():
             known = ", ".join(distances.hosts[:NAMES_MAX])
             raise UsageError(
-                f"{matrix}: none of the subscribers stands on one of its hosts ({known}, …): say with --hosts FILE, rows "
-                "of subscriber,host, where they do"
+                f"{matrix}: none of the subscribers stands on one of its hosts ({known}, …): say with --hosts FILE, "
+                "rows of subscriber,host, where they do"
             )
         return made
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 
 from analytics.analysis import Audit, audit_all
 from analytics.cells import add_up
@@ -17,6 +17,7 @@ from analytics.quarantine import Quarantine
 from analytics.reading import Sources, union_of
 from analytics.schema import TABLES
 from analytics.slices import cut
+from analytics.spark import set_for
 from sequencing.checkers import DeliverySequence, Verdict, judge
 from tests.integration.spark_session import needs_spark
 
@@ -38,12 +39,12 @@ class Delivery:
 def random_world(seed: int) -> dict[str, list[Delivery]]:
     """Draw orders of a few subscribers: right ones, with swaps, repetitions, losses, and unrelated parts."""
     draw = random.Random(seed)
-    regions = [f"r{number}" for number in range(draw.randint(1, 6))]
-    events = []
-    for number_ in range(draw.randint(3, 40)):
-        events.append(Delivery(f"e{number_}", draw.choice(regions), draw.choice("pqr"), number_ * 10))
+    regions = [f"r{each}" for each in range(draw.randint(1, 6))]
+    events = [
+        Delivery(f"e{turn}", draw.choice(regions), draw.choice("pqr"), turn * 10) for turn in range(draw.randint(3, 40))
+    ]
     found = {}
-    for name in [f"s{number}" for number in range(draw.randint(1, 5))]:
+    for name in [f"s{each}" for each in range(draw.randint(1, 5))]:
         mine = draw.sample(regions, draw.randint(1, len(regions)))
         seen = [event for event in events if event.region in mine and draw.random() > 0.05]
         for _ in range(draw.choice([0, 0, 0, 1, 2, 8])):
@@ -59,7 +60,11 @@ def random_world(seed: int) -> dict[str, list[Delivery]]:
 def verdict_of(world: dict[str, list[Delivery]]) -> Verdict:
     return judge(
         DeliverySequence(
-            name, [e.event for e in seen], [e.region for e in seen], [e.sender for e in seen], [e.sent_at_ns for e in seen]
+            name,
+            [e.event for e in seen],
+            [e.region for e in seen],
+            [e.sender for e in seen],
+            [e.sent_at_ns for e in seen],
         )
         for name, seen in world.items()
         if seen
@@ -91,12 +96,13 @@ def audited(request: pytest.FixtureRequest, spark: SparkSession, worlds: list[di
     )
     deliveries = spark.createDataFrame(list(rows_of(worlds)), schema)
     for name, kind in (("incarnation", "long"), ("host", "string"), ("epoch", "long"), ("sequence", "long")):
-        deliveries = deliveries.withColumn(name, F.lit(None).cast(kind))
-    deliveries = deliveries.withColumn("received_at_ns", F.col("delivered_at_ns"))
+        deliveries = deliveries.withColumn(name, fn.lit(None).cast(kind))
+    deliveries = deliveries.withColumn("received_at_ns", fn.col("delivered_at_ns"))
     sources = empty_sources(spark)
     sources.tables["deliveries"] = deliveries  # type: ignore[index]
     cells = add_up(deliveries).persist()
     numbering = number(deliveries, cells)
+    set_for(spark, deliveries=WORLDS)
     slices = cut(numbering, deliveries=deliveries.count(), deliveries_per_slice=request.param)
     assert slices.count > 10 or request.param > 60
     return audit_all(sources, numbering, slices, cells)
