@@ -32,6 +32,7 @@ class MemoryWorld:
         self.incarnations: dict[str, int] = {}
         self.wishes: dict[str, Wish] = {}
         self.expected: frozenset[Pair] = frozenset()
+        self.probes: dict[str, bytes] = {}
         self.published: frozenset[str] = frozenset()
         self.record: Record | None = None
         self.news: list[Record] = []
@@ -280,6 +281,18 @@ class MemoryNetwork:
         wish = self._open_world.wishes.get(self._name)
         if wish is not None and wish.incarnation == self._connection:
             del self._open_world.wishes[self._name]
+
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        self._open_world.probes[name] = text
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        self._open_world.probes.pop(name, None)
+
+    async def probe_addresses(self) -> Mapping[str, bytes]:
+        """See `Network.probe_addresses`."""
+        return dict(self._open_world.probes)
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""

@@ -79,6 +79,15 @@ class Network(Protocol):
     async def leave(self) -> None:
         """Tell that the connection is gone."""
 
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """Tell where a recording server answers probes; it is forgotten when nobody tells anything for long."""
+
+    async def withdraw_probe(self, name: str) -> None:
+        """Take that back."""
+
+    async def probe_addresses(self) -> Mapping[str, bytes]:
+        """Return what was told, name → text."""
+
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """Return what was announced after a plan, in order, or the newest of all, waiting up to ``block_ms``."""
 

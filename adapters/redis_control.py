@@ -41,6 +41,10 @@ SOLE_NODE = "control"
 NEVER = "0-0"
 
 
+PROBES_KEPT_MS = 60_000
+"""Where recording servers answer probes is forgotten when none has said so for so long."""
+
+
 class ControlKeys:
     """The Redis keys of what managers and connections tell each other."""
 
@@ -57,6 +61,7 @@ class ControlKeys:
     nodes = "gamecast:{control}:nodes"
     lossy = "gamecast:{control}:lossy"
     expected = "gamecast:{control}:expected"
+    probes = "gamecast:{control}:probes"
     led = "gamecast:{control}:led"
     script = (
         *(record, wishes, published, lease, news, asked),
@@ -137,6 +142,20 @@ class RedisControl:
         members = await self._connection.call("SMEMBERS", ControlKeys.expected)
         pairs = (member.decode().partition("\n") for member in members)
         return frozenset((one, other) for one, _, other in pairs)
+
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        await self._connection.call("HSET", ControlKeys.probes, name, text)
+        await self._connection.call("PEXPIRE", ControlKeys.probes, PROBES_KEPT_MS)
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        await self._connection.call("HDEL", ControlKeys.probes, name)
+
+    async def probe_addresses(self) -> dict[str, bytes]:
+        """See `Network.probe_addresses`."""
+        found = await self._connection.call("HGETALL", ControlKeys.probes)
+        return {name.decode(): text for name, text in _pairs(found)}
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""

@@ -91,6 +91,21 @@ class RedisNetwork:
         async with self._control_turn:
             await self._control.leave(self._name, self._connection)
 
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        async with self._control_turn:
+            await self._control.announce_probe(name, text)
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        async with self._control_turn:
+            await self._control.withdraw_probe(name)
+
+    async def probe_addresses(self) -> Mapping[str, bytes]:
+        """See `Network.probe_addresses`."""
+        async with self._control_turn:
+            return await self._control.probe_addresses()
+
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""
         if after is None and (newest := await self._watch.newest()) is not None:

@@ -130,13 +130,14 @@ PUBLISHES = Table(
     "an event that a connection published, or tried to",
     "published_at_ns",
     (
-        _text("publisher", "the name of the connection that published"),
+        _text("publisher", "the name of the connection that published; null in foreign logs", nullable=True),
         _HOST,
         _REGION,
         _number("epoch", "of the event, null if not acknowledged", nullable=True),
         _number("sequence", "of the event in its region and epoch, null if not acknowledged", nullable=True),
-        _number("bytes", "size of the encoded payload", "bytes"),
-        _time("published_at_ns", "when publish was called"),
+        _text("event", "the id that a foreign log gave the event, else null", nullable=True),
+        _number("bytes", "size of the encoded payload; null in foreign logs", "bytes", nullable=True),
+        _time("published_at_ns", "when publish was called; null in foreign logs", nullable=True),
         _time("acknowledged_at_ns", "when the answer of the ingress was there", nullable=True),
         _text("outcome", "`acknowledged`, `refused` (certainly not published) or `unknown`"),
         _text("error", "the kind of error, null if acknowledged", nullable=True),
@@ -162,8 +163,8 @@ STAMPS = Table(
         ),
         _time(
             "not_before_ns",
-            "when the read before, which did not show the frame yet, was answered: the stamping is in between; null "
-            "for the first read",
+            "when the read before, which did not show the frame yet, was answered, less the smallest round trip to the "
+            "node: the stamping is in between; null for the first read",
             nullable=True,
         ),
         _number("atom", "the atom, null if none stamped the frame at this node", nullable=True),
@@ -184,6 +185,11 @@ FRAMES = Table(
         Column("stamps", "stamps", "(atom, number) in the order in which the atoms were passed"),
         _number("bytes", "size of the frame's body", "bytes"),
         _time("noted_at_ns", "when the recorder saw it"),
+        _time(
+            "first_sent_at_ns",
+            "when publish was called for the first of its events, by the publisher's clock; only a tap's rows have it",
+            nullable=True,
+        ),
     ),
 )
 
@@ -234,13 +240,17 @@ STAYS = Table(
         _SUBSCRIBER,
         _INCARNATION,
         _HOST,
-        _number("stay", "number of that connection's stay, from 0"),
+        _number(
+            "stay",
+            "number of that connection's stay, from 0; negative for what a tap saw from outside: that the network "
+            "reckoned with the subscriber there",
+        ),
         _number("revision", "0 when it was asked for, growing with what becomes known"),
         _REGION,
         _time("asked_at_ns", "when the subscriber asked for the region", nullable=True),
         _time("joined_at_ns", "when it was told that it is in; null for never, so far", nullable=True),
         _time("left_at_ns", "when it left; null for never, so far", nullable=True),
-        _number("from_index", "`index` of its first delivery behind asking"),
+        _number("from_index", "`index` of its first delivery behind asking; null from outside", nullable=True),
         _number("to_index", "`index` of its first delivery behind leaving; null as `left_at_ns`", nullable=True),
         _number("epoch", "in which it was in; null as `joined_at_ns` and in foreign logs", nullable=True),
         _time("noted_at_ns", "when the row was written; null in foreign logs", nullable=True),
@@ -288,7 +298,7 @@ PROBES = Table(
         _text("origin", "who probed: the name of a connection, or of a recorder"),
         _text("target", "who answered: the name of a connection, or of a node"),
         _text("origin_host", "whose clock `sent_at_ns` and `returned_at_ns` are by"),
-        _text("target_host", "whose clock `reached_at_ns` and `answered_at_ns` are by"),
+        _text("target_host", "whose clock `reached_at_ns` and `answered_at_ns` are by; a node's is `node NAME`"),
         _time("sent_at_ns", "when the probe left the origin"),
         _time("reached_at_ns", "when it reached the target"),
         _time("answered_at_ns", "when the answer left the target"),

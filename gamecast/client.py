@@ -39,6 +39,7 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
 if TYPE_CHECKING:
+    from gamecast.recording.probes import Prober
     from gamecast.recording.recorder import Recorder
     from gamecast.recording.tap import Tap
 
@@ -149,6 +150,7 @@ class Cast:
         self._heart: asyncio.Task[None] | None = None
         self._recorder: Recorder | None = None
         self._tap: Tap | None = None
+        self._prober: Prober | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._current: Iterator[Event | Gap] = iter(())
@@ -202,10 +204,10 @@ class Cast:
             with suppress(GamecastError):  # without it, the network takes us for gone soon
                 await self._network.leave()
         finally:
-            if self._recorder is not None and self._tap is not None:
-                self._recorder.close_tap(self._tap)
-                await asyncio.to_thread(self._recorder.release)
-            await self._network.close()
+            try:
+                await self._end_recording()
+            finally:
+                await self._network.close()
 
     async def _begin_recording(self, incarnation: int) -> None:
         record = self._configuration.record
@@ -223,6 +225,24 @@ class Cast:
             is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
         )
         self._tap = self._recorder.tap(self.name, incarnation)
+        if record.probe_host is None:
+            return
+        from gamecast.recording.probes import Prober
+
+        prober = Prober(self._network, self._recorder, record, self.name)
+        try:
+            await prober.start()
+        except BaseException:
+            await self._end_recording()
+            raise
+        self._prober = prober
+
+    async def _end_recording(self) -> None:
+        if self._prober is not None:
+            await self._prober.close()
+        if self._recorder is not None and self._tap is not None:
+            self._recorder.close_tap(self._tap)
+            await asyncio.to_thread(self._recorder.release)
 
     async def drain(self) -> None:
         """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""

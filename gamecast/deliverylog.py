@@ -74,9 +74,9 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
     parts: dict[str, _Part] = {}
     stays: list[Stay] = []
     for number, file in enumerate(names):
-        for line, record in _records(file, on_progress):
+        for line, record in read_records(file, on_progress):
             if "stay" in record and "event" not in record:
-                stays.append(_stay(record, file, line))
+                stays.append(parse_stay(record, file, line))
             else:
                 _add(parts, record, number, line, file)
     if not parts and not stays:
@@ -102,13 +102,12 @@ def read_published(file: Path, *, on_progress: Progress | None = None) -> list[P
     line without the first two, for one of the others that is malformed or alone, and for an event that comes twice.
     """
     published: dict[str, Published] = {}
-    for line, record in _records(file, on_progress):
-        event, region = (_text(record, name, file, line) for name in ("event", "region"))
+    for line, record in read_records(file, on_progress):
+        event, region, position, published_at_ns = parse_placed(record, file, line)
         if event in published:
             raise InvalidInput(f"{file}, line {line}: event {event!r} is in this file already: ids must be unique")
-        if "position" in record or "published_at_ns" in record:
-            position = _position(record, file, line)
-            published[event] = Placed(event, region, position, _time(record, "published_at_ns", file, line))
+        if position is not None and published_at_ns is not None:
+            published[event] = Placed(event, region, position, published_at_ns)
         else:
             published[event] = Published(event, region)
     return list(published.values())
@@ -284,7 +283,31 @@ def _add(parts: dict[str, _Part], record: dict[str, object], number: int, line: 
     part.line.append(line)
 
 
-def _stay(record: dict[str, object], file: Path, line: int) -> Stay:
+def check_delivery(record: dict[str, object], file: Path, line: int) -> None:
+    """Raise `InvalidInput`, naming file and line, for what is no delivery."""
+    get = record.get
+    index = get("index")
+    names = (get(name) for name in _REQUIRED)
+    if not (
+        all(type(name) is str and name for name in names)
+        and type(index) is int
+        and 0 <= index <= _INT64_MAX
+        and _is_time(get("sent_at_ns"))
+        and _is_time(get("delivered_at_ns"))
+    ):
+        raise _invalid_delivery(record, file, line)
+
+
+def parse_placed(record: dict[str, object], file: Path, line: int) -> tuple[str, str, Position | None, int | None]:
+    """Return event, region, position and published_at_ns of something that was published, as `read_published` does."""
+    event, region = (_text(record, name, file, line) for name in ("event", "region"))
+    if "position" in record or "published_at_ns" in record:
+        return event, region, _position(record, file, line), _time(record, "published_at_ns", file, line)
+    return event, region, None, None
+
+
+def parse_stay(record: dict[str, object], file: Path, line: int) -> Stay:
+    """Return a stay; raises `InvalidInput`, naming file and line."""
     subscriber, region = (_text(record, name, file, line) for name in ("subscriber", "stay"))
     start, end = (record.get(name) for name in ("from", "to"))
     if type(start) is not int or not 0 <= start <= _INT64_MAX:
@@ -368,8 +391,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _records(file: Path, on_progress: Progress | None) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield line number and object of each line that is not empty."""
+def read_records(file: Path, on_progress: Progress | None = None) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield line number and object of each line that is not empty; raises `InvalidInput`, naming file and line."""
     line = 0
     for line, text in read_lines(file):
         if on_progress is not None and line % LINES_PER_REPORT == 0:

@@ -18,12 +18,14 @@ from gamecast.demo.journey import JOINS_PENDING_MAX
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
 from gamecast.demo.plain_roaming import replay_plain_roaming
+from gamecast.demo.recording import session_recording
 from gamecast.demo.replay import Replay, replay
 from gamecast.demo.replay_roaming import replay_roaming
 from gamecast.demo.roaming import LINGER_S
 from gamecast.demo.skirmish import generate_skirmish
 from gamecast.demo.trace import read_match
 from gamecast.errors import PlanError, UsageError
+from gamecast.recording.options import Recording
 from gamecast.wan.distances import Standing, read_distances, stand
 from gamecast.wan.report import WanReport, tell
 from gamecast.wan.run import DURATION_S, node_names, run_wan
@@ -99,7 +101,9 @@ class _Servers(click.ParamType[int | None]):
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a delivery log for each server, for `gamecast audit DIR`.",
+    help="Write a delivery log for each server, for `gamecast audit DIR`, and the session into DIR/session, for "
+    "`gamecast analyze DIR/session`: it replaces the logs and the session that are there. The session takes the extra "
+    "'recording'.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
@@ -161,13 +165,17 @@ def demo(
         roam=roam,
         grid=grid,
     )
+    recording = None
     if record is not None:
         _require_writable(record, workload.servers)
+        recording = session_recording(record / "session", servers=len(workload.servers), probes=standing is None)
+        if recording is None:
+            click.echo("only logs are recorded: a session takes pyarrow (pip install 'gamecast[recording]')", err=True)
     report = None
     if standing is not None:
-        outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed))
+        outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed, record=recording))
     else:
-        outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed))
+        outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed, record=recording))
     if record is not None:
         _write_logs(record, workload, outcome.ours)
     if as_json:
@@ -180,6 +188,9 @@ def demo(
             tell(report, Console(highlight=False, soft_wrap=False))
         if record is not None:
             click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
+        if recording is not None:
+            session = recording.directory
+            click.echo(f"The recorded session is in {session}: analyse it with `gamecast analyze {session}`.")
     if not outcome.fine:
         context.exit(1)
 
@@ -204,17 +215,20 @@ def _standing(
     )
 
 
-async def _run_wan(workload: Workload, standing: Standing, *, nodes: int, speed: float) -> tuple[Outcome, WanReport]:
+async def _run_wan(
+    workload: Workload, standing: Standing, *, nodes: int, speed: float, record: Recording | None
+) -> tuple[Outcome, WanReport]:
     with _progress(sum(workload.expected_deliveries().values())) as begin:
-        return await run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin)
+        return await run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin, record=record)
 
 
-async def _run(workload: Workload, *, nodes: int, speed: float) -> Outcome:
+async def _run(workload: Workload, *, nodes: int, speed: float, record: Recording | None) -> Outcome:
     expected = sum(workload.expected_deliveries().values())
     with _progress(expected) as begin:
         async with AsyncExitStack() as open_casts:
             run = replay_roaming if workload.roams else replay
-            ours, cast = await run(open_casts, workload, nodes=nodes, speed=speed, progress=begin("gamecast"))
+            bar = begin("gamecast")
+            ours, cast = await run(open_casts, workload, nodes=nodes, speed=speed, progress=bar, record=record)
             plan = await cast.plan()
             if plan is None:
                 raise PlanError("the network has no plan after a replay")

@@ -117,6 +117,18 @@ def _doctor() -> click.Command:
     return doctor
 
 
+def _record() -> click.Command:
+    from gamecast.cli.record import record
+
+    return record
+
+
+def _convert() -> click.Command:
+    from gamecast.cli.convert import convert
+
+    return convert
+
+
 _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "demo": _demo,
     "plan": _plan,
@@ -135,6 +147,8 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "tail": _tail,
     "status": _status,
     "doctor": _doctor,
+    "record": _record,
+    "convert": _convert,
 }
 
 

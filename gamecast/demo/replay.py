@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from gamecast.client import Cast, connect
 from gamecast.demo.hosting import Publication, Workload
+from gamecast.demo.recording import stamps_recorded
 from gamecast.event import Event
+from gamecast.recording.options import Recording
 from gamecast.stays import Placed, Stay
 
 IDLE_S_MAX = 10.0
@@ -121,10 +123,16 @@ class Silence:
 
 
 async def replay(
-    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, speed: float, progress: Progress
+    open_casts: AsyncExitStack,
+    workload: Workload,
+    *,
+    nodes: int,
+    speed: float,
+    progress: Progress,
+    record: Recording | None = None,
 ) -> tuple[Replay, Cast]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
-    servers = await open_servers(open_casts, workload, nodes=nodes)
+    servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
     await subscribe_all(servers, workload)
     return await replay_over(servers, workload, speed=speed, progress=progress), servers[workload.servers[0]]
 
@@ -162,13 +170,16 @@ async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed:
     return Replay(len(workload.publications), deliveries, seconds)
 
 
-async def open_servers(open_casts: AsyncExitStack, workload: Workload, *, nodes: int) -> dict[str, Cast]:
+async def open_servers(
+    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, record: Recording | None = None
+) -> dict[str, Cast]:
     """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
     servers: dict[str, Cast] = {}
     url = f"embedded://?nodes={nodes}"
     for name in workload.servers:
-        servers[name] = await open_casts.enter_async_context(connect(url, name=name))
+        servers[name] = await open_casts.enter_async_context(connect(url, name=name, record=record))
         url = servers[name].url
+    await open_casts.enter_async_context(stamps_recorded(url, record))
     return servers
 
 

@@ -13,13 +13,20 @@ from gamecast.demo.replay import Delivered, Pace, Progress, Replay, Silence, fin
 from gamecast.demo.watch import Watch
 from gamecast.errors import PlanError
 from gamecast.event import Event, Receipt
+from gamecast.recording.options import Recording
 
 
 async def replay_roaming(
-    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, speed: float, progress: Progress
+    open_casts: AsyncExitStack,
+    workload: Workload,
+    *,
+    nodes: int,
+    speed: float,
+    progress: Progress,
+    record: Recording | None = None,
 ) -> tuple[Replay, Cast]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
-    servers = await open_servers(open_casts, workload, nodes=nodes)
+    servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
     journey = Journey(workload, {name: _CastPort(cast) for name, cast in servers.items()})
     silence = Silence()
     first = servers[workload.servers[0]]

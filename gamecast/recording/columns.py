@@ -15,13 +15,17 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, TABLE_OF, Table
+from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF, Table
 from gamecast.recording.files import writable_schema
 
 IntArray = npt.NDArray[np.int64]
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _STAMP = pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.int64(), False)])
+
+
+NOT_STAMPS = (ValueError, TypeError, OverflowError)
+"""What `frames` raises for stamps that are none."""
 
 
 class DeliveredFrame(NamedTuple):
@@ -63,6 +67,22 @@ class NotedFrame(NamedTuple):
     stamp: bytes
     body_bytes: int
     noted_at_ns: int
+    first_sent_at_ns: int | None
+
+
+class NotedStamp(NamedTuple):
+    """A frame at a node, and an atom that stamped it there, if one did."""
+
+    node: str
+    region: str
+    epoch: int
+    last: int
+    hop: int
+    hops: int
+    stamped_at_ns: int
+    not_before_ns: int | None
+    atom: int | None
+    number: int | None
 
 
 class PublishedFrame(NamedTuple):
@@ -123,8 +143,8 @@ def receives(host: str, frames: Sequence[ReceivedFrame]) -> pa.Table:
 
 
 def frames(noted: Sequence[NotedFrame]) -> pa.Table:
-    """Return rows of `FRAMES`; raises `ValueError` for a stamp that is none."""
-    region, epoch, last, events, publisher, stamp, size, at = zip(*noted, strict=True)
+    """Return rows of `FRAMES`; raises one of `NOT_STAMPS`."""
+    region, epoch, last, events, publisher, stamp, size, at, first_sent = zip(*noted, strict=True)
     lists: list[list[int]] = orjson.loads(b"[[%b]]" % b"],[".join(stamp))
     lengths = np.fromiter(map(len, lists), np.int64, count=len(lists))
     flat = np.fromiter(chain.from_iterable(lists), np.int64, count=int(lengths.sum()))
@@ -142,6 +162,26 @@ def frames(noted: Sequence[NotedFrame]) -> pa.Table:
         stamps=pa.ListArray.from_arrays(pa.array(offsets), pairs),
         bytes=np.array(size, np.int64),
         noted_at_ns=np.array(at, np.int64),
+        first_sent_at_ns=pa.array(first_sent, pa.int64()),
+    )
+
+
+def stamps(host: str, noted: Sequence[NotedStamp]) -> pa.Table:
+    """Return rows of `STAMPS`."""
+    node, region, epoch, last, hop, hops, at, not_before, atom, number = zip(*noted, strict=True)
+    return _table(
+        STAMPS,
+        node=_names(node),
+        host=_same(host, len(noted)),
+        region=_names(region),
+        epoch=np.array(epoch, np.int64),
+        sequence=np.array(last, np.int64),
+        hop=np.array(hop, np.int64),
+        hops=np.array(hops, np.int64),
+        stamped_at_ns=np.array(at, np.int64),
+        not_before_ns=pa.array(not_before, pa.int64()),
+        atom=pa.array(atom, pa.int64()),
+        number=pa.array(number, pa.int64()),
     )
 
 
@@ -161,6 +201,7 @@ def publishes(host: str, published: Sequence[PublishedFrame]) -> pa.Table:
         region=_names(region, of_frame),
         epoch=pa.array(np.array([each or 0 for each in epoch], np.int64)[of_frame], mask=unknown),
         sequence=pa.array(sequence, mask=unknown),
+        event=pa.nulls(rows, _NAME),
         bytes=np.fromiter(chain.from_iterable(sizes), np.int64, count=rows),
         published_at_ns=np.fromiter(chain.from_iterable(sent), np.int64, count=rows),
         acknowledged_at_ns=pa.array(np.array(answered, np.int64)[of_frame], mask=unknown),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,13 +145,14 @@ class SessionFiles:
         numbers = {column.name: "DELTA_BINARY_PACKED" for column in table.columns if column.kind == "int64"}
         writer = pq.ParquetWriter(
             stream,
-            writable_schema(table, self._metadata),
+            writable_schema(table),
             compression="zstd",
             use_dictionary=[column.name for column in table.columns if column.kind == "string"],
             column_encoding=numbers,
             write_statistics=list(numbers),  # of names they cost more than they save
             store_schema=False,  # strings are strings to readers, however they were gathered
         )
+        writer.add_key_value_metadata(self._metadata)
         opened = self._open[key] = _Open(draft, file, stream, writer, name)
         return opened
 
@@ -165,9 +166,9 @@ class SessionFiles:
                 continue  # it is lost already
 
 
-def writable_schema(table: Table, metadata: Mapping[str, str] | None = None) -> pa.Schema:
+def writable_schema(table: Table) -> pa.Schema:
     """Return the table's Arrow schema with strings as dictionaries: names come again and again."""
-    schema = table.arrow_schema(metadata)
+    schema = table.arrow_schema()
     for place, column in enumerate(table.columns):
         if column.kind == "string":
             schema = schema.set(place, schema.field(place).with_type(pa.dictionary(pa.int32(), pa.string())))

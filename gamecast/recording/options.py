@@ -16,7 +16,8 @@ class Recording:
     """What `gamecast.connect` takes as ``record`` where a directory alone does not say enough.
 
     ``directory``: of the session; any number of connections, processes and hosts (with a shared file system) may record
-    into one. ``host``: whose clock this is, the host's name when None; name hosts that share a clock alike.
+    into one; those of a process share a recorder, and the first one's options count. ``host``: whose clock this is, the
+    host's name when None; name hosts that share a clock alike.
 
     ``probe_host``: an address of this host, by which other recording servers of the network reach it; then they probe
     each other by UDP, each peer every ``probe_s`` seconds. None: no probes. ``probe_port``: 0 for any free one.

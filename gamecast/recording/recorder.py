@@ -12,14 +12,14 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from adapters.redis_connection import redacted
-from analytics.schema import CONNECTIONS, DELIVERIES, EPOCHS, FRAMES, LOSSES, PUBLISHES, RECEIVES, TABLE_OF
+from analytics.schema import CONNECTIONS, DELIVERIES, EPOCHS, FRAMES, LOSSES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF
 from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
 from gamecast.recording.files import SessionFiles
@@ -65,6 +65,8 @@ class Recorder:
         self._closed_taps: deque[Tap] = deque()
         self._emptied: list[Tap] = []
         self._rows: deque[tuple[str, Row]] = deque()
+        self._frames: deque[tuple[Any, ...]] = deque()
+        self._stamps: deque[tuple[Any, ...]] = deque()
         self._lost: Counter[tuple[str, str]] = Counter()
         self._told: Counter[tuple[str, str]] = Counter()
         self._plan: tuple[int, int] | None = None
@@ -90,6 +92,20 @@ class Recorder:
             self._lost[table, "full"] += 1
         else:
             self._rows.append((table, row))
+
+    def add_frame(self, note: tuple[Any, ...]) -> None:
+        """Note a frame, the fields of `columns.NotedFrame`."""
+        self._add(self._frames, "frames", [note])
+
+    def add_stamps(self, notes: Sequence[tuple[Any, ...]]) -> None:
+        """Note the stamps of a frame at a node, the fields of `columns.NotedStamp` each."""
+        self._add(self._stamps, "stamps", notes)
+
+    def _add(self, queue: deque[tuple[Any, ...]], table: str, notes: Sequence[tuple[Any, ...]]) -> None:
+        if len(queue) + len(notes) > self._recording.pending_rows_max:
+            self._lost[table, "full"] += len(notes)
+        else:
+            queue.extend(notes)
 
     def count_lost(self, table: str, reason: str, rows: int) -> None:
         """Count rows that could not be noted."""
@@ -232,8 +248,10 @@ class Recorder:
             self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
         for part in _slices(received):
             self._files.add(RECEIVES, columns.receives(self.host, part))
-        for part in _slices(noted):
+        for part in _slices(noted + _taken(self._frames)):
             self._add_frames(part)
+        for part in _slices(_taken(self._stamps)):
+            self._files.add(STAMPS, columns.stamps(self.host, part))
         for part in _slices(delivered):
             self._files.add(DELIVERIES, columns.deliveries(self.host, part))
         for part in _slices(published):
@@ -260,12 +278,12 @@ class Recorder:
         except UsageError:
             return  # what no gamecast wrote; the subscriber's gap tells of it
         if kind == FrameKind.EVENTS:
-            noted.append((region, epoch, last, events, publisher, stamp, size, at))
+            noted.append((region, epoch, last, events, publisher, stamp, size, at, None))
 
     def _add_frames(self, part: list[Any]) -> None:
         try:
             self._files.add(FRAMES, columns.frames(part))
-        except ValueError:  # one of them has a stamp that is none
+        except columns.NOT_STAMPS:  # one of them has a stamp that is none
             if len(part) > 1:
                 for each in part:
                     self._add_frames([each])

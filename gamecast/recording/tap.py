@@ -69,6 +69,7 @@ class Tap:
     def received(self, frames: Sequence[StampedFrame]) -> None:
         """Note frames that were read just now."""
         if self._is_full("receives", len(frames)):
+            self.lost["frames"] += len(frames)
             return
         at = time.time_ns()
         self._receives.append(

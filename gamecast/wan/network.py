@@ -15,6 +15,7 @@ from adapters.redis_control import RedisControl
 from adapters.redis_relays import RedisRelays
 from gamecast.chaos.processes import Guard
 from gamecast.client import Cast, connect
+from gamecast.recording.options import Recording
 from gamecast.wan.delayproxy import DelayProxy, Leg
 from gamecast.wan.distances import Standing
 
@@ -44,9 +45,9 @@ class WanNetwork:
         """The control URL."""
         return self._servers.urls[0]
 
-    def connect(self, server: str) -> Cast:
+    def connect(self, server: str, record: Recording | None = None) -> Cast:
         """Return a connection of a game server, not open yet, that reaches the nodes from the server's host."""
-        return connect(self.url, name=server, routes=self.routes(server))
+        return connect(self.url, name=server, routes=self.routes(server), record=record)
 
     def urls(self, server: str) -> list[str]:
         """Return the URLs by which a game server reaches the nodes, in order."""

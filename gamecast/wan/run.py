@@ -11,8 +11,10 @@ from itertools import groupby
 from gamecast.demo.hosting import Publication, Workload
 from gamecast.demo.outcome import Outcome
 from gamecast.demo.plain import replay_plain
+from gamecast.demo.recording import stamps_recorded
 from gamecast.demo.replay import Progress, Replay, replay_over, subscribe_all
 from gamecast.errors import PlanError
+from gamecast.recording.options import Recording
 from gamecast.simulation.distant import Conditions
 from gamecast.wan.distances import Standing
 from gamecast.wan.network import WanNetwork
@@ -29,7 +31,13 @@ TICK_S_MAX = 1.0
 
 
 async def run_wan(
-    workload: Workload, standing: Standing, *, nodes: int, speed: float, begin: Callable[[str], Progress]
+    workload: Workload,
+    standing: Standing,
+    *,
+    nodes: int,
+    speed: float,
+    begin: Callable[[str], Progress],
+    record: Recording | None = None,
 ) -> tuple[Outcome, WanReport]:
     """Replay a workload whose servers do not roam, paced by ``speed``, and over Pub/Sub on the same servers.
 
@@ -40,12 +48,13 @@ async def run_wan(
         names = node_names(nodes)
         network = await stack.enter_async_context(WanNetwork(standing, names))
         conditions = Conditions(whole_reads=await network.reads_whole())
-        servers = {name: network.connect(name) for name in workload.servers}
+        servers = {name: network.connect(name, record) for name in workload.servers}
         # All at once: one after the other, far servers would take minutes.
         opened = await asyncio.gather(*map(stack.enter_async_context, servers.values()), return_exceptions=True)
         for failure in opened:
             if isinstance(failure, BaseException):
                 raise failure
+        await stack.enter_async_context(stamps_recorded(network.url, record))
         await subscribe_all(servers, workload)
         observer = servers[workload.servers[0]]
         plan = await observer.plan()

@@ -1,0 +1,341 @@
+"""Sessions to delivery logs and back, as streams: memory does not grow with the deliveries.
+
+*To logs.* A log for each subscriber, as `gamecast audit` reads them, and beside them what was published. An event is
+called ``REGION EPOCH-SEQUENCE`` unless the session knows its id. What a log has no field for comes as further fields,
+which readers of logs ignore, and which coming back are columns again: ``epoch``, ``sequence``, ``received_at_ns``,
+``host``, ``incarnation``. A subscriber that connected several times has one order in its log, one connection after the
+other; ``connection_index`` is then the index within the connection.
+
+*To a session.* `deliveries`, `stays` and, from a file of what was published, `publishes`. Frames, stamps, receives and
+probes are in no log, and are not made up.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Self
+
+import orjson
+import pyarrow as pa
+
+from analytics.schema import DELIVERIES, PUBLISHES, STAYS, Table
+from analytics.session import begin_session
+from gamecast.deliverylog import (
+    check_delivery,
+    log_file_name,
+    parse_placed,
+    parse_stay,
+    published_beside,
+    read_records,
+)
+from gamecast.recording.columns import rows_of
+from gamecast.recording.files import SessionFiles
+from gamecast.recording.reading import SessionReader
+from sequencing.errors import UsageError
+
+OPEN_LOGS_MAX = 64
+ROWS_AT_ONCE = 16_384
+EXTRAS = ("epoch", "sequence", "received_at_ns", "host", "incarnation")
+STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number")
+
+
+@dataclass(slots=True)
+class Converted:
+    """What was converted; ``left_out``: what the other form cannot say, → how many rows."""
+
+    deliveries: int = 0
+    stays: int = 0
+    published: int = 0
+    files: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
+
+    def leave_out(self, what: str, rows: int = 1) -> None:
+        """Count what is not converted."""
+        self.left_out[what] = self.left_out.get(what, 0) + rows
+
+
+def session_to_logs(source: Path, target: Path) -> Converted:
+    """Write a session's deliveries as logs into a directory that is new or empty, and beside it what was published.
+
+    Raises `InvalidInput` for what is no session, `UsageError` if the directory cannot be taken.
+    """
+    reader = SessionReader.open(source)
+    done = Converted()
+    _require_new(target)
+    offsets = _offsets(reader)
+    with _Logs(target) as logs:
+        for batch in reader.rows(DELIVERIES):
+            lines: dict[str, list[bytes]] = {}
+            for row in batch.to_pylist():
+                lines.setdefault(row["subscriber"], []).append(_delivery_line(row, offsets))
+            done.deliveries += batch.num_rows
+            logs.write(lines)
+        for row in _last_revisions(reader):
+            if row["from_index"] is None:
+                done.leave_out("stays that were seen from outside")
+                continue
+            logs.write({row["subscriber"]: [_stay_line(row, offsets)]})
+            done.stays += 1
+        done.files = len(logs.names)
+    done.published = _write_published(reader, published_beside(target), done)
+    done.quarantined = {str(file): why for file, why in reader.quarantined.items()}
+    return done
+
+
+def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | None, version: str) -> Converted:
+    """Write logs into a new session; ``published``: the file of what was published, if there is one.
+
+    Raises `InvalidInput`, naming file and line, for what is no log, and `UsageError` if the directory cannot be taken;
+    nothing is left in it then.
+    """
+    _require_new(target)
+    done = Converted()
+    try:
+        _write_session(sources, target, published, version, done)
+    except BaseException:
+        shutil.rmtree(target)  # it was new, and is no session that anybody should take for whole
+        raise
+    return done
+
+
+def _write_session(
+    sources: Sequence[Path], target: Path, published: Path | None, version: str, done: Converted
+) -> None:
+    session = begin_session(target, version=version, ordering="unknown", url="")
+    files = SessionFiles(target, session=session.session, recorder=f"converted-{secrets.token_hex(6)}")
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+
+    def add(table: Table, row: Mapping[str, Any]) -> None:
+        waiting = rows.setdefault(table.name, [])
+        waiting.append(row)
+        if len(waiting) >= ROWS_AT_ONCE:
+            files.add(table, rows_of(table, waiting))
+            waiting.clear()
+
+    stays: dict[str, int] = {}
+    for source in sources:
+        for line, record in read_records(source):
+            if "stay" in record and "event" not in record:
+                add(STAYS, _stay_row(record, source, line, stays))
+                done.stays += 1
+            else:
+                check_delivery(record, source, line)
+                add(DELIVERIES, _delivery_row(record))
+                done.deliveries += 1
+    if published is not None:
+        for line, record in read_records(published):
+            add(PUBLISHES, _publish_row(record, published, line))
+            done.published += 1
+    for table in (DELIVERIES, STAYS, PUBLISHES):
+        if rows.get(table.name):
+            files.add(table, rows_of(table, rows[table.name]))
+    done.files = len(files.roll())
+    if files.trouble is not None:
+        raise UsageError(f"{target} cannot be written: {files.trouble}") from files.trouble
+
+
+class _Logs:
+    """The logs of a directory, appended to in any order; they get their names when all is well."""
+
+    def __init__(self, directory: Path) -> None:
+        self.names: set[str] = set()
+        self._directory = directory
+        self._open: OrderedDict[str, IO[bytes]] = OrderedDict()
+
+    def write(self, lines: Mapping[str, Sequence[bytes]]) -> None:
+        for subscriber, some in lines.items():
+            stream = self._open.pop(subscriber, None)
+            if stream is None:
+                if len(self._open) >= OPEN_LOGS_MAX:
+                    self._open.popitem(last=False)[1].close()
+                stream = self._partial(subscriber).open("ab")
+                self.names.add(subscriber)
+            self._open[subscriber] = stream
+            stream.writelines(some)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for stream in self._open.values():
+            stream.close()
+        if kind is None:
+            for subscriber in self.names:
+                self._partial(subscriber).replace(self._directory / log_file_name(subscriber))
+
+    def _partial(self, subscriber: str) -> Path:
+        return self._directory / f"{log_file_name(subscriber)}.partial"
+
+
+Connection = tuple[str, int | None]
+
+
+def _offsets(reader: SessionReader) -> dict[Connection, int]:
+    """Return where each connection's order begins in that of its subscriber, for those that do not begin it."""
+    lengths: dict[Connection, int] = {}
+    for batch in reader.rows(DELIVERIES, ("subscriber", "incarnation", "index")):
+        longest = pa.Table.from_batches([batch]).group_by(["subscriber", "incarnation"]).aggregate([("index", "max")])
+        for row in longest.to_pylist():
+            key = row["subscriber"], row["incarnation"]
+            lengths[key] = max(lengths.get(key, 0), row["index_max"] + 1)
+    offsets: dict[Connection, int] = {}
+    before: dict[str, int] = {}
+    for key in sorted(lengths, key=lambda each: (each[0], -1 if each[1] is None else each[1])):
+        offsets[key] = before.get(key[0], 0)
+        before[key[0]] = offsets[key] + lengths[key]
+    return offsets
+
+
+def _delivery_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> bytes:
+    offset = offsets[row["subscriber"], row["incarnation"]]
+    line = {
+        "subscriber": row["subscriber"],
+        "index": row["index"] + offset,
+        "event": row["event"] if row["event"] is not None else _event_id(row),
+        "region": row["region"],
+        "sender": row["publisher"],
+    }
+    known = {name: row[name] for name in ("sent_at_ns", "delivered_at_ns", *EXTRAS)}
+    if offset:
+        known["connection_index"] = row["index"]
+    line |= {name: value for name, value in known.items() if value is not None}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _event_id(row: Mapping[str, Any]) -> str:
+    return f"{row['region']} {row['epoch']}-{row['sequence']}"
+
+
+def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> bytes:
+    offset = offsets.get((row["subscriber"], row["incarnation"]), 0)
+    line = {"subscriber": row["subscriber"], "stay": row["region"], "from": row["from_index"] + offset}
+    known = {
+        "to": row["to_index"] + offset if row["to_index"] is not None else None,
+        "asked_at_ns": row["asked_at_ns"],
+        "joined_at_ns": row["joined_at_ns"],
+        "left_at_ns": row["left_at_ns"],
+        "epoch": row["epoch"],
+        "host": row["host"],
+        "incarnation": row["incarnation"],
+        "stay_number": row["stay"],
+        "connection_from": row["from_index"] if offset else None,
+    }
+    line |= {name: value for name, value in known.items() if value is not None}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _last_revisions(reader: SessionReader) -> Iterator[dict[str, Any]]:
+    """Yield of each stay what was known last; these are as many as joins, not as deliveries."""
+    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for batch in reader.rows(STAYS):
+        for row in batch.to_pylist():
+            key = row["subscriber"], row["incarnation"], row["stay"]
+            if key not in last or last[key]["revision"] < row["revision"]:
+                last[key] = row
+    yield from last.values()
+
+
+def _write_published(reader: SessionReader, file: Path, done: Converted) -> int:
+    """Write what was acknowledged, if anything is known of it; return how much."""
+    written = 0
+    partial = file.with_name(file.name + ".partial")
+    with partial.open("wb") as stream:
+        for batch in reader.rows(PUBLISHES):
+            for row in batch.to_pylist():
+                if row["event"] is None and row["sequence"] is None:
+                    done.leave_out(f"publishes with outcome {row['outcome']}")
+                    continue
+                line = {"event": row["event"] or _event_id(row), "region": row["region"]}
+                if row["sequence"] is not None and row["published_at_ns"] is not None:
+                    line["position"] = f"{row['epoch']}-{row['sequence']}"
+                    line["published_at_ns"] = row["published_at_ns"]
+                further = {name: row[name] for name in ("publisher", "host", "bytes", "acknowledged_at_ns")}
+                line |= {name: value for name, value in further.items() if value is not None}
+                stream.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+                written += 1
+    if written:
+        partial.replace(file)
+    else:
+        partial.unlink()
+    return written
+
+
+def _delivery_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    known = _extras(record, EXTRAS)
+    row: dict[str, Any] = {
+        "subscriber": record["subscriber"],
+        "index": record["index"],
+        "region": record["region"],
+        "publisher": record["sender"],
+        "event": record["event"],
+        "sent_at_ns": record.get("sent_at_ns"),
+        "delivered_at_ns": record.get("delivered_at_ns"),
+        **{name: known.get(name) for name in EXTRAS},
+    }
+    within = record.get("connection_index")
+    if type(within) is int and 0 <= within <= row["index"]:
+        row["index"] = within
+    if row["sequence"] is None or row["epoch"] is None:
+        row["sequence"] = row["epoch"] = None
+    elif row["event"] == _event_id(row):
+        row["event"] = None  # we called it so ourselves
+    return row
+
+
+def _stay_row(record: dict[str, Any], file: Path, line: int, stays: dict[str, int]) -> dict[str, Any]:
+    stay = parse_stay(record, file, line)
+    known = _extras(record, STAY_EXTRAS)
+    number = stays[stay.subscriber] = stays.get(stay.subscriber, -1) + 1
+    within = record.get("connection_from")
+    shift = stay.start - within if type(within) is int and 0 <= within <= stay.start else 0
+    return {
+        "subscriber": stay.subscriber,
+        "incarnation": known.get("incarnation"),
+        "host": known.get("host"),
+        "stay": known.get("stay_number", number),
+        "revision": 0,
+        "region": stay.region,
+        "asked_at_ns": stay.asked_at_ns,
+        "joined_at_ns": stay.joined_at_ns,
+        "left_at_ns": known.get("left_at_ns"),
+        "from_index": stay.start - shift,
+        "to_index": stay.end - shift if stay.end is not None else None,
+        "epoch": known.get("epoch"),
+    }
+
+
+def _publish_row(record: dict[str, Any], file: Path, line: int) -> dict[str, Any]:
+    event, region, position, published_at_ns = parse_placed(record, file, line)
+    known = _extras(record, ("publisher", "host", "bytes", "acknowledged_at_ns"))
+    epoch, sequence = position if position is not None else (None, None)
+    row = {"region": region, "epoch": epoch, "sequence": sequence, "published_at_ns": published_at_ns, **known}
+    is_ours = position is not None and event == _event_id(row)
+    return {**row, "event": None if is_ours else event, "outcome": "acknowledged"}
+
+
+def _extras(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the further fields that are what they would be as columns; a stranger's may be anything."""
+    found: dict[str, Any] = {}
+    for name in names:
+        value = record.get(name)
+        if name in ("host", "publisher"):
+            if type(value) is str and value:
+                found[name] = value
+        elif type(value) is int and -(1 << 63) <= value < 1 << 63:
+            found[name] = value
+    return found
+
+
+def _require_new(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise UsageError(f"{directory} is not empty: name a new directory")
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from error

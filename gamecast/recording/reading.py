@@ -1,0 +1,62 @@
+"""The rows of a session as a stream, for what is not done in Spark; files that are not its own are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analytics.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, SCHEMA_VERSION, Table
+from analytics.session import Session, read_session
+
+BATCH_ROWS = 16_384
+
+
+@dataclass(slots=True)
+class SessionReader:
+    """Reads one session; ``quarantined``: file → why it was left out, of the tables that were read."""
+
+    directory: Path
+    session: Session
+    quarantined: dict[Path, str] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, directory: Path) -> SessionReader:
+        """Raises `InvalidInput` for what is no session."""
+        return cls(directory, read_session(directory))
+
+    def rows(self, table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield a table's rows in batches, in no order; a column that an older file lacks is null."""
+        names = list(columns or table.names)
+        schema = table.arrow_schema()
+        for file in sorted((self.directory / table.name).rglob(f"*{FILE_SUFFIX}")):
+            if file.name.startswith((".", "_")):
+                continue
+            try:
+                with pq.ParquetFile(file) as opened:
+                    self._require_ours(opened)
+                    known = [name for name in names if name in opened.schema_arrow.names]
+                    for batch in opened.iter_batches(BATCH_ROWS, columns=known):
+                        arrays = [
+                            batch.column(name).cast(schema.field(name).type)
+                            if name in known
+                            else pa.nulls(batch.num_rows, schema.field(name).type)
+                            for name in names
+                        ]
+                        yield pa.RecordBatch.from_arrays(arrays, names)
+            except (OSError, pa.ArrowException, ValueError) as error:
+                self.quarantined[file] = str(error).splitlines()[0] if str(error) else type(error).__name__
+
+    def _require_ours(self, opened: pq.ParquetFile) -> None:
+        metadata: dict[bytes, Any] = opened.metadata.metadata or {}
+        version = metadata.get(FILE_SCHEMA.encode())
+        if version is None:
+            raise ValueError("not a file of a recorded session: it names no schema")
+        if version != str(SCHEMA_VERSION).encode():
+            raise ValueError(f"schema {version.decode(errors='replace')} is not {SCHEMA_VERSION}")
+        if metadata.get(FILE_SESSION.encode()) != self.session.session.encode():
+            raise ValueError("a file of another session")
