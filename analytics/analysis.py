@@ -142,16 +142,19 @@ def analyse(
     causal: bool | None = None,
     deliveries_per_slice: int = DELIVERIES_PER_SLICE,
     on_stage: OnStage = lambda _: None,
+    cells: DataFrame | None = None,
+    delays: DataFrame | None = None,
 ) -> Analysis:
     """Analyse what `analytics.reading.read_sources` read.
 
     ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check
     causal order; None: if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
+    ``cells`` and ``delays`` are what `add_up` and `delay_histogram` would return, where somebody has that already.
     """
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
     set_for(spark, deliveries=sources.rows.get("deliveries", 0))
-    cells = add_up(sources["deliveries"]).persist()
+    cells = (cells if cells is not None else add_up(sources["deliveries"])).persist()
     totals = cells.agg(
         fn.sum("deliveries").alias("deliveries"),
         fn.countDistinct("session", "subscriber").alias("subscribers"),
@@ -182,7 +185,8 @@ def analyse(
     paths = path_nodes_of(sources["epochs"])
     stretch = measure_stretch(cells, ways, path_nodes=paths, stepped=[row["subscriber"] for row in stepped])
     tables = _tables(stretch)
-    tables["delays"] = _rows(delay_histogram(sources["deliveries"]).orderBy("session", "bucket"))
+    histogram = delays if delays is not None else delay_histogram(sources["deliveries"])
+    tables["delays"] = _rows(histogram.orderBy("session", "bucket"))
     on_stage("finding where the time goes")
     tables["stages"] = measure_stages(sources.tables)
     tables["subscriber_delays"] = _subscriber_delays(cells)

@@ -32,3 +32,13 @@ def add_up(deliveries: DataFrame) -> DataFrame:
         fn.min("index").alias("first_index"),
         fn.max("index").alias("last_index"),
     )
+
+
+def merge(cells: DataFrame) -> DataFrame:
+    """Return the cells of several parts of the same sessions, added up in turn, as if all had been added up at once."""
+    least, most = ("first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
+    return cells.groupBy(*CELL).agg(
+        *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),
+        *(fn.min(name).alias(name) for name in least),
+        *(fn.max(name).alias(name) for name in most),
+    )

@@ -59,7 +59,7 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     Raises `InvalidInput` for what does not exist, and if no delivery is left that could be analysed.
     """
     quarantine = Quarantine()
-    found = _Found(quarantine)
+    found = Finding(quarantine)
     for source in dict.fromkeys(Path(each).absolute() for each in sources):
         found.take(source)
     tables: dict[str, list[DataFrame]] = {table.name: [] for table in TABLES}
@@ -97,7 +97,7 @@ def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> Data
     return reduce(DataFrame.unionByName, [part.select(*columns) for part in parts])
 
 
-class _Found:
+class Finding:
     """The good files of each session and table, and the logs."""
 
     def __init__(self, quarantine: Quarantine) -> None:
@@ -110,6 +110,7 @@ class _Found:
         self._of_size: dict[int, list[Path]] = {}
 
     def take(self, source: Path) -> None:
+        """Look at a session, a log, or a directory of these. Raises `InvalidInput`."""
         if not source.exists():
             raise InvalidInput(f"{source} does not exist")
         if source.is_file():
@@ -144,7 +145,7 @@ class _Found:
             if file.suffix != FILE_SUFFIX or place[0] not in TABLE_OF:
                 self._aside(file, "not of a recorded session")
                 continue
-            rows = self._parquet(file, place[0], described["session"])
+            rows = self.check(file, place[0], described["session"])
             if rows:
                 self.files.setdefault((described["session"], place[0]), []).append(file)
                 self.rows[place[0]] = self.rows.get(place[0], 0) + rows
@@ -170,8 +171,8 @@ class _Found:
             return None
         return {**described, "directory": str(directory)}
 
-    def _parquet(self, file: Path, table: str, session: str) -> int:
-        """Return how many rows the file has, 0 if it is put aside."""
+    def check(self, file: Path, table: str, session: str) -> int:
+        """Return how many rows a Parquet file has, 0 if it is put aside."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -192,7 +193,7 @@ class _Found:
         wrong = _wrong_columns(schema, table)
         if wrong:
             return self._aside(file, f"columns are missing or of another type: {', '.join(wrong)}")
-        if not footer.num_rows or self._again(file):
+        if not footer.num_rows or self.again(file):
             return 0
         return int(footer.num_rows)
 
@@ -208,18 +209,18 @@ class _Found:
                 self._aside(file, "gzip-compressed, and not named .gz")
             elif not _unzips(file):
                 self._aside(file, "truncated gzip")
-            elif not self._again(file):
+            elif not self.again(file):
                 self.logs.append(file)
         elif b"\0" in start:
             self._aside(file, "neither JSON Lines nor gzip")
-        elif not self._again(file):
+        elif not self.again(file):
             self.logs.append(file)
 
     def _aside(self, file: Path, reason: str) -> int:
         self._quarantine.add("file", reason, examples=[str(file)])
         return 0
 
-    def _again(self, file: Path) -> bool:
+    def again(self, file: Path) -> bool:
         """Return whether a file of the same content was taken before; only files of one size are read for this."""
         alike = self._of_size.setdefault(file.stat().st_size, [])
         same = next((each for each in alike if each == file or _digest(each) == _digest(file)), None) if alike else None
