@@ -121,7 +121,8 @@ class Finding:
             return
         logs = sorted(file for file in source.iterdir() if file.name.endswith(LOG_SUFFIXES) and file.is_file())
         inner = sorted(folder for folder in source.iterdir() if (folder / SESSION_FILE).exists())
-        for log in logs:
+        # The demo writes both of the same run; a session says more.
+        for log in logs if not inner else ():
             self._log(log)
         for folder in inner:
             self._session(folder)

@@ -67,7 +67,9 @@ class Following:
     _finding: Finding = field(default_factory=lambda: Finding(Quarantine()))
     _last_ns: int = 0
 
-    def run(self, *, until: Callable[[], bool] | None = None, idle_s: float = IDLE_S, causal: bool | None = None) -> Analysis:
+    def run(
+        self, *, until: Callable[[], bool] | None = None, idle_s: float = IDLE_S, causal: bool | None = None
+    ) -> Analysis:
         """Follow until ``until`` says so and all is read, or until nothing was rolled for ``idle_s``; then analyse.
 
         Raises `InvalidInput` for what is no session, and what the batch job raises.
@@ -95,7 +97,7 @@ class Following:
             idle_since = time.monotonic()
             done = -1
             while not (until is not None and until()) and time.monotonic() - idle_since < idle_s:
-                if query.awaitTermination(POLL_S):
+                if query.awaitTermination(1):
                     break
                 progress = query.lastProgress
                 if progress is not None and progress["numInputRows"] and progress["batchId"] != done:
@@ -109,7 +111,9 @@ class Following:
         try:
             return str(json.loads((self.directory / SESSION_FILE).read_bytes())["session"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read") from error
+            raise InvalidInput(
+                f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read"
+            ) from error
 
     def _kept(self, what: str) -> Path:
         folder = self.state / what
@@ -150,7 +154,12 @@ class Following:
         numbering = number(recent, cells)
         slices = cut(numbering, deliveries=count)
         order = audit_order(slices, numbering, cells)
-        found = (order.first, order.cycle, audit_publishers(slices, numbering)[2], audit_repetitions(slices, numbering)[1])
+        found = (
+            order.first,
+            order.cycle,
+            audit_publishers(slices, numbering)[2],
+            audit_repetitions(slices, numbering)[1],
+        )
         slices.release()
         newest = cells.agg(fn.max("last_at_ns").alias("at")).first()
         self._last_ns = max(self._last_ns, int((newest and newest["at"]) or 0))
