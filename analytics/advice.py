@@ -13,7 +13,7 @@ HOT = 4.0
 """A region with so many times the events of the median one is worth splitting where its node is overloaded, or busy."""
 FAR = 1.5
 """A region whose stretch is so many times the median is worth another place."""
-LISTED_MAX = 10
+LISTED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
         if len(regions) > 1 and len(audience) > 1:
             pairs = len(regions) * (len(regions) - 1) // 2
             because = (
-                f"the same {len(audience)} subscribers have them: one region saves {pairs} overlaps, and costs nobody "
+                f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and costs nobody "
                 "an event"
             )
             found.append(Advice("merge", tuple(regions), because, float(pairs)))

@@ -32,6 +32,8 @@ OnStage = Callable[[str], None]
 MakeDirect = Callable[[DataFrame], DataFrame]
 """From cells (`analytics.cells`) to direct ways (`analytics.stretch.DIRECT`)."""
 PAIRS_WRITTEN_MAX = 100_000
+OVERLOADED = 1.05
+"""So many times what the busiest subscriber receives; a little more is nothing to rearrange a network for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ def _advise(
         {region: frozenset(names) for region, names in audience.items()},
         {row["region"]: row["events_per_s"] or 0.0 for row in load.regions},
         {row["region"]: row["stretch"] for row in tables["by_region"]},
-        overloaded={row["node"]: row["ratio"] for row in load.nodes if row["ratio"] and row["ratio"] > 1},
+        overloaded={row["node"]: row["ratio"] for row in load.nodes if row["ratio"] and row["ratio"] > OVERLOADED},
         plan=plan,
     )
 

@@ -36,9 +36,13 @@ class Losses:
 
 
 def latest_stays(stays: DataFrame) -> DataFrame:
-    """Return the last revision of each stay."""
+    """Return the last revision of each stay, as the subscribers themselves recorded it.
+
+    A tap knows of stays too, but not of the places in the delivery order at which they begin and end.
+    """
+    own = stays.where("from_index IS NOT NULL")
     last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
-    return stays.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
+    return own.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
 
 
 def audit_losses(

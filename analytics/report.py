@@ -233,7 +233,9 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> str:
     if not rows:
         return "<p>Not recorded.</p>"
     columns = list(columns)
-    head = "".join(f"<th>{html.escape(_HEADS.get(name, name))}</th>" for name in columns)
+    numeric = {name for name in columns if all(_is_number(row.get(name)) for row in rows[:ROWS_SHOWN])}
+    heads = [(' class="number"' if name in numeric else "", _HEADS.get(name, name)) for name in columns]
+    head = "".join(f"<th{kind}>{html.escape(name)}</th>" for kind, name in heads)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name)) for name in columns) + "</tr>" for row in list(rows)[:ROWS_SHOWN]
     )
@@ -241,10 +243,14 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> str:
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>{more}'
 
 
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def _cell(value: Any) -> str:
     if value is None:
-        return "<td>–</td>"
-    if isinstance(value, bool) or not isinstance(value, int | float):
+        return '<td class="number">–</td>'
+    if not _is_number(value):
         return f"<td>{html.escape(str(value))}</td>"
     return f'<td class="number">{value:,}</td>' if isinstance(value, int) else f'<td class="number">{value:,.2f}</td>'
 
