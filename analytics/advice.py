@@ -58,8 +58,8 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
         if len(regions) > 1 and len(audience) > 1:
             pairs = len(regions) * (len(regions) - 1) // 2
             because = (
-                f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and costs nobody "
-                "an event"
+                f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and "
+                "costs nobody an event"
             )
             found.append(Advice("merge", tuple(regions), because, float(pairs)))
     audiences = sorted(by_audience, key=sorted)

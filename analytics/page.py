@@ -31,7 +31,8 @@ PAGE = Template("""<!doctype html>
   input:focus-visible ~ .tabs label { outline: 1px dotted var(--soft); }
   #producer:checked ~ .producer, #engineer:checked ~ .engineer { display: block; }
   h2 { font-size: 19px; margin: 26px 0 6px; } h3 { font-size: 15px; margin: 18px 0 4px; }
-  .scroll { overflow-x: auto; } table { border-collapse: collapse; min-width: 50%; font-size: 14px; margin: 6px 0 14px; }
+  .scroll { overflow-x: auto; } table { border-collapse: collapse;
+    min-width: 50%; font-size: 14px; margin: 6px 0 14px; }
   th { text-align: left; color: var(--soft); font-weight: 600; }
   th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
   th.number { text-align: right; padding-right: 24px; }

@@ -54,6 +54,14 @@ NAMES_MAX = 3
 @click.option(
     "--causal", is_flag=True, help="Check causal order too.  [default: where the session's ordering is causal]"
 )
+@click.option(
+    "--follow",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Follow one session while it is recorded, and keep in DIR how far: it goes on from there another time. Stop "
+    "with Ctrl-C, or it ends when nothing was recorded for --idle.",
+)
+@click.option("--idle", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def analyze(
@@ -66,6 +74,8 @@ def analyze(
     rtt: bool,
     hosts: Path | None,
     causal: bool,
+    follow: Path | None,
+    idle: float,
     as_json: bool,
 ) -> None:
     """Analyse recorded sessions: who is how far away, did the order hold, who carries what, and what to move.
@@ -85,9 +95,13 @@ def analyze(
         from analytics.analysis import analyse
         from analytics.reading import read_sources
 
-        show("looking at the files")
-        sources = read_sources(spark, sessions)
-        made = analyse(spark, sources, direct=_direct(direct, hosts, rtt=rtt), causal=causal or None, on_stage=show)
+        ways = _direct(direct, hosts, rtt=rtt)
+        if follow is not None:
+            made = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
+        else:
+            show("looking at the files")
+            sources = read_sources(spark, sessions)
+            made = analyse(spark, sources, direct=ways, causal=causal or None, on_stage=show)
         if out is not None:
             from analytics.report import write_report
 
@@ -128,6 +142,45 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
         return made
 
     return make
+
+
+def _follow(
+    spark: Any,
+    sessions: Sequence[Path],
+    state: Path,
+    direct: MakeDirect | None,
+    *,
+    idle_s: float,
+    causal: bool | None,
+    show: Callable[[str], None],
+) -> Analysis:
+    """Follow a session: figures go to the terminal's progress line, alarms to standard error at once."""
+    import signal
+
+    from analytics.streaming import Following, Update
+
+    if len(sessions) != 1:
+        raise UsageError("--follow follows one session: name one directory")
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    def on_update(update: Update) -> None:
+        stretch = f", stretch {update.stretch['p50']:.2f} in the median" if update.stretch is not None else ""
+        show(f"{update.deliveries:,} deliveries by {update.subscribers:,} subscribers{stretch}")
+        for alarm in update.alarms:
+            click.echo(f"alarm: {alarm}", err=True)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        show("waiting for what is recorded")
+        return Following(spark, sessions[0], state, direct, on_update).run(
+            until=lambda: stopped, idle_s=idle_s, causal=causal
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _tell(made: Analysis, out: Path | None) -> None:
