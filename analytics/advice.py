@@ -14,6 +14,7 @@ HOT = 4.0
 FAR = 1.5
 """A region whose stretch is so many times the median is worth another place."""
 LISTED_MAX = 5
+NAMED_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Advice:
     regions: tuple[str, ...]
     because: str
     gain: float
+
+    @property
+    def named(self) -> str:
+        """The regions in words, of many only the first."""
+        shown = ", ".join(self.regions[:NAMED_MAX])
+        return shown if len(self.regions) <= NAMED_MAX else f"{shown} and {len(self.regions) - NAMED_MAX} more"
 
     def as_dict(self) -> dict[str, object]:
         """Return what JSON can carry."""

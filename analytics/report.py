@@ -161,7 +161,7 @@ def _advice(found: Analysis) -> Iterator[str]:
     if not found.advice:
         yield "<p>Nothing stands out.</p>"
         return
-    rows = [{"do": each.do, "regions": ", ".join(each.regions), "because": each.because} for each in found.advice]
+    rows = [{"do": each.do, "regions": each.named, "because": each.because} for each in found.advice]
     yield _table(rows, ("do", "regions", "because"))
 
 

@@ -200,7 +200,7 @@ def _tell(made: Analysis, out: Path | None) -> None:
         console.print("Farthest off: " + ", ".join(f"{name} {value:.2f}" for name, value in worst) + ".")
     console.print(_promises(made))
     for each in made.advice[:WORST_SHOWN]:
-        console.print(f"Advice: {each.do} {', '.join(each.regions)}: {each.because}.")
+        console.print(f"Advice: {each.do} {each.named}: {each.because}.")
     for entry in made.quarantine.entries:
         named = f" ({', '.join(entry.examples)})" if entry.examples else ""
         console.print(f"Put aside: {entry.count:,} × {entry.what}: {entry.reason}{named}")
