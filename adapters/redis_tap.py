@@ -17,7 +17,8 @@ from sequencing.frames import StampedFrame
 from sequencing.node import NodeKeys
 
 FRAMES_MAX = 512
-"""A stream and read."""
+READ_BYTES = 16 * 1024 * 1024
+"""Frames a stream and read: many, for links are trimmed soon, and not more than about so many bytes in one reply."""
 
 
 class Seen(NamedTuple):
@@ -57,6 +58,7 @@ class NodeTap:
         self._connection = RedisConnection(url, name)
         self._streams: dict[bytes, _Stream] = {}
         self._answered_ns = 0
+        self._frame_bytes = 1
 
     def follow(self, streams: Iterable[tuple[str, int]], links: Iterable[str], *, from_begin: bool) -> None:
         """Read these egress streams, (region, epoch) each, and links, by their ends, and no others.
@@ -81,8 +83,9 @@ class NodeTap:
             await asyncio.sleep(block_ms / 1000)
             return Look([], time.time_ns(), before, 0)
         places = [streams[key].after or b"" for key in keys]
+        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (self._frame_bytes * len(keys))))
         reply = await self._connection.call(
-            *("XREAD", "COUNT", FRAMES_MAX, "BLOCK", block_ms, "STREAMS"),
+            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"),
             *keys,
             *places,
             timeout_s=block_ms / 1000 + 10,
@@ -96,6 +99,7 @@ class NodeTap:
             for entry_id, fields in entries:
                 frame = _egress(stream.region, entry_id, fields) if stream.region is not None else _link(fields)
                 if frame is not None:
+                    self._frame_bytes = max(len(frame.body), self._frame_bytes - self._frame_bytes // 64, 1)
                     seen.append(Seen(frame, stream.region is not None))
             stream.after = entries[-1][0]
         return Look(seen, at_ns, before, missed)

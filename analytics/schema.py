@@ -195,7 +195,7 @@ FRAMES = Table(
 
 RECEIVES = Table(
     "receives",
-    "a frame that a subscriber received; markers, which carry no event, are among them",
+    "a frame that a subscriber received live, not from history; markers, which carry no event, are among them",
     "received_at_ns",
     (
         _SUBSCRIBER,

@@ -153,9 +153,8 @@ class Incoming:
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 await self._joined(wanted)
-            if self._tap is not None:
-                joined = wanted & self._subscriber.joined
-                self._tap.joined({region: self._subscriber.begin(region)[0] for region in joined})
+            if self._tap is not None and self._plan is not None:
+                self._tap.joined({region: self._plan.epoch_of(region) for region in wanted & self._subscriber.joined})
         except TimeoutError:
             missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
             raise Unreachable(

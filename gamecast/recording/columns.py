@@ -107,21 +107,23 @@ def deliveries(host: str, frames: Sequence[DeliveredFrame]) -> pa.Table:
     counts = np.array(events, np.int64)
     rows = int(counts.sum())
     of_frame = np.repeat(np.arange(len(counts)), counts)
-    numbers = np.arange(rows) - (np.cumsum(counts) - counts)[of_frame]
+    places = np.arange(rows)
+    # Less the row at which its frame begins, which is done once a frame.
+    begins = np.cumsum(counts) - counts
     known = np.array([at or 0 for at in received], np.int64)
     return _table(
         DELIVERIES,
         subscriber=_names(names, of_frame),
         incarnation=np.array(incarnation, np.int64)[of_frame],
         host=_same(host, rows),
-        index=numbers + np.array(place, np.int64)[of_frame],
+        index=places + (np.array(place, np.int64) - begins)[of_frame],
         region=_names(region, of_frame),
         publisher=_names(publisher, of_frame),
         epoch=np.array(epoch, np.int64)[of_frame],
-        sequence=numbers + np.array(first, np.int64)[of_frame],
+        sequence=places + (np.array(first, np.int64) - begins)[of_frame],
         event=pa.nulls(rows, _NAME),
         sent_at_ns=np.fromiter(chain.from_iterable(sent), np.int64, count=rows),
-        received_at_ns=pa.array(known[of_frame], mask=(known == 0)[of_frame]),
+        received_at_ns=_of_rows(known, of_frame, nothing=known == 0),
         delivered_at_ns=np.array(delivered, np.int64)[of_frame],
     )
 
@@ -191,20 +193,21 @@ def publishes(host: str, published: Sequence[PublishedFrame]) -> pa.Table:
     counts = np.fromiter(map(len, sizes), np.int64, count=len(sizes))
     rows = int(counts.sum())
     of_frame = np.repeat(np.arange(len(counts)), counts)
-    unknown = np.array([each is None for each in first], bool)[of_frame]
-    numbers = np.arange(rows) - (np.cumsum(counts) - counts)[of_frame]
-    sequence = numbers + np.array([each or 0 for each in first], np.int64)[of_frame]
+    unknown = np.array([each is None for each in first], bool)
+    # The number of the first, less its place among the rows.
+    ahead = np.array([each or 0 for each in first], np.int64) - (np.cumsum(counts) - counts)
+    sequence = np.arange(rows) + ahead[of_frame]
     return _table(
         PUBLISHES,
         publisher=_names(names, of_frame),
         host=_same(host, rows),
         region=_names(region, of_frame),
-        epoch=pa.array(np.array([each or 0 for each in epoch], np.int64)[of_frame], mask=unknown),
-        sequence=pa.array(sequence, mask=unknown),
+        epoch=_of_rows(np.array([each or 0 for each in epoch], np.int64), of_frame, nothing=unknown),
+        sequence=pa.array(sequence, mask=unknown[of_frame] if unknown.any() else None),
         event=pa.nulls(rows, _NAME),
         bytes=np.fromiter(chain.from_iterable(sizes), np.int64, count=rows),
         published_at_ns=np.fromiter(chain.from_iterable(sent), np.int64, count=rows),
-        acknowledged_at_ns=pa.array(np.array(answered, np.int64)[of_frame], mask=unknown),
+        acknowledged_at_ns=_of_rows(np.array(answered, np.int64), of_frame, nothing=unknown),
         outcome=_names(outcome, of_frame),
         error=_names(error, of_frame),
     )
@@ -228,6 +231,11 @@ def _schema_of(name: str) -> pa.Schema:
     return writable_schema(TABLE_OF[name])
 
 
+def _of_rows(of_frames: IntArray, of_frame: IntArray, *, nothing: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return a number for each row; ``nothing``: of which frames there is none."""
+    return pa.array(of_frames[of_frame], mask=nothing[of_frame] if nothing.any() else None)
+
+
 def _same(name: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([name]))
 
@@ -238,6 +246,8 @@ def _names(names: Sequence[str | None], of_row: IntArray | None = None) -> pa.Di
     codes = np.fromiter((places.setdefault(name, len(places)) for name in names), np.int32, count=len(names))
     if of_row is not None:
         codes = codes[of_row]
+    if list(places) == [None]:
+        return pa.nulls(len(codes), _NAME)
     nothing = codes == places[None] if None in places else None
     known = pa.array([name or "" for name in places], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=nothing), known)

@@ -31,8 +31,15 @@ from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.recording")
 
-LOOK_S = 0.2
-"""How often the taps are emptied."""
+LOOK_S = 0.1
+"""How often the thread looks whether much waits."""
+
+WAIT_S = 1.0
+MUCH_ROWS = 100_000
+"""The taps are emptied when so much time has passed or so many rows wait: each time has its price."""
+
+GATHERED_NOTES = 8_192
+"""Of what is few a frame, so many notes are gathered before they are turned into columns."""
 
 SLICE_NOTES = 1024
 """So many frames are turned into columns at a time; then other threads have their turn. Python lets a thread that
@@ -68,7 +75,10 @@ class Recorder:
         self._frames: deque[tuple[Any, ...]] = deque()
         self._stamps: deque[tuple[Any, ...]] = deque()
         self._lost: Counter[tuple[str, str]] = Counter()
+        self._counting = threading.Lock()
         self._told: Counter[tuple[str, str]] = Counter()
+        self._received: list[Any] = []
+        self._noted_frames: list[Any] = []
         self._plan: tuple[int, int] | None = None
         self._seen_last: dict[tuple[str, int], int] = {}
         self._stop = threading.Event()
@@ -89,7 +99,7 @@ class Recorder:
     def add(self, table: str, row: Row) -> None:
         """Note one row."""
         if len(self._rows) >= self._recording.pending_rows_max:
-            self._lost[table, "full"] += 1
+            self.count_lost(table, "full", 1)
         else:
             self._rows.append((table, row))
 
@@ -103,13 +113,14 @@ class Recorder:
 
     def _add(self, queue: deque[tuple[Any, ...]], table: str, notes: Sequence[tuple[Any, ...]]) -> None:
         if len(queue) + len(notes) > self._recording.pending_rows_max:
-            self._lost[table, "full"] += len(notes)
+            self.count_lost(table, "full", len(notes))
         else:
             queue.extend(notes)
 
     def count_lost(self, table: str, reason: str, rows: int) -> None:
         """Count rows that could not be noted."""
-        self._lost[table, reason] += rows
+        with self._counting:
+            self._lost[table, reason] += rows
 
     def planned(self, plan: Plan) -> None:
         """Note a plan that somebody follows from now on, unless it or a later one is noted."""
@@ -156,27 +167,37 @@ class Recorder:
 
     def _run(self) -> None:
         next_roll = time.monotonic() + self._recording.roll_s
+        next_look = 0.0
+        much_rows = min(MUCH_ROWS, self._recording.pending_rows_max // 2)
         while True:
             stopping = self._stop.wait(LOOK_S)
+            now = time.monotonic()
+            waiting = sum(tap.pending_rows for tap in list(self._taps)) + len(self._frames) + len(self._stamps)
+            if not stopping and now < min(next_look, next_roll) and waiting < much_rows:
+                continue
+            next_look = now + WAIT_S
             try:
                 self._empty()
-                is_time = time.monotonic() >= next_roll or self._files.open_bytes >= self._recording.roll_bytes
-                if stopping or is_time:
+                if stopping or now >= next_roll or self._files.open_bytes >= self._recording.roll_bytes:
                     next_roll = time.monotonic() + self._recording.roll_s
                     self._roll()
+                if stopping and self._losses() != self._told:
+                    self._roll()  # to tell of what the last roll lost
             except Exception:  # whatever it is, the game goes on, and so does what can be recorded
                 logger.exception("what was noted could not be recorded")
-                self._lost["all", "error"] += 1
+                self.count_lost("all", "error", 1)
             if stopping:
                 return
 
     def _roll(self) -> None:
+        self._add_gathered()
         at_ns = time.time_ns()
         connections = [self._connection(tap, at_ns) for tap in list(self._taps)]
         if connections:
             self._files.add(CONNECTIONS, columns.rows_of(CONNECTIONS, connections))
         for tap in self._emptied:
-            self._lost.update({(table, "full"): rows for table, rows in tap.lost.items()})
+            for table, count in tap.lost.items():
+                self.count_lost(table, "full", count)
             del self._taps[tap]
         self._emptied.clear()
         lost = self._losses()
@@ -207,7 +228,9 @@ class Recorder:
             logger.warning("the recording in %s lacks rows%s: %s; more are counted", self.directory, trouble, counts)
 
     def _losses(self) -> Counter[tuple[str, str]]:
-        lost = self._lost + self._files.lost
+        with self._counting:
+            lost = Counter(self._lost)
+        lost.update(dict(self._files.lost))
         for tap in list(self._taps):
             lost.update({(table, "full"): rows for table, rows in list(tap.lost.items())})
         return lost
@@ -227,15 +250,13 @@ class Recorder:
         """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
         self._emptied += _taken(self._closed_taps)  # nothing comes from them after this
         single: dict[str, list[Mapping[str, Any]]] = {}
-        received: list[Any] = []
-        noted: list[Any] = []
         delivered: list[Any] = []
         published: list[Any] = []
         for tap, receipts in list(self._taps.items()):
             taken = tap.take()
             name, incarnation = tap.name, tap.incarnation
             for at, read in taken.receives:
-                self._take_read(tap, receipts, read, at, received, noted)
+                self._take_read(tap, receipts, read, at)
             for note in taken.deliveries:
                 received_at = receipts.delivered(note[0], note[2], note[7])
                 delivered.append((name, incarnation, *note[:7], received_at, note[8]))  # see `Tap.delivered`
@@ -246,10 +267,9 @@ class Recorder:
             single.setdefault(table, []).append(row)
         for table, rows in single.items():
             self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
-        for part in _slices(received):
-            self._files.add(RECEIVES, columns.receives(self.host, part))
-        for part in _slices(noted + _taken(self._frames)):
-            self._add_frames(part)
+        self._noted_frames += _taken(self._frames)
+        if max(len(self._received), len(self._noted_frames)) >= GATHERED_NOTES:
+            self._add_gathered()
         for part in _slices(_taken(self._stamps)):
             self._files.add(STAMPS, columns.stamps(self.host, part))
         for part in _slices(delivered):
@@ -257,9 +277,16 @@ class Recorder:
         for part in _slices(published):
             self._files.add(PUBLISHES, columns.publishes(self.host, part))
 
-    def _take_read(
-        self, tap: Tap, receipts: Receipts, read: list[tuple[Any, ...]], at: int, received: list[Any], noted: list[Any]
-    ) -> None:
+    def _add_gathered(self) -> None:
+        received, self._received = self._received, []
+        noted, self._noted_frames = self._noted_frames, []
+        for part in _slices(received):
+            self._files.add(RECEIVES, columns.receives(self.host, part))
+        for part in _slices(noted):
+            self._add_frames(part)
+
+    def _take_read(self, tap: Tap, receipts: Receipts, read: list[tuple[Any, ...]], at: int) -> None:
+        received, noted = self._received, self._noted_frames
         name, incarnation, seen_last = tap.name, tap.incarnation, self._seen_last
         for region, epoch, last, meta, stamp, size in read:
             received.append((name, incarnation, region, epoch, last, at, size))
@@ -288,7 +315,7 @@ class Recorder:
                 for each in part:
                     self._add_frames([each])
             else:
-                self._lost["frames", "unread"] += 1
+                self.count_lost("frames", "unread", 1)
 
 
 def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:

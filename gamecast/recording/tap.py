@@ -66,6 +66,11 @@ class Tap:
         self._stays: dict[str, _Stay] = {}
         self._stay_count = 0
 
+    @property
+    def pending_rows(self) -> int:
+        """Rows that wait for the recorder's thread."""
+        return self._put - self._taken
+
     def received(self, frames: Sequence[StampedFrame]) -> None:
         """Note frames that were read just now."""
         if self._is_full("receives", len(frames)):

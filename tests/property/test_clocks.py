@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics.clocks import ClockOffset, estimate_offset, estimate_offsets, offsets_from
@@ -19,6 +19,7 @@ def probe(at: int, offset: int, there: int, stay: int, back: int) -> tuple[int, 
     return at, at + there + offset, at + there + stay + offset, at + there + stay + back
 
 
+@settings(deadline=None)
 @given(offsets, st.lists(st.tuples(st.integers(0, 50 * SECOND), delays, delays, delays), min_size=1, max_size=30))
 def test_the_truth_is_within_half_the_smallest_round_trip(offset: int, ways: list[tuple[int, int, int, int]]) -> None:
     probes = [probe(BASE + at, offset, there, stay, back) for at, there, stay, back in ways]
@@ -29,6 +30,7 @@ def test_the_truth_is_within_half_the_smallest_round_trip(offset: int, ways: lis
     assert (estimate.probes, report.steps, report.discarded) == (len(ways), 0, 0)
 
 
+@settings(deadline=None)
 @given(offsets, st.lists(st.tuples(delays, delays, delays, st.booleans()), min_size=1, max_size=20))
 def test_probes_from_either_side_tell_the_same(offset: int, ways: list[tuple[int, int, int, bool]]) -> None:
     rows = []
@@ -45,6 +47,7 @@ def test_probes_from_either_side_tell_the_same(offset: int, ways: list[tuple[int
     assert estimate.uncertainty_ns == min(there + back for there, _, back, _ in ways) / 2
 
 
+@settings(deadline=None)
 @given(
     offsets,
     st.integers(2, 20),

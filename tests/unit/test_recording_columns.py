@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
@@ -19,6 +19,7 @@ maybe = st.none() | st.integers(1, 2**62)
 times_of_events = st.lists(times, min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(names, numbers, names, names, numbers, times_of_events, maybe, times)))
 def test_deliveries_number_each_event_of_each_frame(rows: list[tuple[Any, ...]]) -> None:
     frames = [
@@ -49,6 +50,7 @@ def test_deliveries_number_each_event_of_each_frame(rows: list[tuple[Any, ...]])
         assert tuple(table.schema.names) == DELIVERIES.names
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(names, st.booleans(), numbers, times_of_events, times), min_size=1))
 def test_publishes_know_their_numbers_only_where_they_were_acknowledged(rows: list[tuple[Any, ...]]) -> None:
     frames = [
@@ -78,6 +80,7 @@ def test_publishes_know_their_numbers_only_where_they_were_acknowledged(rows: li
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(numbers, numbers), max_size=4), min_size=1))
 def test_frames_have_their_stamps_as_pairs(stamps: list[list[tuple[int, int]]]) -> None:
     noted = [
