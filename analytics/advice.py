@@ -13,6 +13,8 @@ HOT = 4.0
 """A region with so many times the events of the median one is worth splitting where its node is overloaded, or busy."""
 FAR = 1.5
 """A region whose stretch is so many times the median is worth another place."""
+FAR_ANYWHERE = 3.0
+"""And one whose events take so many times the direct way, whatever others do: a well placed node does better."""
 LISTED_MAX = 5
 NAMED_MAX = 6
 
@@ -113,10 +115,10 @@ def _replace(
     median = ordered[len(ordered) // 2] if ordered else 0.0
     found = []
     for region, stretch in stretch_of.items():
-        if median and stretch >= FAR * median:
+        if median and (stretch >= FAR * median or stretch >= FAR_ANYWHERE):
             where = f", on the path {' → '.join(plan[region])}" if plan.get(region) else ""
             because = (
                 f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
             )
-            found.append(Advice("re-place", (region,), because, (stretch - median) * rate.get(region, 1.0)))
+            found.append(Advice("re-place", (region,), because, stretch * rate.get(region, 1.0)))
     return sorted(found, key=lambda each: (-each.gain, each.regions))

@@ -214,7 +214,10 @@ def _engineer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
 def _counts(audit: Any) -> dict[str, Any]:
     found = {name: value for name, value in audit.as_dict().items() if isinstance(value, int) or value is None}
     if audit.stamps is not None:
-        found |= {f"stamps: {name}": value for name, value in audit.stamps.as_dict().items()}
+        stamps = audit.stamps.as_dict().items()
+        found |= {f"stamps: {name}": value for name, value in stamps if name != "first"}
+        if audit.stamps.first is not None:
+            found["stamps: the first"] = audit.stamps.first
     return {name: "not known" if value is None else value for name, value in found.items() if name != "first"}
 
 
