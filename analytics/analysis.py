@@ -231,7 +231,7 @@ def audit_all(
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
-    violations, unchecked, of_publisher = audit_publishers(slices, numbering)
+    violations, unchecked, of_publisher = audit_publishers(slices, numbering, cells)
     duplicated, repeated = audit_repetitions(slices, numbering)
     on_stage("looking for losses")
     losses = audit_losses(

@@ -11,7 +11,8 @@ from analytics.numbering import CELL
 def add_up(deliveries: DataFrame) -> DataFrame:
     """Return a row a (session, subscriber, incarnation, region, publisher).
 
-    Columns: deliveries; timed, of which both times are known; delay_ns, the sum of these; held and held_ns, likewise
+    Columns: deliveries; timed, of which both times are known; delay_ns, the sum of these; unsent, those
+    without the time of sending; held and held_ns, likewise
     from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_max,
     sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
     """
@@ -21,6 +22,7 @@ def add_up(deliveries: DataFrame) -> DataFrame:
         fn.count("*").alias("deliveries"),
         fn.count(delay).alias("timed"),
         fn.sum(delay).alias("delay_ns"),
+        fn.count(fn.when(fn.col("sent_at_ns").isNull(), True)).alias("unsent"),
         fn.count(held).alias("held"),
         fn.sum(held).alias("held_ns"),
         fn.count(fn.when(delay < 0, True)).alias("negative"),

@@ -157,7 +157,7 @@ class Following:
         found = (
             order.first,
             order.cycle,
-            audit_publishers(slices, numbering)[2],
+            audit_publishers(slices, numbering, cells)[2],
             audit_repetitions(slices, numbering)[1],
         )
         slices.release()

@@ -32,7 +32,7 @@ def test_each_kind_of_advice_names_the_regions_that_it_is_for() -> None:
 
 def test_a_region_that_is_far_from_all_is_placed_anew_even_if_all_are() -> None:
     far = dict.fromkeys(("a", "b", "hot", "far"), 3.5)
-    assert [regions for do, regions in kinds(stretch_of=far) if do == "re-place"][0] == ("hot",)
+    assert next(regions for do, regions in kinds(stretch_of=far) if do == "re-place") == ("hot",)
 
 
 def test_a_hot_region_on_idle_nodes_may_stay_whole() -> None:
