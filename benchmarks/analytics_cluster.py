@@ -2,8 +2,8 @@
 
     python benchmarks/analytics_cluster.py [SESSION]
 
-Without SESSION one of 100,000 deliveries is drawn, with every fault. Everything listens on 127.0.0.1 only. Exit status 1
-if any figure differs.
+Without SESSION one of 100,000 deliveries is drawn, with every fault. Everything listens on 127.0.0.1 only. Exit status
+1 if any figure differs.
 """
 
 from __future__ import annotations
