@@ -27,6 +27,10 @@ class SparkUnavailable(OtherSideError):
     """Spark did not start: it needs Java 17 or newer, and `gamecast[analytics]`."""
 
 
+class SparkFailed(OtherSideError):
+    """Spark gave up on a job: a worker was lost, or had too little memory or disk."""
+
+
 def open_spark(master: str | None = None, *, memory: str | None = None) -> SparkSession:
     """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and so on.
 
@@ -80,6 +84,18 @@ def cores(spark: SparkSession) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001 - Connect has no context, and says so with errors of its own
         return 8
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Turn whatever Spark and its gateway raise into one sentence: a user cannot read their stacks."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise SparkFailed(f"Spark failed: {first}") from error
 
 
 @contextmanager

@@ -87,9 +87,9 @@ def analyze(
 
     Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use, 3 if Spark does not start.
     """
-    from analytics.spark import open_spark
+    from analytics.spark import open_spark, spark_failures
 
-    with _progress() as show:
+    with _progress() as show, spark_failures():
         show("starting Spark")
         spark = open_spark(master)
         from analytics.analysis import analyse

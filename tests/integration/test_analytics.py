@@ -15,9 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics.analysis import Analysis, analyse
+from analytics.clock_steps import find_clock_steps
+from analytics.probes import direct_from_probes
 from analytics.reading import read_sources
 from analytics.report import write_report
-from analytics.stretch import direct_from
+from analytics.stretch import direct_from, measure_stretch
 from analytics.synthetic import FAULTS, Session, World, write_session
 from tests.integration.spark_session import needs_spark
 
@@ -39,6 +41,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     table = pq.read_table(files[0])
     newer = {**table.schema.metadata, b"gamecast.schema": b"2"}
     pq.write_table(table.replace_schema_metadata(newer), hour / "newer-000000.parquet")
+    # Its footer is whole, so that only reading the rows tells.
+    pq.write_table(table.slice(0, 10), hour / "damaged-000000.parquet")
+    damaged = bytearray((hour / "damaged-000000.parquet").read_bytes())
+    damaged[4:200] = bytes(196)
+    (hour / "damaged-000000.parquet").write_bytes(damaged)
     stays = next((directory / "stays").rglob("*.parquet"))
     silent = pq.read_table(stays).slice(0, 1).to_pylist()
     silent[0] |= {"subscriber": "silent-server"}
@@ -137,8 +144,56 @@ def test_what_cannot_be_used_is_put_aside_and_counted(found: Analysis) -> None:
         ("file", "of schema version 2"): 1,
         ("session", "no deliveries in it"): 1,
         ("subscriber", "in a region"): 1,
+        ("row", "in a damaged part of a file"): 10,
     }
     assert any("not finished" in note for note in found.notes)
+
+
+def test_skewed_clocks_are_corrected_and_vague_ones_left_out(spark: SparkSession) -> None:
+    ahead, way, second = 5_000_000_000, 10_000_000, 1_000_000_000
+    probes = []
+    for origin, target, skew in (("a", "b", ahead), ("a", "c", 0), ("a", "d", 0)):
+        for turn in range(5):
+            sent = turn * second
+            # The clock of d is set by a second in the middle.
+            shown = skew + (second if target == "d" and turn > 2 else 0)
+            reached, returned = sent + way + shown, sent + 2 * way + 1000
+            times = (sent, reached, reached + 1000, returned)
+            probes.append(("direct", origin, target, f"host-{origin}", f"host-{target}", *times))
+    names = "kind string, origin string, target string, origin_host string, target_host string"
+    times = "sent_at_ns long, reached_at_ns long, answered_at_ns long, returned_at_ns long"
+    table = spark.createDataFrame(probes, f"{names}, {times}")
+    columns = (
+        "session string, subscriber string, incarnation long, region string, publisher string, deliveries long, "
+        "timed long, delay_ns long"
+    )
+    took = {
+        ("a", "b"): 30_000_000 + ahead,
+        ("b", "a"): 15_000_000 - ahead,
+        ("a", "c"): 20_000_000,
+        ("a", "d"): 20_000_000,
+    }
+    rows = [("s", to, None, "r", publisher, 4, 4, 4 * ns) for (publisher, to), ns in took.items()]
+    cells = spark.createDataFrame([*rows, ("s", "e", None, "r", "a", 2, 1, 1)], columns)
+    made = measure_stretch(cells, direct_from_probes(table, cells), stepped=["c"])
+    found = {row["subscriber"]: (row["stretch"], row["uncertainty"]) for row in made.by_destination.collect()}
+    assert found == {"b": (pytest.approx(3.0), pytest.approx(1.0)), "a": (pytest.approx(1.5), pytest.approx(1.0))}
+    assert made.left_out == {
+        "the subscriber's clock was set back": 4,
+        "the clocks' skew is known no better than the direct way is long": 4,
+        "no direct way is known": 1,
+        "a time is missing": 1,
+    }
+
+
+def test_a_clock_that_is_set_back_is_noticed(spark: SparkSession) -> None:
+    times = [0, 10, 20, 5, 15]
+    rows = [("s", "s1", None, index, "r", "p", at * 1_000_000) for index, at in enumerate(times)]
+    rows += [("s", "s2", None, index, "r", "p", index) for index in range(5)]
+    columns = "session string, subscriber string, incarnation long, index long, region string, publisher string"
+    deliveries = spark.createDataFrame(rows, f"{columns}, delivered_at_ns long")
+    found = [(row["subscriber"], row["steps"], row["worst_ms"]) for row in find_clock_steps(deliveries).collect()]
+    assert found == [("s1", 1, 15.0)]
 
 
 def test_the_report_stands_by_itself(found: Analysis, tmp_path: Path) -> None:
