@@ -16,6 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 NS_PER_MS = 1e6
+VAGUE = 1.5
+"""Times the direct delay: probes alone leave an uncertainty of half their round trip, which is 1."""
 FINE_BUCKETS = 16
 """Of the delays' histogram, to a doubling: a bucket is 4.4% wide."""
 DIRECT = "publisher string, subscriber string, direct_ms double, offset_ns double, uncertainty_ms double"
@@ -42,16 +44,16 @@ def measure_stretch(
     """Return the stretch of the cells of `analytics.cells`, given the ``direct`` ways (columns `DIRECT`).
 
     ``path_nodes``: session, region and nodes, the nodes on the region's path. ``stepped``: subscribers whose clock went
-    back, so that no time of theirs can be trusted. Ways of which nothing is known, and those whose uncertainty is as
-    large as the delay, are left out and counted.
+    back, so that no time of theirs can be trusted. Ways of which nothing is known, and those whose uncertainty is
+    clearly larger than the delay, are left out and counted.
     """
     others = cells.where("publisher <> subscriber").withColumn("stepped", fn.col("subscriber").isin(list(stepped)))
     joined = others.join(fn.broadcast(direct), ["publisher", "subscriber"], "left")
-    vague = fn.col("uncertainty_ms") > fn.coalesce("direct_ms", fn.lit(0.0))
+    vague = fn.col("uncertainty_ms") > VAGUE * fn.coalesce("direct_ms", fn.lit(0.0))
     why = (
         fn.when(fn.col("stepped"), "the subscriber's clock was set back")
         .when(fn.col("direct_ms").isNull(), "no direct way is known")
-        .when(vague, "the clocks' skew is known no better than the direct way is long")
+        .when(vague, "the clocks' skew is known less well than the direct way is long")
     )
     judged = joined.withColumn("why", why)
     untimed = fn.sum(fn.col("deliveries") - fn.col("timed")).alias("untimed")
