@@ -19,7 +19,7 @@ from analytics.numbering import Numbering, number
 from analytics.order import Order, audit_order, audit_publishers, audit_repetitions
 from analytics.probes import direct_from_probes
 from analytics.quarantine import Quarantine
-from analytics.reading import Sources
+from analytics.reading import Sources, without_damaged
 from analytics.slices import DELIVERIES_PER_SLICE, Slices, cut
 from analytics.spark import set_for
 from analytics.stages import measure_stages
@@ -157,17 +157,16 @@ def analyse(
     on_stage("adding up deliveries")
     set_for(spark, deliveries=sources.rows.get("deliveries", 0))
     cells = (cells if cells is not None else add_up(sources["deliveries"])).persist()
-    totals = cells.agg(
-        fn.sum("deliveries").alias("deliveries"),
-        fn.countDistinct("session", "subscriber").alias("subscribers"),
-        fn.countDistinct("session", "region").alias("regions"),
-    ).first()
-    deliveries = int((totals and totals["deliveries"]) or 0)
-    if not deliveries or totals is None:
-        raise InvalidInput("no delivery could be read: every file of them is damaged")
-    if not sources.logs:
-        unread = sources.rows.get("deliveries", 0) - deliveries
-        quarantine.add("row", "in a damaged part of a file", count=unread)
+    totals = _totals(cells)
+    if not sources.logs and totals["deliveries"] < sources.rows.get("deliveries", 0):
+        on_stage("looking for damaged files")
+        cells.unpersist()
+        sources = without_damaged(spark, sources)
+        cells = add_up(sources["deliveries"]).persist()
+        totals = _totals(cells)
+    deliveries = totals["deliveries"]
+    if not deliveries:
+        raise InvalidInput("there are no deliveries to analyse: none could be read")
     set_for(spark, deliveries=deliveries)
     on_stage("numbering events")
     if causal is None:
@@ -200,8 +199,8 @@ def analyse(
         for row in cells.select("subscriber", "region").distinct().orderBy("subscriber", "region").collect()
     ]
     found = Analysis(
-        int(totals["subscribers"]),
-        int(totals["regions"]),
+        totals["subscribers"],
+        totals["regions"],
         deliveries,
         sources.sessions,
         tables,
@@ -253,6 +252,15 @@ def audit_all(
     found = (order.first, order.cycle, of_publisher, repeated, losses.first, caused)
     examples = tuple(dict.fromkeys(each for each in found if each is not None))
     return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples)
+
+
+def _totals(cells: DataFrame) -> dict[str, int]:
+    found = cells.agg(
+        fn.coalesce(fn.sum("deliveries"), fn.lit(0)).alias("deliveries"),
+        fn.countDistinct("session", "subscriber").alias("subscribers"),
+        fn.countDistinct("session", "region").alias("regions"),
+    ).first()
+    return {} if found is None else found.asDict()
 
 
 def _tables(stretch: Stretch) -> dict[str, Sequence[Mapping[str, Any]]]:

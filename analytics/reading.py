@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,8 @@ class Sources:
     logs: bool
     unfinished: int
     """Files that a recorder was still writing, or was killed at."""
-    files: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    files: Mapping[tuple[str, str], Sequence[Path]] = field(default_factory=dict)
+    """By session and table."""
 
     def __getitem__(self, table: str) -> DataFrame:
         return self.tables[table]
@@ -64,9 +65,7 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
         found.take(source)
     tables: dict[str, list[DataFrame]] = {table.name: [] for table in TABLES}
     for (session, name), files in sorted(found.files.items()):
-        schema = TABLE_OF[name].spark_schema()
-        read = spark.read.schema(schema).option("ignoreCorruptFiles", "true").parquet(*map(str, files))
-        tables[name].append(read.withColumn("session", fn.lit(session)))
+        tables[name].append(_read(spark, session, name, files))
     if found.logs:
         deliveries, stays = read_logs(spark, found.logs, quarantine)
         tables["deliveries"].append(deliveries.withColumn("session", fn.lit(LOGS_SESSION)))
@@ -74,9 +73,6 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     if not tables["deliveries"]:
         said = "; ".join(f"{each.reason}: {', '.join(each.examples)}" for each in quarantine.entries[:3])
         raise InvalidInput(f"there are no deliveries to analyse{' – ' + said if said else ''}")
-    files_of: dict[str, list[Path]] = {}
-    for (_, name), files in found.files.items():
-        files_of.setdefault(name, []).extend(files)
     return Sources(
         {table.name: union_of(spark, table.name, tables[table.name]) for table in TABLES},
         found.rows,
@@ -84,8 +80,56 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
         quarantine,
         bool(found.logs),
         found.unfinished,
-        files_of,
+        found.files,
     )
+
+
+def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
+    """Return the sources without the files of deliveries whose rows cannot be read, though their footers can.
+
+    Reads every one of these files: call it where fewer rows were found than the footers say. Raises `InvalidInput` if
+    nothing is left.
+    """
+    parts = []
+    rows = dict(sources.rows)
+    for (session, name), files in sorted(sources.files.items()):
+        if name != "deliveries":
+            continue
+        whole = [file for file in files if is_whole(file)]
+        for file in sorted(set(files) - set(whole)):
+            sources.quarantine.add("file", "damaged inside", examples=[str(file)])
+            rows[name] -= rows_of(file)
+        if whole:
+            parts.append(_read(spark, session, name, whole))
+    if not parts:
+        raise InvalidInput("there are no deliveries to analyse: every file of them is damaged")
+    return replace(sources, tables={**sources.tables, "deliveries": union_of(spark, "deliveries", parts)}, rows=rows)
+
+
+def _read(spark: SparkSession, session: str, table: str, files: Sequence[Path]) -> DataFrame:
+    read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
+    return read.parquet(*map(str, files)).withColumn("session", fn.lit(session))
+
+
+def rows_of(file: Path) -> int:
+    """Return how many rows the footer of a Parquet file says that it has."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(file).num_rows)
+
+
+def is_whole(file: Path) -> bool:
+    """Return whether all rows of a Parquet file can be read; reads them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as opened:
+            for _ in opened.iter_batches():
+                pass
+    except (pa.ArrowException, OSError):
+        return False
+    return True
 
 
 def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> DataFrame:
@@ -196,6 +240,9 @@ class Finding:
             return self._aside(file, f"columns are missing or of another type: {', '.join(wrong)}")
         if not footer.num_rows or self.again(file):
             return 0
+        # Deliveries are most of a session: `without_damaged` reads them where fewer are found than should be.
+        if table != "deliveries" and not is_whole(file):
+            return self._aside(file, "damaged inside")
         return int(footer.num_rows)
 
     def _log(self, file: Path) -> None:

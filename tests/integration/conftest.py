@@ -37,6 +37,7 @@ def three_redis_servers() -> Iterator[EmbeddedServers]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark of a test run."""
+    import tests.integration.spark_session  # noqa: F401 - sets what the JVM is started with
     from analytics.spark import open_spark
 
     session = open_spark("local[2]", memory="1g")

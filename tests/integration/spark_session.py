@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -17,5 +18,8 @@ def java_version() -> int:
     number = said.partition('version "')[2].partition(".")[0].strip('"\n ')
     return int(number) if number.isdigit() else 0
 
+
+# Of jobs that take milliseconds, most of the time would go to the compiler that makes code fast for hours.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 needs_spark = pytest.mark.skipif(java_version() < 17, reason="Spark needs Java 17 or newer: ./dev setup installs it")
