@@ -1,6 +1,6 @@
 """A node read from beside: its links and its egress streams, in one read, without a word to anybody.
 
-Only XREAD, XREVRANGE and TIME are sent. What a link carries is trimmed when the next node has it; link sequences are
+Only XREAD, XINFO STREAM and TIME are sent. What a link carries is trimmed when the next node has it; link sequences are
 dense, so what was trimmed before it was read is counted.
 """
 
@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapters.redis_connection import RedisConnection
+from sequencing.errors import OtherSideError
 from sequencing.frames import StampedFrame
 from sequencing.node import NodeKeys
 
 FRAMES_MAX = 512
 READ_BYTES = 16 * 1024 * 1024
 """Frames a stream and read: many, for links are trimmed soon, and not more than about so many bytes in one reply."""
+
+
+BEGIN = b"0-0"
+NEVER_USED = b"0-1"
+"""Reads from the same place: entries begin at 1-0. But from here on, every number that is missing was missed."""
 
 
 class Seen(NamedTuple):
@@ -65,10 +71,10 @@ class NodeTap:
 
         What is new is read from its begin if ``from_begin``, else from what comes after `find_ends`.
         """
-        wanted = {self._keys.egress(epoch, region).encode(): (region, b"0-0") for region, epoch in streams}
+        wanted = {self._keys.egress(epoch, region).encode(): (region, BEGIN) for region, epoch in streams}
         ends = {self._keys.link(target).encode() for target in links}
         known = self._streams
-        begin = b"0-0" if from_begin else None
+        begin = BEGIN if from_begin else None
         self._streams = {
             **{key: known.get(key) or _Stream(region, begin) for key, (region, _) in wanted.items()},
             **{key: known.get(key) or _Stream(None, begin) for key in ends},
@@ -95,7 +101,7 @@ class NodeTap:
         for key, entries in reply or ():
             stream = streams[key]
             if stream.region is None:
-                missed += _missed(stream.after or b"0-0", [entry_id for entry_id, _ in entries])
+                missed += _missed(stream.after or BEGIN, [entry_id for entry_id, _ in entries])
             for entry_id, fields in entries:
                 frame = _egress(stream.region, entry_id, fields) if stream.region is not None else _link(fields)
                 if frame is not None:
@@ -117,12 +123,20 @@ class NodeTap:
     async def find_ends(self) -> None:
         """Find the ends of streams from which on they are to be read."""
         for key in [key for key, stream in self._streams.items() if stream.after is None]:
-            newest = await self._connection.call("XREVRANGE", key, "+", "-", "COUNT", 1)
-            self._streams[key].after = newest[0][0] if newest else b"0-0"
+            try:
+                found = await self._connection.call("XINFO", "STREAM", key)
+            except OtherSideError as error:
+                if "no such key" not in str(error):
+                    raise
+                self._streams[key].after = NEVER_USED
+            else:
+                # Of a link all may be trimmed: what it carried last is told all the same.
+                about = dict(zip(found[::2], found[1::2], strict=True))
+                self._streams[key].after = about[b"last-generated-id"]
 
 
 def _missed(after: bytes, entry_ids: list[bytes]) -> int:
-    if after == b"0-0":  # where nothing was read before, or it was empty, nobody knows what was
+    if after == BEGIN:  # nobody looked how far it was before
         after = b"%d-0" % (int(entry_ids[0].partition(b"-")[0]) - 1)
     first, last = (int(entry_id.partition(b"-")[0]) for entry_id in (after, entry_ids[-1]))
     return last - first - len(entry_ids)
