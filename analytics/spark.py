@@ -62,6 +62,9 @@ def open_spark(master: str | None = None, *, memory: str | None = None) -> Spark
         except Exception as error:  # whatever the gateway, the JVM or the network raise
             last = " / ".join(line.strip() for line in said() if line.strip())
             raise SparkUnavailable(f"Spark did not start on {master or LOCAL}: {last or error}") from error
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit started the JVM, with a log set-up of its own.
+        session.sparkContext.setLogLevel("ERROR")
     return session
 
 
