@@ -16,7 +16,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.errors import GamecastError, UsageError
+from gamecast.errors import GamecastError, InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from analytics.analysis import Analysis, MakeDirect
@@ -89,6 +89,10 @@ def analyze(
     """
     from analytics.spark import open_spark, spark_failures
 
+    for given in (*sessions, *(file for file in (direct, hosts) if file is not None)):
+        if not given.exists():
+            # Before Spark starts, which takes seconds.
+            raise InvalidInput(f"{given} does not exist")
     with _progress() as show, spark_failures():
         show("starting Spark")
         spark = open_spark(master)

@@ -65,5 +65,5 @@ def test_logs_of_which_some_are_broken_are_analysed_with_what_is_whole(tmp_path:
 
 def test_what_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     done = analyze(tmp_path / "nowhere")
-    assert done.returncode in (2, 3)  # 3 where Java is missing
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"gamecast: {tmp_path / 'nowhere'} does not exist\n"
