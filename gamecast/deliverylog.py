@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from analytics.session import is_session
 from gamecast.stays import Placed, Position, Stay
 from gamecast.textlines import BUFFER_BYTES, read_lines
 from sequencing.checkers import DeliverySequence, Published
@@ -146,10 +147,14 @@ def find_published(files: Sequence[Path]) -> Path | None:
 def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 
-    A file named twice is read once. Raises `InvalidInput` for what does not exist, and for a directory without logs.
+    A file named twice is read once, and a recorded session that stands among the logs, as the demo leaves it, is not
+    read. Raises `InvalidInput` for what does not exist, and for a directory without logs.
     """
     found: dict[Path, Path] = {}
-    for argument in arguments:
+    named = list(arguments)
+    for argument in named:
+        if len(named) > 1 and is_session(argument):
+            continue
         if not argument.exists():
             raise InvalidInput(f"{argument} does not exist")
         files = [argument]

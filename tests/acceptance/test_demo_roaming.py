@@ -84,7 +84,7 @@ def test_the_story_tells_how_servers_roamed_and_the_logs_are_judged_by_stays(tmp
     assert not any(report[key] for key in BROKEN)
     assert '"stay"' in (logs / "server-1.jsonl").read_text()
     # Without the stays, what servers did not hear of while they were elsewhere would count as lost.
-    for log in logs.iterdir():
+    for log in logs.glob("*.jsonl"):
         log.write_text("".join(line + "\n" for line in log.read_text().splitlines() if '"stay"' not in line))
     assert json.loads(gamecast_command("audit", logs, "--json").stdout)["lost"] > 0
 

@@ -243,3 +243,9 @@ def test_wrong_use_of_convert_is_said(tmp_path: Path) -> None:
         done = call("convert", *arguments)
         assert isinstance(done.exception, gamecast.UsageError)
         assert complaint in str(done.exception)
+
+
+def test_all_that_the_demo_left_in_its_directory_can_be_named_to_the_audit(demo: Path) -> None:
+    audited = call("audit", *sorted(demo.iterdir()), "--json")
+    assert audited.exit_code == 0, audited.output
+    assert json.loads(audited.output)["subscribers"] == 4
