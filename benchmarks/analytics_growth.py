@@ -126,6 +126,8 @@ def measure(directory: Path, master: str, *, causal: bool) -> dict[str, Any]:
     }
     by_destination = {row["subscriber"]: row["stretch"] for row in stretch}
     found["stretch_mean"] = float(np.mean(list(by_destination.values())))
+    slices.release()
+    cells.unpersist()  # or Spark would answer from it
     # The same aggregation alone, Spark and DuckDB one after the other on a warm cache of files.
     began = time.perf_counter()
     again = (
