@@ -33,6 +33,12 @@ def _audit() -> click.Command:
     return audit
 
 
+def _analyze() -> click.Command:
+    from gamecast.cli.analyze import analyze
+
+    return analyze
+
+
 def _bench() -> click.Command:
     from gamecast.cli.bench import bench
 
@@ -145,6 +151,7 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "demo": _demo,
     "plan": _plan,
     "audit": _audit,
+    "analyze": _analyze,
     "bench": _bench,
     "capacity": _capacity,
     "simulate": _simulate,

@@ -74,6 +74,12 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="Events/s of regions, rows of region,rate.  [default: 1 each]",
 )
 @click.option(
+    "--rates-from",
+    type=click.Path(path_type=Path),
+    metavar="SESSION",
+    help="Events/s of regions as they were in a recorded session; --rates goes before them.",
+)
+@click.option(
     "--expect",
     metavar="FILE|grid",
     help="Overlaps to order whether anybody has them or not, rows of region,neighbour; 'grid': all cells that touch, "
@@ -120,6 +126,7 @@ def plan(
     named: Sequence[str],
     ordering: Ordering,
     rates: Path | None,
+    rates_from: Path | None,
     expect: str | None,
     capacity: float | Literal["receiver"] | None,
     topology: Path | None,
@@ -170,7 +177,8 @@ def plan(
         watch = Stopwatch(show)
         with watch.stage("reading", "reading"):
             source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
-            rate_of = read_rates(rates) if rates is not None else {}
+            rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
+            rate_of |= read_rates(rates) if rates is not None else {}
             world = reckoned = source.membership
             if expect is not None:
                 pairs = grid_overlaps(world.regions) if expect == "grid" else read_overlaps(Path(expect))
@@ -246,6 +254,12 @@ def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
     if len(set(named)) != len(named):
         raise click.UsageError(f"--node: a name is there twice: {', '.join(named)}")
     return [check_node_name(name) for name in named]
+
+
+def _recorded_rates(session: Path) -> dict[str, float]:
+    from analytics.rates import read_session_rates
+
+    return read_session_rates(session)
 
 
 def _write(file: Path, text: bytes) -> None:

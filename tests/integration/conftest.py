@@ -1,12 +1,16 @@
-"""Real Redis servers for the tests that need them: private ones, on ports of their own."""
+"""Real Redis servers for the tests that need them, private ones, on ports of their own; and one Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from adapters.embedded import EmbeddedServer, EmbeddedServers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +32,14 @@ def three_redis_servers() -> Iterator[EmbeddedServers]:
     """Three fresh servers."""
     with EmbeddedServers(3) as servers:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark of a test run."""
+    import tests.integration.spark_session  # noqa: F401 - sets what the JVM is started with
+    from analytics.spark import open_spark
+
+    session = open_spark("local[2]", memory="1g")
+    yield session
+    session.stop()

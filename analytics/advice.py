@@ -1,0 +1,124 @@
+"""What to move: regions to merge, to split, and to place anew, with the figures that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+ALIKE = 0.9
+"""Two regions whose subscribers are to this part the same cost an atom and bring nothing."""
+HOT = 4.0
+"""A region with so many times the events of the median one is worth splitting where its node is overloaded, or busy."""
+FAR = 1.5
+"""A region whose stretch is so many times the median is worth another place."""
+FAR_ANYWHERE = 3.0
+"""And one whose events take so many times the direct way, whatever others do: a well placed node does better."""
+LISTED_MAX = 5
+NAMED_MAX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to do; ``gain`` sorts the advice of one kind, in the unit that ``because`` tells."""
+
+    do: Literal["merge", "split", "re-place"]
+    regions: tuple[str, ...]
+    because: str
+    gain: float
+
+    @property
+    def named(self) -> str:
+        """The regions in words, of many only the first."""
+        shown = ", ".join(self.regions[:NAMED_MAX])
+        return shown if len(self.regions) <= NAMED_MAX else f"{shown} and {len(self.regions) - NAMED_MAX} more"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what JSON can carry."""
+        return {"do": self.do, "regions": list(self.regions), "because": self.because, "gain": self.gain}
+
+
+def advise(
+    subscribers_of: Mapping[str, frozenset[str]],
+    events_per_s: Mapping[str, float],
+    stretch_of: Mapping[str, float],
+    *,
+    overloaded: Mapping[str, float],
+    plan: Mapping[str, Sequence[str]],
+) -> tuple[Advice, ...]:
+    """Return advice, most useful first of each kind.
+
+    ``overloaded``: nodes that carry more than the busiest subscriber receives, and how many times as much.
+    """
+    return (
+        *_merge(subscribers_of, events_per_s)[:LISTED_MAX],
+        *_split(subscribers_of, events_per_s, overloaded, plan)[:LISTED_MAX],
+        *_replace(stretch_of, events_per_s, plan)[:LISTED_MAX],
+    )
+
+
+def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, float]) -> list[Advice]:
+    found = []
+    by_audience: dict[frozenset[str], list[str]] = {}
+    for region, audience in sorted(subscribers_of.items()):
+        by_audience.setdefault(audience, []).append(region)
+    for audience, regions in by_audience.items():
+        if len(regions) > 1 and len(audience) > 1:
+            pairs = len(regions) * (len(regions) - 1) // 2
+            because = (
+                f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and "
+                "costs nobody an event"
+            )
+            found.append(Advice("merge", tuple(regions), because, float(pairs)))
+    audiences = sorted(by_audience, key=sorted)
+    for one, other in combinations(audiences if len(audiences) <= 1000 else [], 2):
+        both, either = len(one & other), len(one | other)
+        if both > 1 and both / either >= ALIKE:
+            regions = [by_audience[one][0], by_audience[other][0]]
+            extra = sum(rate.get(region, 0.0) * len((one | other) - subscribers_of[region]) for region in regions)
+            because = (
+                f"{both} of {either} subscribers have both: one region saves an overlap, for {extra:.0f} more "
+                "deliveries a second that nobody asked for"
+            )
+            found.append(Advice("merge", tuple(regions), because, 1.0))
+    return sorted(found, key=lambda each: (-each.gain, each.regions))
+
+
+def _split(
+    subscribers_of: Mapping[str, frozenset[str]],
+    rate: Mapping[str, float],
+    overloaded: Mapping[str, float],
+    plan: Mapping[str, Sequence[str]],
+) -> list[Advice]:
+    ordered = sorted(rate.values())
+    median = ordered[len(ordered) // 2] if ordered else 0.0
+    found = []
+    for region, events in rate.items():
+        hot = [node for node in plan.get(region, ()) if node in overloaded]
+        if not median or events < HOT * median or (plan and not hot):
+            continue
+        audience = len(subscribers_of.get(region, ()))
+        because = f"{events:.0f} events/s, {events / median:.1f} times the median region's, to {audience} subscribers"
+        if hot:
+            because += (
+                f"; its node {hot[0]} carries {overloaded[hot[0]]:.1f} times what the busiest subscriber receives"
+            )
+        found.append(Advice("split", (region,), because, events * audience))
+    return sorted(found, key=lambda each: (-each.gain, each.regions))
+
+
+def _replace(
+    stretch_of: Mapping[str, float], rate: Mapping[str, float], plan: Mapping[str, Sequence[str]]
+) -> list[Advice]:
+    ordered = sorted(stretch_of.values())
+    median = ordered[len(ordered) // 2] if ordered else 0.0
+    found = []
+    for region, stretch in stretch_of.items():
+        if median and (stretch >= FAR * median or stretch >= FAR_ANYWHERE):
+            where = f", on the path {' → '.join(plan[region])}" if plan.get(region) else ""
+            because = (
+                f"its events take {stretch:.2f} times the direct way, the median region's {median:.2f} times{where}"
+            )
+            found.append(Advice("re-place", (region,), because, stretch * rate.get(region, 1.0)))
+    return sorted(found, key=lambda each: (-each.gain, each.regions))

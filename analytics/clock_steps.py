@@ -1,0 +1,23 @@
+"""Clocks that were set back while a session was recorded: times of delivery that fall along a delivery order."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+STEP_NS = 1_000_000
+"""A clock that is merely disciplined is never set back by so much at once."""
+
+
+def find_clock_steps(deliveries: DataFrame) -> DataFrame:
+    """Return a row a subscriber whose clock went back: session, subscriber, steps and worst_ms.
+
+    A step is seen between two deliveries of one publisher's events of one region, which are frequent; a step forward
+    looks like a pause and is not seen. Takes a sort of the deliveries.
+    """
+    stream = Window.partitionBy("session", "subscriber", "incarnation", "region", "publisher").orderBy("index")
+    back = fn.lag("delivered_at_ns").over(stream) - fn.col("delivered_at_ns")
+    stepped = deliveries.where("delivered_at_ns IS NOT NULL").withColumn("back", back).where(fn.col("back") > STEP_NS)
+    return stepped.groupBy("session", "subscriber").agg(
+        fn.count("*").alias("steps"), (fn.max("back") / 1e6).alias("worst_ms")
+    )

@@ -1,0 +1,157 @@
+"""The Spark session that the analysis runs on: this machine, a master, or Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sequencing.errors import OtherSideError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+DRIVER_MEMORY = "3g"
+"""Of a Spark on this machine; with Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it."""
+SMALL = 300_000
+LAST_LINES = 5
+
+
+class SparkUnavailable(OtherSideError):
+    """Spark did not start: it needs Java 17 or newer, and `gamecast[analytics]`."""
+
+
+class SparkFailed(OtherSideError):
+    """Spark gave up on a job: a worker was lost, or had too little memory or disk."""
+
+
+def open_spark(master: str | None = None, *, memory: str | None = None) -> SparkSession:
+    """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and so on.
+
+    Without a master it is the one that is active or that spark-submit set, else all cores of this machine. One process
+    has one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.
+    """
+    with quiet_imports():
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError as error:
+            raise UsageError("the analysis needs PySpark: install gamecast[analytics]") from error
+    if not (master or "").startswith("sc://"):
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+    builder = SparkSession.builder.appName("gamecast analyze")
+    if (master or "").startswith("sc://"):
+        builder = builder.remote(str(master))
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+        if master or not submitted:
+            builder = builder.master(master or LOCAL)
+        for key, value in _settings(master, memory, submitted=submitted).items():
+            builder = builder.config(key, value)
+    with quiet_imports(), _silenced() as said:
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:  # whatever the gateway, the JVM or the network raise
+            last = " / ".join(line.strip() for line in said() if line.strip())
+            raise SparkUnavailable(f"Spark did not start on {master or LOCAL}: {last or error}") from error
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit started the JVM, with a log set-up of its own.
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def set_for(spark: SparkSession, *, deliveries: int) -> None:
+    """Set what depends on how much there is: partitions for so many deliveries, and what only pays for many.
+
+    Spark's 200 shuffle partitions are wrong for one machine; what must fit into memory is a partition's sort. Planning
+    anew and compiling at run time cost small jobs more than they take.
+    """
+    large = deliveries > SMALL
+    partitions = max(cores(spark), min(400, deliveries // 1_500_000)) if large else 1
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    spark.conf.set("spark.sql.adaptive.enabled", str(large).lower())
+    spark.conf.set("spark.sql.codegen.wholeStage", str(large).lower())
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run at a time; 8 where a Spark Connect server does not tell."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Connect has no context, and says so with errors of its own
+        return 8
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Turn whatever Spark and its gateway raise into one sentence: a user cannot read their stacks."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise SparkFailed(f"Spark failed: {first}") from error
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """PySpark warns of versions that it was not tested with; that is nothing to the user of a command."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _settings(master: str | None, memory: str | None, *, submitted: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+        # A damaged file that slipped through the checks must not end the job.
+        "spark.sql.files.ignoreMissingFiles": "true",
+    }
+    if submitted:
+        return settings
+    silence = Path(__file__).with_name("log4j2.properties")
+    settings |= {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": memory or os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY),
+        "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{silence}" -XX:-UsePerfData',
+    }
+    if (master or LOCAL).startswith(("local", "spark://127.", "spark://localhost")):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return settings
+
+
+@contextmanager
+def _silenced() -> Iterator[_LastLines]:
+    """Give a child that is started inside a file as its standard error; yields what reads the last lines of it."""
+    handle, name = tempfile.mkstemp(prefix="gamecast-spark-")
+    file = Path(name)
+    try:
+        stderr = os.dup(2)
+        try:
+            os.dup2(handle, 2)
+            yield _LastLines(file)
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+    finally:
+        os.close(handle)
+        file.unlink()
+
+
+class _LastLines:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __call__(self) -> list[str]:
+        return self._file.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]

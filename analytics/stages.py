@@ -1,0 +1,80 @@
+"""Where the time goes: to the ingress, over each hop, from the egress to the subscriber, and held there for order.
+
+From the rows of a tap (``stamps``), of publishers and of subscribers, joined by the name of the frame. The times of a
+tap are by its own clock: between hosts whose clocks differ, read the hops and the holding, not the ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+FRAME = ("session", "region", "epoch", "sequence")
+NS_PER_MS = 1e6
+
+
+def measure_stages(tables: Mapping[str, DataFrame]) -> list[dict[str, Any]]:
+    """Return stage, from, to, count, mean_ms, p50_ms, p99_ms; quantiles are approximate (1 in 1,000)."""
+    passed = (
+        tables["stamps"]
+        .groupBy(*FRAME, "node", "hop")
+        .agg(fn.min("stamped_at_ns").alias("at"), fn.max("hops").alias("hops"), fn.first("host").alias("host"))
+    )
+    published = tables["publishes"].where("sequence IS NOT NULL").select(*FRAME, "published_at_ns")
+    ingress = passed.where("hop = 0").join(published, [*FRAME])
+    way = Window.partitionBy(*FRAME).orderBy("hop")
+    hops = passed.select(
+        fn.lag("node").over(way).alias("from"),
+        fn.col("node").alias("to"),
+        (fn.col("at") - fn.lag("at").over(way)).alias("ns"),
+    ).where("ns IS NOT NULL")
+    received = tables["receives"].select(*FRAME, "subscriber", "received_at_ns")
+    egress = passed.where("hop = hops - 1").join(received, [*FRAME])
+    held = tables["deliveries"].where("received_at_ns IS NOT NULL AND delivered_at_ns IS NOT NULL")
+    parts = (
+        _stage(
+            "publish to ingress",
+            ingress.select(
+                fn.lit("publishers").alias("from"),
+                fn.col("node").alias("to"),
+                (fn.col("at") - fn.col("published_at_ns")).alias("ns"),
+            ),
+        ),
+        _stage("hop", hops),
+        _stage(
+            "egress to receive",
+            egress.select(
+                fn.col("node").alias("from"),
+                fn.lit("subscribers").alias("to"),
+                (fn.col("received_at_ns") - fn.col("at")).alias("ns"),
+            ),
+        ),
+        _stage(
+            "held for order",
+            held.select(
+                fn.lit("receive").alias("from"),
+                fn.lit("deliver").alias("to"),
+                (fn.col("delivered_at_ns") - fn.col("received_at_ns")).alias("ns"),
+            ),
+        ),
+    )
+    return [row.asDict() for part in parts for row in part.orderBy("from", "to").collect()]
+
+
+def _stage(name: str, rows: DataFrame) -> DataFrame:
+    parts = fn.percentile_approx("ns", [0.5, 0.99], 1000)
+    summed = rows.groupBy("from", "to").agg(
+        fn.count("*").alias("count"), fn.mean("ns").alias("mean"), parts.alias("parts")
+    )
+    return summed.select(
+        fn.lit(name).alias("stage"),
+        "from",
+        "to",
+        "count",
+        (fn.col("mean") / NS_PER_MS).alias("mean_ms"),
+        (fn.col("parts")[0] / NS_PER_MS).alias("p50_ms"),
+        (fn.col("parts")[1] / NS_PER_MS).alias("p99_ms"),
+    )
