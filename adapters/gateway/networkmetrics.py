@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
+from adapters.gateway.ports import Connection
 from adapters.redis_survey import NetworkState, survey
 from sequencing.errors import GamecastError
 
@@ -30,6 +33,8 @@ class NetworkMetrics(Collector):
         self._is_there = False
         self._looked_at = -SURVEY_EVERY_S
         self._turn = asyncio.Lock()
+        self._held = [0] * (len(gateway.door.hold_bounds_ms) + 1)
+        self._counted: WeakKeyDictionary[Connection, Sequence[int]] = WeakKeyDictionary()
 
     async def look(self) -> None:
         """Survey the network, if that was some time ago."""
@@ -62,6 +67,21 @@ class NetworkMetrics(Collector):
         ):
             total = float(sum(getattr(each, name) for each in numbers))
             yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all sessions.", [((), total)])
+        yield self._hold_times(casts)
+
+    def _hold_times(self, connections: Iterable[Connection]) -> Metric:
+        """What sessions held between the last look at them and their end is not counted."""
+        for connection in connections:
+            counts = connection.statistics().hold_counts
+            before = self._counted.get(connection, (0,) * len(counts))
+            self._held = [sum(each) for each in zip(self._held, counts, (-count for count in before), strict=True)]
+            self._counted[connection] = counts
+        bounds = [str(bound / 1000) for bound in self._gateway.door.hold_bounds_ms] + ["+Inf"]
+        family = HistogramMetricFamily(
+            "gamecast_gateway_hold_seconds", "How long frames waited for others, in sessions."
+        )
+        family.add_metric([], list(zip(bounds, map(float, accumulate(self._held)), strict=True)), sum_value=None)
+        return family
 
 
 def _of_nodes(state: NetworkState) -> Iterator[Metric]:

@@ -52,6 +52,9 @@ async def test_metrics_tell_of_the_gateway_and_of_the_network_behind_it(redis_se
         assert found["gamecast_region_lag_events"] == {"forest": 0, "river": 0}
         assert found["gamecast_gateway_held_frames"] == {"": 0}
         assert found["gamecast_control_up"] == {"": 1}
+        held = found["gamecast_gateway_hold_seconds_bucket"]
+        assert held["+Inf"] >= held["0.0"] >= 3
+        assert (await metrics_of(running.url))["gamecast_gateway_hold_seconds_bucket"] == held
 
 
 async def test_grafana_asks_for_metrics_that_there_are(redis_server: EmbeddedServer) -> None:
