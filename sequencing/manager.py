@@ -79,8 +79,9 @@ def next_record(
         return None
     joining = {name: wish.after(record.heard.get(name)) for name, wish in wishes.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
-    pairs = record.expected.union(expected)
-    declared = frozenset(chain.from_iterable(pairs - record.expected))
+    new_pairs = frozenset(expected) - record.expected if expected is not record.expected else frozenset[Pair]()
+    pairs = record.expected | new_pairs if new_pairs else record.expected
+    declared = frozenset(chain.from_iterable(new_pairs))
     missing = declared.union(published, *joining.values()) - record.plan.paths.keys()
     if not joining and not missing and not lost and not declared:
         return None
@@ -322,6 +323,8 @@ class Transition:
 
     def _prepare(self) -> list[Task]:
         plan, settled = self.plan, self._settled
+        if plan.is_laid_out_as(settled) and plan.runs == settled.runs:
+            return []
         new = {r for r in plan.paths if r not in settled.paths or plan.epoch_of(r) != settled.epoch_of(r)}
         tasks: list[Task] = []
         for node in plan.nodes:

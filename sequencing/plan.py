@@ -118,8 +118,9 @@ class Plan:
         return replace(self, version=self.version + 1, nodes={**self.nodes, **choice}, paths=paths)
 
     def is_laid_out_as(self, other: Plan) -> bool:
-        """Return whether regions, paths and atoms are the very same as of another plan; if in doubt, they are not."""
-        return self.paths is other.paths and self.atoms is other.atoms and self.epochs is other.epochs
+        """Return whether regions, paths, epochs and atoms are the very same as of another plan; if in doubt, not."""
+        same = self.paths is other.paths and self.atoms is other.atoms and self.epochs is other.epochs
+        return same and self.epoch == other.epoch
 
     def to_json(self) -> bytes:
         """Serialise; `from_json` is the inverse."""

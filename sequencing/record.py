@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from sequencing.errors import PlanError, UsageError
+from sequencing.identity import KeptFor
 from sequencing.names import check_region
 from sequencing.plan import Plan
 
@@ -99,6 +100,8 @@ class Record:
 
     def old_epochs(self) -> Iterator[OldEpoch]:
         """Yield the epochs that the transition ends, each region's in order."""
+        if all(self.plan.is_laid_out_as(plan) for plan in self.behind):
+            return
         begun = {(region, self.plan.epoch_of(region)) for region in self.plan.paths}
         for plan in self.behind:
             lost = frozenset(node for node in plan.nodes if plan.runs.get(node) != self.plan.runs.get(node))
@@ -144,7 +147,7 @@ class Record:
             "abandoned": [told(plan) for plan in self.abandoned],
             "next_atom": self.next_atom,
             "ended": self.ended,
-            "expected": sorted(self.expected),
+            "expected": orjson.Fragment(_pairs_json(self.expected)),
             "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
         }
         return b"\n".join((orjson.dumps(head), *lines))
@@ -177,3 +180,8 @@ class Record:
 @lru_cache(maxsize=4096)
 def _regions_json(regions: frozenset[str]) -> bytes:
     return orjson.dumps(sorted(regions))
+
+
+@KeptFor
+def _pairs_json(pairs: frozenset[Pair]) -> bytes:
+    return orjson.dumps(sorted(pairs))
