@@ -430,10 +430,13 @@ async def test_a_socket_that_takes_nothing_is_closed(shared_redis: EmbeddedServe
         connection.transport.pause_reading()
         for number in range(400):
             await talks.publish("flood", "x" * 60_000, id=number)
-            if not any(line["what"] == "session-closed" and line["name"] == "stuck" for line in running.audit):
-                continue
-            break
-        closed = [line for line in running.audit if line["what"] == "session-closed" and line["name"] == "stuck"]
+        closed: list[dict[str, object]] = []
+        async with asyncio.timeout(20):
+            while not closed:
+                await asyncio.sleep(0.05)
+                closed = [
+                    each for each in running.audit if (each["what"], each.get("name")) == ("session-closed", "stuck")
+                ]
         assert closed[0]["code"] == 4008
 
 
