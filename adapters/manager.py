@@ -31,8 +31,8 @@ LOOK_EVERY_MS = 500
 STAND_EVERY_MS = 1_000
 """How often the others try whether they may lead."""
 
-AGAIN_S = 0.005
-"""How long to wait before asking again whether an old epoch has drained."""
+AGAIN_S = 0.002
+"""How long to wait before asking again whether an old epoch, or a link, has drained: about what a hop takes."""
 
 logger = logging.getLogger("gamecast.manager")
 
@@ -194,7 +194,7 @@ class Manager:
                 return
             for task, answer in zip(tasks, performing.result(), strict=True):
                 transition.done(task, answer)
-            if transition.tasks() and not await self._goes_on(plan):
+            if (left := transition.tasks()) and not await self._goes_on(plan, wait_s=AGAIN_S if left == tasks else 0):
                 return
         if transition.finished and (announced or await self._control.announce(self._token, record)):
             await self._control.save(self._token, record.settled())
@@ -211,9 +211,9 @@ class Manager:
                 return leads
             leads = leads and not self._stop.is_set() and await self._control.keep(self._token, LEASE_MS)
 
-    async def _goes_on(self, plan: Plan) -> bool:
-        """Wait a little; return whether the lease is still ours, and the nodes are in the runs that the plan means."""
-        await asyncio.sleep(AGAIN_S)
+    async def _goes_on(self, plan: Plan, *, wait_s: float) -> bool:
+        """Wait; return whether the lease is still ours, and the nodes are in the runs that the plan means."""
+        await asyncio.sleep(wait_s)
         if time.monotonic() < self._look_at:
             return await self._control.keep(self._token, LEASE_MS)
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
