@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping
 from functools import partial
 
 from adapters.backoff import Backoff
 from adapters.redis_control import RedisControl
 from adapters.redis_network import RedisNetwork
-from adapters.redis_node import RedisNode
+from adapters.redis_seat import RedisSeat
 from adapters.shared_lane import SharedIngress, SharedLane
 from adapters.shared_streams import SharedNode, SharedReader
 from sequencing.errors import is_passing
 from sequencing.plan import Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Record
 
 NEWS_BLOCK_MS = 2_000
 
@@ -31,10 +30,9 @@ RECORDS_KEPT = 32
 class SharedNetwork:
     """What some connections of this process share, from `open` to `close`."""
 
-    def __init__(self, base: RedisNetwork, routes: Mapping[str, str] | None = None) -> None:
+    def __init__(self, base: RedisNetwork) -> None:
         """``base``: the network, not open yet; what it brings with it lives as long as this."""
         self._base = base
-        self._routes = routes or {}
         self.turn = asyncio.Lock()
         self.control: RedisControl
         self.news: SharedNews
@@ -53,8 +51,8 @@ class SharedNetwork:
         except BaseException:
             await self._base.close()
             raise
-        self.control, self.news = self._way_to_control(), SharedNews(self._way_to_control())
-        self._base.stand(self._way_to_control())
+        self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
+        self._base.stand(self._base.way_to_control())
 
     async def close(self) -> None:
         """Release everything; connections that are open still fail."""
@@ -71,20 +69,14 @@ class SharedNetwork:
     def node(self, name: str, plan: Plan) -> SharedNode:
         """Return what is read at a node."""
         if name not in self._nodes:
-            self._nodes[name] = SharedNode(partial(self._new_node, name, plan), name, plan)
+            self._nodes[name] = SharedNode(partial(self._base.lane, name, plan), name, plan)
         return self._nodes[name]
 
     def ingress(self, name: str, plan: Plan) -> SharedIngress:
         """Return what is published at a node."""
         if name not in self._ingresses:
-            self._ingresses[name] = SharedIngress(self._new_node(name, plan), plan)
+            self._ingresses[name] = SharedIngress(self._base.lane(name, plan), plan)
         return self._ingresses[name]
-
-    def _new_node(self, name: str, plan: Plan) -> RedisNode:
-        return self._base.lane(name, plan)
-
-    def _way_to_control(self) -> RedisControl:
-        return RedisControl(self._routes.get(self.url, self.url))
 
 
 class SharedNews:
@@ -151,81 +143,28 @@ class SharedNews:
         await self._control.close()
 
 
-class SharedView:
+class SharedView(RedisSeat):
     """A shared network as one connection sees it. Implements `adapters.network.Network`."""
 
     def __init__(self, shared: SharedNetwork) -> None:
         """Use `SharedNetwork.view`."""
+        super().__init__(shared.control, shared.turn)
         self._shared = shared
         self.url = shared.url
-        self._name = ""
-        self._connection = 0
         self._stirred = asyncio.Event()
         self._stopping = False
-
-    async def open(self) -> None:
-        """See `Network.open`."""
-        async with self._shared.turn:
-            await self._shared.control.ping()
 
     async def close(self) -> None:
         """See `Network.close`: what is shared stays."""
         await self.stop_watching()
-
-    async def introduce(self, name: str) -> int:
-        """See `Network.introduce`."""
-        self._name = name
-        async with self._shared.turn:
-            self._connection = await self._shared.control.introduce(name)
-        return self._connection
-
-    async def renew(self) -> int:
-        """See `Network.renew`."""
-        async with self._shared.turn:
-            return await self._shared.control.renew(self._name, self._connection)
-
-    async def want(self, wish: Wish, published: frozenset[str]) -> None:
-        """See `Network.want`."""
-        async with self._shared.turn:
-            await self._shared.control.want(self._name, wish, published)
-
-    async def expect(self, overlaps: frozenset[Pair]) -> None:
-        """See `Network.expect`."""
-        async with self._shared.turn:
-            await self._shared.control.expect(overlaps)
-
-    async def beat(self) -> None:
-        """See `Network.beat`."""
-        async with self._shared.turn:
-            await self._shared.control.beat(self._name, self._connection)
-
-    async def leave(self) -> None:
-        """See `Network.leave`."""
-        async with self._shared.turn:
-            await self._shared.control.leave(self._name, self._connection)
-
-    async def announce_probe(self, name: str, text: bytes) -> None:
-        """See `Network.announce_probe`."""
-        async with self._shared.turn:
-            await self._shared.control.announce_probe(name, text)
-
-    async def withdraw_probe(self, name: str) -> None:
-        """See `Network.withdraw_probe`."""
-        async with self._shared.turn:
-            await self._shared.control.withdraw_probe(name)
-
-    async def probe_addresses(self) -> Mapping[str, bytes]:
-        """See `Network.probe_addresses`."""
-        async with self._shared.turn:
-            return await self._shared.control.probe_addresses()
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`. Waits for as long as it takes."""
         while not self._stopping:
             records = self._shared.news.after(after)
             if records is None:
-                async with self._shared.turn:
-                    return await self._shared.control.news(after, block_ms=1)
+                async with self._turn:
+                    return await self._control.news(after, block_ms=1)
             if records:
                 return records
             self._stirred.clear()
@@ -236,17 +175,6 @@ class SharedView:
         """See `Network.stop_watching`."""
         self._stopping = True
         self._stirred.set()
-
-    async def plans(self) -> list[Plan]:
-        """See `Network.plans`."""
-        async with self._shared.turn:
-            return [record.plan for record in await self._shared.control.announced()]
-
-    async def latest_plan(self) -> Plan | None:
-        """See `Network.latest_plan`."""
-        async with self._shared.turn:
-            newest = await self._shared.control.newest()
-        return newest.plan if newest is not None else None
 
     def lane(self, node: str, plan: Plan) -> SharedLane:
         """See `Network.lane`."""

@@ -43,7 +43,7 @@ class Shared:
         self._configuration = configuration
         network = network_of(configuration)
         # Within a process there is nothing to share.
-        self._network = SharedNetwork(network, configuration.routes) if isinstance(network, RedisNetwork) else None
+        self._network = SharedNetwork(network) if isinstance(network, RedisNetwork) else None
         self._casts: WeakSet[Cast] = WeakSet()
         self._is_open = False
         self._was_open = False
