@@ -150,12 +150,12 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
     manager = Manager(old, RedisHands(redis_server.url, retention_events=100), "acyclic")
     assert await old.look(manager._token, JUMP_MS) is not None
     client.delete(ControlKeys.lease)
-    assert await manager._goes_on(record().plan)
+    assert await manager._goes_on(record().plan, wait_s=0.0)
     client.delete(ControlKeys.lease)
     assert await new.look("new", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
     manager._look_at = 0.0
-    assert not await manager._goes_on(record().plan)
+    assert not await manager._goes_on(record().plan, wait_s=0.0)
     await manager.stop()
 
 

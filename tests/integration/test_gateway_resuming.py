@@ -32,6 +32,7 @@ class Wanderer:
         self.unanswered: dict[int, dict[str, Any]] = {}
         self.acks: dict[int, dict[str, Any]] = {}
         self.errors: list[dict[str, Any]] = []
+        self.hears_acks = True
         self._number = 0
         self._raw: aiohttp.ClientWebSocketResponse | None = None
         self.joined = asyncio.Event()
@@ -96,7 +97,7 @@ class Wanderer:
                 for region, position in said["regions"].items():
                     self.positions.setdefault(region, position)
                 self.joined.set()
-            elif said["type"] == "acks":
+            elif said["type"] == "acks" and self.hears_acks:
                 for ack in said["acks"]:
                     self.unanswered.pop(ack["id"])
                     self.acks[ack["id"]] = ack
@@ -199,14 +200,19 @@ async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_s
             for round_ in range(6):
                 async with asyncio.timeout(20):
                     await wanderer.joined.wait()
+                last = round_ == 5
+                wanderer.hears_acks = not last
                 for _ in range(60):
                     await wanderer.publish(chance.choice(REGIONS), sent)
                     sent += 1
                     if chance.random() < 0.2:
                         await asyncio.sleep(0.002)
+                if last:
+                    await wanderer.take(sent)
                 gateways[at].kill()
                 gateways[at].wait()
                 await staying
+                wanderer.hears_acks = True
                 gateways[at] = started(network_url, at)
                 if round_ % 2:
                     at = other_port if at == port else port
