@@ -196,13 +196,18 @@ class RedisControl:
 
     async def newest(self) -> Record | None:
         """Return what was announced last."""
-        entries = await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
+        entries = await self._newest()
         return _record(entries[0][1][1]) if entries else None
 
-    async def announced(self) -> list[Record]:
-        """Return all that was announced and is kept, the oldest first."""
+    async def latest_plan(self) -> Plan | None:
+        """Return the plan that was announced last."""
+        entries = await self._newest()
+        return Record.plan_of(entries[0][1][1]) if entries else None
+
+    async def plans(self) -> list[Plan]:
+        """Return all plans that were announced and are kept, the oldest first."""
         entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
-        return [_record(fields[1]) for _, fields in entries]
+        return [Record.plan_of(fields[1]) for _, fields in entries]
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it."""
@@ -213,6 +218,9 @@ class RedisControl:
     async def close(self) -> None:
         """Release the connection."""
         await self._connection.close()
+
+    async def _newest(self) -> Any:
+        return await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
 
     def _text(self, record: Record) -> bytes:
         if record is not self._written[0]:

@@ -75,10 +75,9 @@ class RedisSeat:
     async def plans(self) -> list[Plan]:
         """See `Network.plans`."""
         async with self._turn:
-            return [record.plan for record in await self._control.announced()]
+            return await self._control.plans()
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
         async with self._turn:
-            newest = await self._control.newest()
-        return newest.plan if newest is not None else None
+            return await self._control.latest_plan()

@@ -61,9 +61,9 @@ class History:
     A place in the inbox, at which the application reads it.
     """
 
-    def __init__(self, network: Network, recall: Recall) -> None:
-        """``recall``: of what, once all is joined."""
-        self._network = network
+    def __init__(self, network: Network, recall: Recall, plan: Plan) -> None:
+        """``recall``: of what, once all is joined; ``plan``: by which it was."""
+        self._network, self._plan = network, plan
         self._begins, self._since = recall.begins, recall.since
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
@@ -84,7 +84,7 @@ class History:
         return left
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
-        plans = await self._network.plans()
+        plans = [self._plan] if self._is_recent() else await self._network.plans()
         unknown: list[Ready | Missing] = []
         epochs: dict[int, dict[str, tuple[int, int | None]]] = {}
         places: dict[int, dict[str, Plan]] = {}
@@ -99,6 +99,13 @@ class History:
                     epochs.setdefault(epoch, {})[region] = after, last if epoch == last_epoch else None
                     places.setdefault(epoch, {})[region] = plan
         return unknown, deque((Replay(epoch, epochs[epoch]), places[epoch]) for epoch in sorted(epochs))
+
+    def _is_recent(self) -> bool:
+        """Return whether all of it is of epochs that the plan knows, as after a short absence."""
+        return all(
+            region in self._plan.paths and self._since[region][0] == last_epoch == self._plan.epoch_of(region)
+            for region, (last_epoch, _) in self._begins.items()
+        )
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
         by_node: dict[str, dict[str, Position]] = {}

@@ -374,7 +374,8 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                self._inbox.put(History(self._network, recall))
+                assert self._plan is not None
+                self._inbox.put(History(self._network, recall, self._plan))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:

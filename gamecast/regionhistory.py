@@ -37,7 +37,7 @@ class RegionHistory:
         """Return events and gaps after a position, at most so many and at least one frame's; see `Page`."""
         ((epoch, sequence),) = parse_since(after, {region}).values()
         async with self._turn:
-            known = {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+            known = await self._places(region, epoch)
             items: list[Event | Gap] = []
             if known and (epoch, sequence) != (0, 0) and epoch < min(known):
                 items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
@@ -55,6 +55,13 @@ class RegionHistory:
                     if not frames:
                         break
             return Page(items, f"{epoch}-{sequence}", False)
+
+    async def _places(self, region: str, epoch: int) -> dict[int, Plan]:
+        """Return epoch → a plan that tells where that epoch of a region is, from ``epoch`` on as far as is known."""
+        latest = await self._network.latest_plan()
+        if latest is not None and region in latest.paths and latest.epoch_of(region) == epoch:
+            return {epoch: latest}
+        return {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
 
     async def close(self) -> None:
         """Release the connections."""
