@@ -341,6 +341,11 @@ class Cast:
         self._working()
         return await self._network.latest_plan()
 
+    async def ping(self) -> None:
+        """Return when the network has said that this is the connection of its name; raises `Superseded` if not."""
+        self._working()
+        await self._network.beat()
+
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters."""
         outgoing, incoming = self._halves()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from adapters.gateway.messages import encode_event, encode_gap
+from adapters.gateway.messages import Position, encode_event, encode_gap
 
 KEPT_BYTES = 8 * 1024 * 1024
 """Of the newest events: sessions that keep up are at most this far apart."""
+
+
+class Told(NamedTuple):
+    """An event or a gap as clients read it; ``position`` is where to go on behind it, None when nobody knows."""
+
+    region: str
+    position: Position | None
+    text: bytes
 
 
 class EventTexts:
@@ -17,23 +25,23 @@ class EventTexts:
     def __init__(self, event_type: type[Any], on_first: Callable[[Any], None] = lambda event: None) -> None:
         """``on_first`` hears of each event that was not encoded lately."""
         self._event_type, self._on_first = event_type, on_first
-        self._new: dict[tuple[str, int, int], bytes] = {}
-        self._old: dict[tuple[str, int, int], bytes] = {}
+        self._new: dict[tuple[str, int, int], Told] = {}
+        self._old: dict[tuple[str, int, int], Told] = {}
         self._new_bytes = 0
 
-    def encode(self, item: Any) -> bytes:
+    def encode(self, item: Any) -> Told:
         """Return an event or a gap."""
         if not isinstance(item, self._event_type):
-            return encode_gap(item)
+            return Told(item.region, (item.epoch, item.last_sequence) if item.last_sequence else None, encode_gap(item))
         key = (item.region, item.epoch, item.sequence)
-        text = self._new.get(key)
-        if text is None:
-            text = self._old.get(key)
-            if text is None:
-                text = encode_event(item)
+        told = self._new.get(key)
+        if told is None:
+            told = self._old.get(key)
+            if told is None:
+                told = Told(item.region, (item.epoch, item.sequence), encode_event(item))
                 self._on_first(item)
-            self._new[key] = text
-            self._new_bytes += len(text) + 200
+            self._new[key] = told
+            self._new_bytes += len(told.text) + 300
             if self._new_bytes > KEPT_BYTES // 2:
                 self._old, self._new, self._new_bytes = self._new, {}, 0
-        return text
+        return told

@@ -18,6 +18,7 @@ from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
+from adapters.gateway.place import KeptPlaces, Place
 from adapters.gateway.ports import Connection, Door
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
@@ -62,6 +63,9 @@ class Gateway:
         """What is done before metrics are read."""
         self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
+        self._by_name: dict[str, Session] = {}
+        self._kept = KeptPlaces(settings.limits, self.close_soon)
+        self.metrics.kept_sessions.set_function(lambda: len(self._kept))
         self._entered: dict[Leaving, Subject] = {}
         self._ending: set[asyncio.Future[None]] = set()
         self._nobody_is_here = asyncio.Event()
@@ -116,7 +120,26 @@ class Gateway:
             self._nobody_is_here.set()
         if isinstance(session, Session):
             self.sessions.discard(session)
+            if self._by_name.get(session.name) is session:
+                del self._by_name[session.name]
         self.metrics.sessions.set(len(self._entered))
+
+    async def place_of(self, session: Session) -> Place | None:
+        """Return the place of an earlier session of this name and subject, which ends if it is still there."""
+        assert session.subject is not None
+        before = self._by_name.get(session.name)
+        self._by_name[session.name] = session
+        if before is not None and before.subject == session.subject:
+            before.leave(Close.SUPERSEDED, "another session has taken this name over")
+            await before.gone.wait()
+        return self._kept.take(session.name, session.subject)
+
+    def keep(self, name: str, place: Place) -> None:
+        """Keep a place for some seconds for who has dropped; see `Session`."""
+        if self.is_leaving:
+            self.close_soon(place.connection)
+        else:
+            self._kept.put(name, place)
 
     def delivered(self, batch: Sequence[Any]) -> None:
         """Show a batch of events and gaps to whoever wants to see them."""
@@ -173,6 +196,7 @@ class Gateway:
     async def drain(self) -> None:
         """Send everybody to other gateways."""
         self.is_leaving = True
+        self._kept.clear()
         for session in list(self._entered):
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):

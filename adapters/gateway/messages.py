@@ -23,6 +23,9 @@ PROTOCOL = 1
 SUBPROTOCOL = "gamecast.v1"
 
 ID_LETTERS_MAX = 64
+Position = tuple[int, int]
+"""Epoch and sequence."""
+
 _POSITION = re.compile(r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})")
 
 
@@ -236,6 +239,17 @@ def read_position(given: Any) -> str:
     return given
 
 
+def position_of(text: str) -> Position:
+    """Return epoch and sequence of what `read_position` returned."""
+    epoch, _, sequence = text.partition("-")
+    return int(epoch), int(sequence)
+
+
+def position_text(position: Position) -> str:
+    """Return a position as clients read it."""
+    return f"{position[0]}-{position[1]}"
+
+
 def events_message(items: Iterable[bytes]) -> str:
     """Return the message that brings items, each encoded already, in order."""
     return (b'{"type":"events","events":[' + b",".join(items) + b"]}").decode()
@@ -248,7 +262,7 @@ def encode_event(event: Any) -> bytes:
     return orjson.dumps(
         {
             "region": event.region,
-            "position": f"{event.epoch}-{event.sequence}",
+            "position": position_text((event.epoch, event.sequence)),
             "sender": event.sender,
             "sent_at_ms": event.sent_at_ns // 1000 / 1000,
             **content,
@@ -258,8 +272,8 @@ def encode_event(event: Any) -> bytes:
 
 def encode_gap(gap: Any) -> bytes:
     """Return a gap as clients read it; ``position`` is where to go on after it, null when nobody knows."""
-    last = f"{gap.epoch}-{gap.last_sequence}" if gap.last_sequence else None
-    told = {"first": f"{gap.epoch}-{gap.first_sequence}", "last": last, "reason": gap.reason}
+    last = position_text((gap.epoch, gap.last_sequence)) if gap.last_sequence else None
+    told = {"first": position_text((gap.epoch, gap.first_sequence)), "last": last, "reason": gap.reason}
     return orjson.dumps({"region": gap.region, "position": last, "gap": told})
 
 

@@ -34,6 +34,19 @@ class GatewayMetrics:
         self.sessions = Gauge(
             "gamecast_gateway_sessions", "WebSocket sessions and event streams that are open.", registry=self.registry
         )
+        self.kept_sessions = Gauge(
+            "gamecast_gateway_kept_sessions",
+            "Clients that dropped and whose places are kept for them.",
+            registry=self.registry,
+        )
+        self._resumed = Counter(
+            "gamecast_gateway_resumed_sessions",
+            "Sessions that went on in a place that was kept.",
+            registry=self.registry,
+        )
+        self._resent = Counter(
+            "gamecast_gateway_resent_events", "Events that were sent to them once more.", registry=self.registry
+        )
         self._published = Counter(
             "gamecast_gateway_published_events",
             "Events that were taken for publishing.",
@@ -62,6 +75,11 @@ class GatewayMetrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=self.registry,
         )
+
+    def resumed(self, resent: int) -> None:
+        """Count a session that went on in a place that was kept."""
+        self._resumed.inc()
+        self._resent.inc(resent)
 
     def published(self, region: str, payload_bytes: int) -> None:
         """Count a publish."""

@@ -46,6 +46,9 @@ class Connection(Protocol):
     def batches(self) -> AsyncIterator[Sequence[Any]]:
         """Iterate over lists of events and gaps, in order; each has the fields of the library's own."""
 
+    async def ping(self) -> None:
+        """Ask whether it is its name's newest still; raises `Superseded` or `NetworkError`."""
+
     def statistics(self) -> Any:
         """Return the connection's counters."""
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from adapters.gateway.answers import answer
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
-from adapters.gateway.messages import Code, Refusal, read_position, read_region
+from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 
@@ -36,7 +36,7 @@ async def history(request: web.Request) -> web.Response:
         page = await gateway.door.history(region, after=after, events_max=int(given))
     except InvalidInput as error:
         raise Refusal(Code.MALFORMED, str(error)) from error
-    events = [orjson.Fragment(gateway.texts.encode(item)) for item in page.items]
+    events = [orjson.Fragment(gateway.texts.encode(item).text) for item in page.items]
     return answer({"region": region, "events": events, "next": page.next, "more": page.more})
 
 
@@ -130,11 +130,11 @@ class _StreamReader:
         async for batch in connection.batches():
             self._gateway.delivered(batch)
             async with lock:
-                for item in batch:
-                    last = item.sequence if isinstance(item, self._gateway.door.event_type) else item.last_sequence
-                    if last:
-                        self._positions[item.region] = f"{item.epoch}-{last}"
-                await self._send(response, None, {"events": [orjson.Fragment(encode(item)) for item in batch]})
+                told = [encode(item) for item in batch]
+                for region, position, _ in told:
+                    if position is not None:
+                        self._positions[region] = position_text(position)
+                await self._send(response, None, {"events": [orjson.Fragment(item.text) for item in told]})
             self._gateway.metrics.sent(len(batch))
 
     async def _beat(self, response: web.StreamResponse, lock: asyncio.Lock) -> None:

@@ -4,22 +4,23 @@ Three tasks: what the client says is taken; regions are joined and left, one mes
 said is written, everything that has gathered while the socket took the last message as one. When one of them ends, all
 do, and the reason becomes the close code.
 
-Nothing is kept for a client that is gone. It knows the position of the last event that it had of each region, and what
-it had is a prefix of its session's order. So a session that begins there, at this gateway or any other, replays what is
-behind that cut by its stamps, and goes on live: `docs/gateway.md` says why that is the same order.
+A client knows the position of the last event that it had of each region, and what it had is a prefix of its session's
+order. When it comes back soon, it goes on in its `Place`, which was kept, and is sent what is behind that prefix. Else
+a session that begins there, at this gateway or any other, replays what is behind that cut by its stamps, and goes on
+live: `docs/gateway.md` says why that is the same order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import WSMsgType, web
 
+from adapters.gateway.eventtexts import Told
 from adapters.gateway.grants import Bucket, Grant
 from adapters.gateway.messages import (
     PROTOCOL,
@@ -27,18 +28,23 @@ from adapters.gateway.messages import (
     Code,
     Hello,
     Ping,
+    Position,
     Publish,
     Refusal,
     Subscribe,
     Unsubscribe,
     events_message,
     message_id,
+    position_of,
+    position_text,
     read_json,
     read_message,
     said,
 )
+from adapters.gateway.place import Place
 from adapters.gateway.ports import Connection
-from sequencing.errors import GamecastError, Superseded, TooSlow, UsageError
+from adapters.gateway.retries import Retries
+from sequencing.errors import GamecastError, NetworkError, Superseded, TooSlow, UsageError
 
 if TYPE_CHECKING:
     from adapters.gateway.gateway import Gateway
@@ -46,8 +52,8 @@ if TYPE_CHECKING:
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""
 REPLIES_MAX = 1_024
-RETRY_SCAN_EVENTS_MAX = 200_000
-"""How far a region is searched for an event that may have been published before; further back nobody can tell."""
+ABNORMAL = 1006
+"""Of a socket that broke; never sent."""
 
 
 class Ended(Exception):
@@ -71,7 +77,16 @@ class Session:
         self.since = time.time()
         self._gateway, self._limits, self._socket = gateway, gateway.settings.limits, socket
         self._grant = grant
-        self._connection: Connection | None = None
+        self.gone = asyncio.Event()
+        """Set when its place is free for another session of the name."""
+        self._place: Place | None = None
+        self._kept: Place | None = None
+        """Of an earlier session, until it is clear whether this one can go on in it."""
+        self._has_place = asyncio.Event()
+        self._moves = 0
+        """Subscribes, unsubscribes and retries that are not done."""
+        self._is_over = False
+        """Whether it has ended so that there is nothing to go on with."""
         self._batch_s = 0.0
         self._commands: asyncio.Queue[Subscribe | Unsubscribe] = asyncio.Queue(COMMANDS_MAX)
         self._items: list[bytes] = []
@@ -84,9 +99,7 @@ class Session:
         self._renewed = asyncio.Event()
         self._leaving = asyncio.Event()
         self._leaving_reason: tuple[int, str] = Close.GOING_AWAY, "the gateway ends: go on at another one"
-        self._retries: dict[str, deque[tuple[str, bytes]]] = {}
-        self._fresh: set[str] = set()
-        """Regions to which this session has published: what it retries there must have come before."""
+        self._retries: Retries
 
     @property
     def subject(self) -> str | None:
@@ -96,7 +109,7 @@ class Session:
     @property
     def connection(self) -> Connection | None:
         """The connection to the network, once there is one."""
-        return self._connection
+        return self._place.connection if self._place is not None else None
 
     def leave(self, close_code: int, reason: str) -> None:
         """Have the session end."""
@@ -113,14 +126,18 @@ class Session:
             except* Ended as ended:
                 close_code, reason = _first(ended)
             except* Superseded:
+                self._is_over = True
                 close_code, reason = Close.SUPERSEDED, "another session has taken this name over"
             except* TooSlow:
+                self._is_over = True
                 close_code, reason = Close.TOO_SLOW, "events were taken too slowly"
             except* GamecastError as error:
+                self._is_over = True
                 self._gateway.log("session-broken", session=self.id, reason=repr(error.exceptions[0]))
                 close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer now"
-            except* (ConnectionError, asyncio.CancelledError):
-                close_code, reason = 1006, "the connection broke"
+            except* (ConnectionError, asyncio.CancelledError) as broken:
+                close_code, reason = ABNORMAL, "the connection broke"
+                _forget_frames(*broken.exceptions)
         finally:
             await self._end(close_code, reason)
 
@@ -141,15 +158,59 @@ class Session:
             close = {Code.LIMIT: Close.LIMIT, Code.EXPIRED: Close.EXPIRED}.get(refusal.code, Close.UNAUTHORIZED)
             raise Ended(close, refusal.message) from refusal
         self._batch_s = hello.batch_ms / 1000
+        self._retries = Retries(gateway.door, self.name, page_events=self._limits.history_events_max)
+        self._kept = await gateway.place_of(self)
+        if self._kept is None:
+            await self._open_place()
+        gateway.audit.note("session-opened", **self._ids())
+        self._reply(self._welcome())
+
+    async def _open_place(self) -> None:
+        gateway = self._gateway
         connection = gateway.door.connection(
             self.name,
             when_behind=gateway.settings.when_behind,
             inbox_events_max=self._limits.inbox_events_max,
         )
         await gateway.open(connection)
-        self._connection = connection
-        gateway.audit.note("session-opened", **self._ids())
-        self._reply(self._welcome())
+        self._take_place(
+            Place(connection, subject=self._granted.subject, resent_events_max=self._limits.resent_events_max)
+        )
+
+    def _take_place(self, place: Place) -> None:
+        self._place = place
+        self._has_place.set()
+
+    async def _settle(self, since: Mapping[str, Position] | None) -> list[Told] | None:
+        """Take the place that was kept if its client has had a prefix of what was sent there; return what it missed.
+
+        Else the place is given up for a new one.
+        """
+        kept, self._kept = self._kept, None
+        assert kept is not None
+        missed = kept.sent.after(since) if since is not None else None
+        if missed is not None:
+            try:
+                await kept.connection.ping()
+            except (Superseded, NetworkError):  # the client was at another gateway meanwhile, or nobody can tell
+                missed = None
+        if missed is None:
+            self._gateway.close_soon(kept.connection)
+            await self._open_place()
+        else:
+            self._items += [item.text for item in missed]
+            self._gateway.metrics.resumed(len(missed))
+            self._gateway.audit.note("session-resumed", **self._ids(), missed=len(missed))
+            self._take_place(kept)
+        return missed
+
+    async def _until_placed(self) -> Place:
+        """Return the place; what is not about a subscription is a word too late to go on in one that was kept."""
+        if self._kept is not None and not self._moves:
+            await self._settle(None)
+        await self._has_place.wait()
+        assert self._place is not None
+        return self._place
 
     async def _hello(self) -> Hello:
         message = await self._socket.receive()
@@ -167,12 +228,11 @@ class Session:
         return hello
 
     async def _go_on(self) -> None:
-        assert self._connection is not None
         async with asyncio.TaskGroup() as group:
             for work in (
                 self._take(),
-                self._obey(self._connection),
-                self._deliver(self._connection),
+                self._obey(),
+                self._deliver(),
                 self._write(),
                 self._watch(),
                 self._leave(),
@@ -221,6 +281,7 @@ class Session:
             elif message.type in (WSMsgType.PING, WSMsgType.PONG):
                 continue
             else:
+                self._is_over |= message.type is WSMsgType.CLOSE and message.data == 1000
                 if self._socket.close_code == Close.TOO_LARGE:
                     limit = self._limits.message_bytes_max
                     self._gateway.refused(Code.TOO_LARGE, f"a message of more than {limit} bytes", **self._ids())
@@ -274,6 +335,7 @@ class Session:
                     most = self._limits.regions_per_session_max
                     raise Refusal(Code.LIMIT, f"a session has at most {most} regions", status=429)
                 self.regions |= set(message.regions)
+            self._moves += 1
             await self._commands.put(message)
 
     async def _renew(self, hello: Hello) -> None:
@@ -303,14 +365,14 @@ class Session:
             self._answered.clear()
             await self._answered.wait()
         encoded = message.payload if isinstance(message.payload, bytes) else orjson.dumps(message.payload)
-        if message.retry and (position := await self._published_before(message, encoded)) is not None:
+        place = await self._until_placed()
+        if message.retry and (position := await self._published_before(message, encoded, place)) is not None:
             self._ack({**_answering(message.id), "region": message.region, "position": position, "repeated": True})
             return
         if not message.retry:
-            self._fresh.add(message.region)
+            self._retries.published(message.region)
         payload = encoded if isinstance(message.payload, bytes) else orjson.Fragment(encoded)
-        assert self._connection is not None
-        receipt = self._connection.publish_soon(message.region, payload)
+        receipt = place.publish(message.region, payload)
         self._unanswered += 1
         begun_ns = time.time_ns()
         self._gateway.metrics.published(message.region, message.payload_bytes)
@@ -322,7 +384,7 @@ class Session:
                 return
             error = receipt.exception()
             if error is None:
-                position = f"{receipt.result().epoch}-{receipt.result().sequence}"
+                position = position_text((receipt.result().epoch, receipt.result().sequence))
                 self._ack({**_answering(message.id), "region": message.region, "position": position})
                 if self._gateway.tracing is not None:
                     self._gateway.tracing.published(message.region, position, self.id, begun_ns)
@@ -333,86 +395,72 @@ class Session:
 
         receipt.add_done_callback(answered)
 
-    async def _published_before(self, message: Publish, encoded: bytes) -> str | None:
-        """Return the position of an event that an earlier session of this name published; see `docs/gateway.md`.
-
-        That session can publish no more when this one has joined the region: its marker came through the region's
-        ingress, which takes nothing of an earlier connection behind it. What it published is in the region's stream.
-        """
-        region = message.region
-        if region in self._retries:
-            found = self._retries[region]
-        else:
-            if region in self._fresh:
-                raise Refusal(Code.ORDER, "retries of a region come before what is new there", status=409)
-            assert self._connection is not None
-            assert message.after is not None
-            await self._commands.join()
-            joined_for_this = region not in self.regions
-            if joined_for_this:
-                await self._connection.subscribe(region)
-            found = self._retries[region] = await self._own_events(region, message.after)
-            if joined_for_this:
-                await self._connection.unsubscribe(region)
-        for place, (position, known) in enumerate(found):
-            if known == encoded:
-                for _ in range(place + 1):
-                    found.popleft()
-                return position
-        return None
-
-    async def _own_events(self, region: str, after: str) -> deque[tuple[str, bytes]]:
-        door, found = self._gateway.door, deque[tuple[str, bytes]]()
-        for _ in range(RETRY_SCAN_EVENTS_MAX // self._limits.history_events_max):
-            page = await door.history(region, after=after, events_max=self._limits.history_events_max)
-            for item in page.items:
-                if not isinstance(item, door.event_type):
-                    raise Refusal(Code.UNCERTAIN, "the region has kept too little to tell", status=504, definite=False)
-                event: Any = item
-                if event.sender == self.name:
-                    raw = event.payload if isinstance(event.payload, bytes) else orjson.dumps(event.payload)
-                    found.append((f"{event.epoch}-{event.sequence}", raw))
-            after = page.next
-            if not page.more:
-                return found
-        raise Refusal(Code.UNCERTAIN, "too much was published since to tell", status=504, definite=False)
+    async def _published_before(self, message: Publish, encoded: bytes, place: Place) -> str | None:
+        """Return the position of an event that an earlier session of this name published."""
+        await self._commands.join()
+        self._moves += 1
+        position = await self._retries.position(message, encoded, place, follows=message.region in self.regions)
+        self._moves -= 1
+        if position is None and place.is_uncertain:
+            self._is_over = True
+            raise Ended(Close.TRY_LATER, "the answer to a publish was lost: come again, and it can be told")
+        return position
 
     # Joining and leaving.
 
-    async def _obey(self, connection: Connection) -> None:
+    async def _obey(self) -> None:
         while True:
             message = await self._commands.get()
-            try:
-                if isinstance(message, Subscribe):
-                    self.regions |= set(message.regions)  # a message before this one may have left them
-                    positions = await connection.subscribe(*message.regions, since=message.since)
-                    self._reply(said("subscribed", **_answering(message.id), regions=positions))
-                    self._gateway.audit.note("subscribed", **self._ids(), regions=list(message.regions))
-                else:
-                    await connection.unsubscribe(*message.regions)
-                    self.regions -= set(message.regions)
-                    self._reply(said("unsubscribed", **_answering(message.id), regions=list(message.regions)))
-            except (Superseded, TooSlow):
-                raise
-            except UsageError as error:
-                self._deny(Refusal(Code.MALFORMED, str(error)), {"id": message.id})
-            except GamecastError as error:
-                self._deny(Refusal.of(error), {"id": message.id})
-            finally:
-                self._commands.task_done()
+            if self._kept is not None and await self._settle(since := _positions(message)) is not None:
+                assert since is not None
+                self._reply_subscribed(message, {region: position_text(at) for region, at in since.items()})
+            else:
+                place = self._place
+                assert place is not None
+                try:
+                    await self._carry_out(message, place)
+                except (Superseded, TooSlow):
+                    raise
+                except UsageError as error:
+                    self._deny(Refusal(Code.MALFORMED, str(error)), {"id": message.id})
+                except GamecastError as error:
+                    self._deny(Refusal.of(error), {"id": message.id})
+            self._moves -= 1
+            self._commands.task_done()
+
+    async def _carry_out(self, message: Subscribe | Unsubscribe, place: Place) -> None:
+        if isinstance(message, Subscribe):
+            self.regions |= set(message.regions)  # a message before this one may have left them
+            positions = await place.connection.subscribe(*message.regions, since=message.since)
+            place.sent.joined({region: position_of(position) for region, position in positions.items()})
+            self._reply_subscribed(message, positions)
+            self._gateway.audit.note("subscribed", **self._ids(), regions=list(message.regions))
+        else:
+            await place.connection.unsubscribe(*message.regions)
+            self.regions -= set(message.regions)
+            place.sent.left(message.regions)
+            self._reply(said("unsubscribed", **_answering(message.id), regions=list(message.regions)))
+
+    def _reply_subscribed(self, message: Subscribe | Unsubscribe, positions: Mapping[str, str]) -> None:
+        self._reply(said("subscribed", **_answering(message.id), regions=positions))
 
     # What the client is told.
 
-    async def _deliver(self, connection: Connection) -> None:
+    async def _deliver(self) -> None:
+        await self._has_place.wait()
+        assert self._place is not None
+        place = self._place
         encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
         event_type = self._gateway.door.event_type
-        async for batch in connection.batches():
+        async for batch in place.connection.batches():
             self._gateway.delivered(batch)
-            # What is joined for a retry only is not shown.
-            self._items += [encode(item) for item in batch if item.region in self.regions]
             for item in batch:
                 if not isinstance(item, event_type):
                     self._gateway.metrics.gap()
+                if item.region in self.regions:  # what is joined for a retry only is not shown
+                    told = encode(item)
+                    place.tell(told)
+                    self._items.append(told.text)
             self._wake.set()
             while len(self._items) >= limit:
                 await self._until_room()
@@ -482,19 +530,32 @@ class Session:
 
     async def _end(self, close_code: int, reason: str) -> None:
         self._gateway.leave(self)
+        self._leave_place(close_code)
         try:
-            if not self._socket.closed and close_code != 1006:
+            if not self._socket.closed:
                 async with asyncio.timeout(self._limits.drain_s):
                     if close_code == Close.GOING_AWAY:
                         await self._flush()
                     text = reason.encode()[:120].decode(errors="ignore")
-                    await self._socket.close(code=close_code, message=text.encode())
+                    told = Close.GOING_AWAY if close_code == ABNORMAL else close_code
+                    await self._socket.close(code=told, message=text.encode())
         except (TimeoutError, ConnectionError, Ended):
             pass
         finally:
-            if self._connection is not None:
-                self._gateway.close_soon(self._connection)
+            if (error := self._socket.exception()) is not None:
+                _forget_frames(error)
             self._gateway.audit.note("session-closed", **self._ids(), code=close_code, reason=reason)
+
+    def _leave_place(self, close_code: int) -> None:
+        """Have the place kept for when the client comes back, if it can go on there; else give it up."""
+        place = self._place or self._kept
+        if place is not None:
+            may_come_back = close_code in (1000, ABNORMAL, Close.SUPERSEDED) and not self._is_over
+            if may_come_back and not self._moves and not place.is_uncertain:
+                self._gateway.keep(self.name, place)
+            else:
+                self._gateway.close_soon(place.connection)
+        self.gone.set()
 
     @property
     def _granted(self) -> Grant:
@@ -514,6 +575,23 @@ class Session:
 
 def _answering(given: str | int | None) -> dict[str, Any]:
     return {} if given is None else {"id": given}
+
+
+def _positions(message: Subscribe | Unsubscribe) -> dict[str, Position] | None:
+    """Return from where on a client asks to be told of all its regions, if these are positions."""
+    since = message.since if isinstance(message, Subscribe) else None
+    if isinstance(since, str):
+        since = dict.fromkeys(message.regions, since)
+    if not isinstance(since, Mapping):
+        return None
+    found = {region: position_of(at) for region, at in since.items() if isinstance(at, str)}
+    return found if len(found) == len(since) else None
+
+
+def _forget_frames(*errors: BaseException) -> None:
+    """Have a session that dropped be freed at once: its frames refer to these errors, and they to its frames."""
+    for error in errors:
+        error.__traceback__ = error.__context__ = None
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:

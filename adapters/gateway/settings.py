@@ -47,6 +47,11 @@ class GatewayLimits:
     """Between pings to a WebSocket; one that does not answer half as long is closed."""
     idle_timeout_s: float = 600.0
     """A session without a subscription and without a message for so long is closed."""
+    keep_s: float = 15.0
+    """How long the place of a client that dropped is kept for it: who comes back later is replayed what it missed."""
+    kept_sessions_max: int = 1_000
+    resent_events_max: int = 256
+    """Events of a session that can be sent again to a client that comes back and has not had them."""
     send_timeout_s: float = 30.0
     """How long a socket may take no byte of what is written to it."""
     drain_s: float = 1.0

@@ -1,0 +1,107 @@
+"""What a client has in the network: a connection under its name, which outlasts its session by a little.
+
+Most who drop come back within seconds. For the network they were there all the time: nobody has to leave and join, and
+what they missed is in the connection's inbox, or was sent to them and did not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from adapters.gateway.eventtexts import Told
+from adapters.gateway.grants import ANYBODY
+from adapters.gateway.messages import Position
+from adapters.gateway.ports import Connection
+from adapters.gateway.sent import SentEvents
+from adapters.gateway.settings import GatewayLimits
+
+
+class Place:
+    """A connection, and what a session that goes on with it has to know of the one before."""
+
+    def __init__(self, connection: Connection, *, subject: str, resent_events_max: int) -> None:
+        """``connection``: open; ``subject``: whose."""
+        self.connection, self.subject = connection, subject
+        self.sent = SentEvents(resent_events_max)
+        self.is_uncertain = False
+        """Whether something may have been published, or may yet be, and nobody can tell by this connection."""
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._published: dict[str, Position] = {}
+        self._moved = asyncio.Event()
+
+    def publish(self, region: str, payload: Any) -> asyncio.Future[Any]:
+        """See `Connection.publish_soon`."""
+        receipt = self.connection.publish_soon(region, payload)
+        self._under_way.add(receipt)
+
+        def settled(receipt: asyncio.Future[Any]) -> None:
+            self._under_way.discard(receipt)
+            if receipt.cancelled():
+                self.is_uncertain = True
+            elif (error := receipt.exception()) is not None:
+                self.is_uncertain |= not getattr(error, "definite", False)
+            else:
+                at = receipt.result().epoch, receipt.result().sequence
+                self._published[region] = max(at, self._published.get(region, at))
+
+        receipt.add_done_callback(settled)
+        return receipt
+
+    def tell(self, item: Told) -> None:
+        """Note what the client is told next."""
+        self.sent.add(item)
+        self._moved.set()
+
+    async def until_arrived(self, region: str) -> None:
+        """Wait until all that was published is settled and, where the region is followed, has come back from there."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        last = self._published.get(region)
+        while last is not None and region in self.sent.now and self.sent.now[region] < last:
+            self._moved.clear()
+            await self._moved.wait()
+
+
+class KeptPlaces:
+    """The places of those who dropped, each for some seconds."""
+
+    def __init__(self, limits: GatewayLimits, release: Callable[[Connection], None]) -> None:
+        """``release``: closes the connection of who did not come back."""
+        self._limits, self._release = limits, release
+        self._kept: dict[str, tuple[Place, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def put(self, name: str, place: Place) -> None:
+        """Keep a place; if there are too many, those go that were kept longest."""
+        self.drop(name)
+        same = [each for each, (kept, _) in self._kept.items() if kept.subject == place.subject]
+        if place.subject != ANYBODY and len(same) >= self._limits.sessions_per_token_max:
+            self.drop(same[0])
+        elif len(self._kept) >= self._limits.kept_sessions_max:
+            self.drop(next(iter(self._kept)))
+        timer = asyncio.get_running_loop().call_later(self._limits.keep_s, self.drop, name)
+        self._kept[name] = place, timer
+
+    def take(self, name: str, subject: str) -> Place | None:
+        """Return what was kept for a name of this subject, which is kept no more."""
+        place, timer = self._kept.get(name, (None, None))
+        if place is None or timer is None or place.subject != subject:
+            return None
+        del self._kept[name]
+        timer.cancel()
+        return place
+
+    def drop(self, name: str) -> None:
+        """Release what is kept for a name; harmless if nothing is."""
+        if (kept := self._kept.pop(name, None)) is not None:
+            kept[1].cancel()
+            self._release(kept[0].connection)
+
+    def clear(self) -> None:
+        """Release all."""
+        for name in list(self._kept):
+            self.drop(name)

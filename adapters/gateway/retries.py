@@ -1,0 +1,72 @@
+"""Publishes that a client sends again because it does not know whether they were taken."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import orjson
+
+from adapters.gateway.messages import Code, Publish, Refusal, position_text
+from adapters.gateway.place import Place
+from adapters.gateway.ports import Door
+
+SCAN_EVENTS_MAX = 200_000
+"""How far a region is searched for an event that may have been published before; further back nobody can tell."""
+
+
+class Retries:
+    """What one session retries; see `docs/gateway.md`."""
+
+    def __init__(self, door: Door, name: str, *, page_events: int) -> None:
+        """``name``: of the session, and the ones before; ``page_events``: as many are read at once."""
+        self._door, self._name, self._page_events = door, name, page_events
+        self._found: dict[str, deque[tuple[str, bytes]]] = {}
+        self._fresh: set[str] = set()
+
+    def published(self, region: str) -> None:
+        """Note that the session has published something new: what it retries there must have come before."""
+        self._fresh.add(region)
+
+    async def position(self, message: Publish, encoded: bytes, place: Place, *, follows: bool) -> str | None:
+        """Return where an earlier session of the name published this, if it did. ``follows``: it follows the region.
+
+        An earlier connection can publish no more when this one has joined the region: its marker came through the
+        region's ingress, which takes nothing of an earlier one behind it. What an earlier session published over this
+        connection has come back from the region's egress. Either way it is in the region's stream.
+        """
+        region = message.region
+        if region in self._found:
+            found = self._found[region]
+        else:
+            if region in self._fresh:
+                raise Refusal(Code.ORDER, "retries of a region come before what is new there", status=409)
+            assert message.after is not None
+            await place.until_arrived(region)
+            if not follows:
+                await place.connection.subscribe(region)
+            found = self._found[region] = await self._own_events(region, message.after)
+            if not follows:
+                await place.connection.unsubscribe(region)
+        for number, (position, known) in enumerate(found):
+            if known == encoded:
+                for _ in range(number + 1):
+                    found.popleft()
+                return position
+        return None
+
+    async def _own_events(self, region: str, after: str) -> deque[tuple[str, bytes]]:
+        found = deque[tuple[str, bytes]]()
+        for _ in range(SCAN_EVENTS_MAX // self._page_events):
+            page = await self._door.history(region, after=after, events_max=self._page_events)
+            for item in page.items:
+                if not isinstance(item, self._door.event_type):
+                    raise Refusal(Code.UNCERTAIN, "the region has kept too little to tell", status=504, definite=False)
+                event: Any = item
+                if event.sender == self._name:
+                    raw = event.payload if isinstance(event.payload, bytes) else orjson.dumps(event.payload)
+                    found.append((position_text((event.epoch, event.sequence)), raw))
+            after = page.next
+            if not page.more:
+                return found
+        raise Refusal(Code.UNCERTAIN, "too much was published since to tell", status=504, definite=False)

@@ -1,0 +1,67 @@
+"""What a client was sent last: when its socket breaks, some of that was on its way and never came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+
+from adapters.gateway.eventtexts import Told
+from adapters.gateway.messages import Position
+
+
+class SentEvents:
+    """The last events and gaps of a session, and the position of each region before and after them.
+
+    They are in the session's order, and a client has had a prefix of it. The positions that it names tell which one:
+    each event changes one of them, so no two prefixes have the same.
+    """
+
+    def __init__(self, events_max: int) -> None:
+        self._events_max = events_max
+        self._items: deque[Told] = deque()
+        self._before: dict[str, Position] = {}
+        self._now: dict[str, Position] = {}
+
+    @property
+    def now(self) -> Mapping[str, Position]:
+        """Region → the position of the last event of it, or of where it was joined."""
+        return self._now
+
+    def joined(self, begins: Mapping[str, Position]) -> None:
+        """Note after which positions the events of some regions come; what has come of them already may be noted."""
+        for region, begin in begins.items():
+            self._before.setdefault(region, begin)
+            self._now.setdefault(region, begin)
+
+    def left(self, regions: Collection[str]) -> None:
+        """Note that some regions are told of no more."""
+        for region in regions:
+            self._before.pop(region, None)
+            self._now.pop(region, None)
+        self._items = deque(item for item in self._items if item.region not in regions)
+
+    def add(self, item: Told) -> None:
+        """Note what comes next."""
+        if item.position is None:  # a gap without an end: where this region goes on, nobody can say
+            self.left((item.region,))
+            return
+        self._items.append(item)
+        self._now[item.region] = item.position
+        if len(self._items) > self._events_max:
+            oldest = self._items.popleft()
+            assert oldest.position is not None
+            self._before[oldest.region] = oldest.position
+
+    def after(self, since: Mapping[str, Position]) -> list[Told] | None:
+        """Return what is behind the prefix that ends at these positions; None if none of those that are known does."""
+        if since.keys() != self._before.keys():
+            return None
+        elsewhere = {region for region, position in self._before.items() if position != since[region]}
+        for place, item in enumerate(self._items):
+            if not elsewhere:
+                return list(self._items)[place:]
+            if item.position == since[item.region]:
+                elsewhere.discard(item.region)
+            else:
+                elsewhere.add(item.region)
+        return None if elsewhere else []
