@@ -6,18 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import orjson
 import pytest
 from click.testing import CliRunner
-from mutations import MUTATIONS
 
 from gamecast.cli.simulate import simulate
 from gamecast.simulation.attack import Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
 from sequencing.delivery import Delivery
+from tests.simulation.mutations import MUTATIONS
 
 SEEDS = 300
 MUTATE = Path(__file__).with_name("mutate.py")

@@ -34,8 +34,8 @@ PATHS = {"forest": ("n1", "n2"), "river": ("n2",), "castle": ("n1", "n2")}
 
 
 def node(name: str, **fields: Any) -> NodeState:
-    fields = {"server": replace(SERVER, run=f"run of {name}"), "installed": (1, 1)} | fields
-    return NodeState(name, f"redis://{name}", f"redis://{name}", True, True, False, **fields)
+    given: dict[str, Any] = {"server": replace(SERVER, run=f"run of {name}"), "installed": (1, 1)}
+    return NodeState(name, f"redis://{name}", f"redis://{name}", True, True, False, **(given | fields))
 
 
 def region(name: str, drawn: int | None, last: int | None = None, epoch: int = 1) -> RegionState:
