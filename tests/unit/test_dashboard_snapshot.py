@@ -128,7 +128,9 @@ def test_who_is_gone_does_not_count_as_a_subscriber() -> None:
     now = network(140, connections=(connection("s1", "forest", alive=False),))
     shown = snapshot(network(100), now)
     assert shown.regions["forest"]["subscribers"] == 0
-    assert shown.subscriber("s1")["regions_list"] == [{"name": "forest", "waiting": False}]  # type: ignore[index]
+    gone = shown.subscriber("s1")
+    assert gone is not None
+    assert gone["regions_list"] == [{"name": "forest", "waiting": False}]
     assert shown.subscriber("s9") is None
 
 

@@ -97,7 +97,8 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         assert cast.statistics().hold.frames == 0
         subscriber = cast._halves()[1]._subscriber
         subscriber.__class__ = Withholding
-        subscriber.withheld = []  # type: ignore[attr-defined]
+        assert isinstance(subscriber, Withholding)
+        subscriber.withheld = []
         await cast.publish("forest", "first")
         async with asyncio.timeout(5):
             while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells

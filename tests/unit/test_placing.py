@@ -24,8 +24,10 @@ FREE = LoadRule(np.inf)
 NO_LIMITS = Limits(np.inf, np.inf, 0.0, 0.0)
 
 
-def mean_ms(distances: Distances, **options: object) -> float:
-    network = place(distances, np.random.default_rng(0), **options)  # type: ignore[arg-type]
+def mean_ms(
+    distances: Distances, *, rule: LoadRule | None = None, nodes: int | None = None, effort: Effort | None = None
+) -> float:
+    network = place(distances, np.random.default_rng(0), rule=rule, nodes=nodes, effort=effort)
     return figures(distances, network.routes(distances.topology)).mean_ms
 
 
