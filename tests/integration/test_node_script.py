@@ -156,7 +156,7 @@ def actions(draw: st.DrawFn) -> list[Any]:
     return found
 
 
-def stored(client: Any) -> dict[bytes, Any]:
+def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as text or nothing, too
     """Return every gamecast key with its content, in the form of `Node.keyspace`."""
     found: dict[bytes, Any] = {}
     for key in client.keys("gamecast:*"):
