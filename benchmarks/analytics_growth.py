@@ -50,13 +50,10 @@ def report(options: argparse.Namespace, folder: Path) -> None:
     sizes: list[dict[str, Any]] = []
     for millions in sorted(options.deliveries):
         directory = folder / f"session-{millions:g}m{'-faults' if options.faults else ''}"
-        planted: dict[str, Any] = {}
         if not (directory / "session.json").exists():
             wanted = round(millions * MILLION)
-            planted = dict(
-                write_session(directory, WORLD, deliveries=wanted, faults=FAULTS if options.faults else ()).planted
-            )
-            (directory / "_planted").write_text(json.dumps(planted))
+            written = write_session(directory, WORLD, deliveries=wanted, faults=FAULTS if options.faults else ())
+            (directory / "_planted").write_text(json.dumps(dict(written.planted)))
         command = [sys.executable, __file__, "--measure", str(directory), "--master", options.master]
         done = subprocess.run(
             [*command, *(["--causal"] if options.causal else [])], capture_output=True, text=True, check=False

@@ -25,6 +25,7 @@ from gamecast.demo.hosting import build_workload
 from gamecast.demo.protocols import EVENTS_MAX
 from gamecast.demo.skirmish import generate_skirmish
 from gamecast.demo.trace import read_match
+from placement.planner import make_plan
 from sequencing.delivery import Delivery
 from sequencing.plan import Plan
 from sequencing.protocols.two_phase import TwoPhase
@@ -143,7 +144,7 @@ def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.M
 
 
 def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(adapters.planning, "make_plan", reversing(adapters.planning.make_plan))
+    monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
     monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=3.0))
     done = call("demo", "--json")
     assert isinstance(done.exception, gamecast.Unreachable)
@@ -153,7 +154,7 @@ def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplo
 def test_a_reversed_path_that_is_installed_makes_the_demo_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.5)
     monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=3.0))
-    monkeypatch.setattr(adapters.planning, "make_plan", reversing(adapters.planning.make_plan))
+    monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
     monkeypatch.setattr(sequencing.manager, "require_sound", lambda *_: None)
     done = call("demo", "--record", tmp_path / "logs", "--json")
     assert done.exit_code == 1, done.output
@@ -165,12 +166,12 @@ def test_a_reversed_path_that_is_installed_makes_the_demo_fail(monkeypatch: pyte
     assert json.loads(audited.output)["lost"] > 0
 
 
-def reversing(make_plan: Callable[..., Plan]) -> Callable[..., Plan]:
+def reversing(planner: Callable[..., Plan]) -> Callable[..., Plan]:
     """Return a planner that turns the path of the busiest region with several nodes around."""
     events: Mapping[str, int] = _events_by_region()
 
     def make_reversed(*arguments: Any, **options: Any) -> Plan:
-        plan = make_plan(*arguments, **options)
+        plan = planner(*arguments, **options)
         busiest = max((r for r, path in plan.paths.items() if len(path) > 1), key=lambda region: events.get(region, 0))
         return replace(plan, paths={**plan.paths, busiest: plan.paths[busiest][::-1]})
 

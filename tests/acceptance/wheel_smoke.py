@@ -18,6 +18,7 @@ async def receive_what_is_published() -> None:
         await cast.subscribe("forest")
         receipt = await cast.publish("forest", {"type": "spell"})
         async for event in cast:
+            assert isinstance(event, gamecast.Event), event
             received = (event.region, event.sender, event.payload, event.epoch, event.sequence)
             assert received == ("forest", "smoke", {"type": "spell"}, receipt.epoch, receipt.sequence), received
             return

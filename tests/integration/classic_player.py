@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from gamecast import classic
+from sequencing.protocols.catalogue import find_protocol
 from sequencing.protocols.process import Gap, Guarantee, Install, Message, Scheduled
 from sequencing.protocols.setup import Assumption
 
@@ -25,7 +26,7 @@ REGIONS = {"forest": FIVE[:3], "river": FIVE[1:4], "hill": ("p1", "p3", "p4", "p
 
 def groups_of(protocol: str) -> dict[str, tuple[str, ...]]:
     """One group for protocols that want one, each process by itself for those of two parties, else overlaps."""
-    assumes = classic.find_protocol(protocol).assumes
+    assumes = find_protocol(protocol).assumes
     if Assumption.ONE_TO_ONE in assumes:
         return {f"to-{process}": (process,) for process in FIVE}
     return {"all": FIVE} if {Assumption.ONE_GROUP, Assumption.BROADCAST} & assumes else REGIONS
@@ -33,7 +34,7 @@ def groups_of(protocol: str) -> dict[str, tuple[str, ...]]:
 
 def destinations(protocol: str, name: str) -> list[str]:
     """To which groups a process publishes its messages, by turns."""
-    one_to_one = Assumption.ONE_TO_ONE in classic.find_protocol(protocol).assumes
+    one_to_one = Assumption.ONE_TO_ONE in find_protocol(protocol).assumes
     own = [group for group, members in groups_of(protocol).items() if (name in members) != one_to_one]
     return [own[number % len(own)] for number in range(EACH)]
 
@@ -42,7 +43,7 @@ async def play(url: str, network: str, protocol: str, name: str, log: Path) -> N
     """Publish, deliver what is due, say so, and take part until a line comes."""
     groups = groups_of(protocol)
     due = sum(name in groups[group] for process in FIVE for group in destinations(protocol, process))
-    synchronous = Guarantee.SYNCHRONOUS in classic.find_protocol(protocol).guarantees
+    synchronous = Guarantee.SYNCHRONOUS in find_protocol(protocol).guarantees
     cast = classic.connect(
         url,
         name=name,
@@ -95,4 +96,5 @@ async def main(url: str, network: str, name: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], Path(sys.argv[4])))
+    url, network, name, directory = sys.argv[1:]
+    asyncio.run(main(url, network, name, Path(directory)))

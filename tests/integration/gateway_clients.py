@@ -114,6 +114,10 @@ class Socket:
 
     async def publish(self, region: str, payload: Any, id: int = 0, **more: Any) -> dict[str, Any]:  # noqa: A002
         await self.say(type="publish", id=id, region=region, payload=payload, **more)
+        return await self.reply(id)
+
+    async def reply(self, id: Any) -> dict[str, Any]:  # noqa: A002
+        """Return the answer to a request."""
         return await self.until(lambda said: said.get("id") == id)
 
     async def hear(self, kind: str, seconds: float = 15.0) -> dict[str, Any]:

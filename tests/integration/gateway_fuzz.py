@@ -169,7 +169,7 @@ async def fuzz(url: str, inputs: int, seed: int) -> dict[str, Any]:
     chance, complaints = random.Random(seed), Complaints()
     logging.getLogger().addHandler(complaints)
     try:
-        limits = {"burst_requests": 10**9, "requests_per_s": 1e9, "request_timeout_s": 5.0}
+        limits: dict[str, Any] = {"burst_requests": 10**9, "requests_per_s": 1e9, "request_timeout_s": 5.0}
         async with running_gateway(url, **limits) as running:
             async with aiohttp.ClientSession() as client:
                 sockets = await over_socket(running, client, chance, inputs // 2)

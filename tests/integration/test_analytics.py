@@ -21,6 +21,7 @@ from analytics.reading import read_sources
 from analytics.report import write_report
 from analytics.stretch import direct_from, measure_stretch
 from analytics.synthetic import FAULTS, Session, World, write_session
+from sequencing.checkers.offence import Offence
 from tests.integration.spark_session import needs_spark
 
 pytestmark = [needs_spark, pytest.mark.timeout(600)]
@@ -89,7 +90,8 @@ def test_the_figures_are_those_of_numpy(found: Analysis, session: Session) -> No
     assert found.regions == len(set(rows["region"]))
     place = {name: number for number, name in enumerate(WORLD.names)}
     direct = WORLD.direct_ms()
-    took, straight = defaultdict(float), defaultdict(float)
+    took: defaultdict[str, float] = defaultdict(float)
+    straight: defaultdict[str, float] = defaultdict(float)
     for publisher, subscriber, sent, delivered in zip(
         rows["publisher"], rows["subscriber"], rows["sent_at_ns"], rows["delivered_at_ns"], strict=True
     ):
@@ -120,7 +122,7 @@ def test_each_planted_fault_is_found_and_named(found: Analysis, session: Session
     assert audit.order.cycle is not None
     assert audit.order.cycle.kind == "cycle"
     assert set(audit.order.cycle.events) == set(session.planted["cycle"]["events"])
-    named = {each.kind: (each.subscribers, list(each.events)) for each in audit.examples if hasattr(each, "kind")}
+    named = {each.kind: (each.subscribers, list(each.events)) for each in audit.examples if isinstance(each, Offence)}
     assert named["duplicate"] == ((again["subscriber"],), again["events"])
     assert named["lost"] == ((lost["subscriber"],), lost["events"])
     assert audit.causality is not None
@@ -160,9 +162,11 @@ def test_skewed_clocks_are_corrected_and_vague_ones_left_out(spark: SparkSession
             reached, returned = sent + way + shown, sent + 2 * way + 1000
             times = (sent, reached, reached + 1000, returned)
             probes.append(("direct", origin, target, f"host-{origin}", f"host-{target}", *times))
-    names = "kind string, origin string, target string, origin_host string, target_host string"
-    times = "sent_at_ns long, reached_at_ns long, answered_at_ns long, returned_at_ns long"
-    table = spark.createDataFrame(probes, f"{names}, {times}")
+    table = spark.createDataFrame(
+        probes,
+        "kind string, origin string, target string, origin_host string, target_host string, sent_at_ns long, "
+        "reached_at_ns long, answered_at_ns long, returned_at_ns long",
+    )
     columns = (
         "session string, subscriber string, incarnation long, region string, publisher string, deliveries long, "
         "timed long, delay_ns long"

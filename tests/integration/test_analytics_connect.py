@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def connect_url(tmp_path: Path) -> Iterator[str]:
     import pyspark
 
     home, port = Path(pyspark.__file__).parent, free_port()
-    command = [home / "bin" / "spark-submit", "--class", SERVER, "--master", "local[1]"]
+    command: list[str | Path] = [home / "bin" / "spark-submit", "--class", SERVER, "--master", "local[1]"]
     for setting in (
         "spark.connect.grpc.binding.address=127.0.0.1",
         f"spark.connect.grpc.binding.port={port}",
@@ -64,11 +65,11 @@ def until_it_answers(port: int, server: subprocess.Popen[bytes], log: Path) -> N
     raise AssertionError(log.read_text()[-2000:])
 
 
-def analysed(session: Path, master: str) -> dict[str, object]:
+def analysed(session: Path, master: str) -> dict[str, Any]:
     command = [*GAMECAST, "analyze", str(session), "--master", master, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, 1), done.stderr  # 1: the planted faults were found
-    found: dict[str, object] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -84,4 +85,4 @@ def test_spark_connect_gives_the_figures_of_a_spark_here(connect_url: str, tmp_p
     )
     there, here = (analysed(tmp_path / "night", master) for master in (connect_url, "local[1]"))
     assert there == here
-    assert there["order"]["inversions"] > 0  # type: ignore[index]
+    assert there["order"]["inversions"] > 0

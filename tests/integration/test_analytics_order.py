@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from analytics.analysis import Audit, audit_all
@@ -98,8 +98,7 @@ def audited(request: pytest.FixtureRequest, spark: SparkSession, worlds: list[di
     for name, kind in (("incarnation", "long"), ("host", "string"), ("epoch", "long"), ("sequence", "long")):
         deliveries = deliveries.withColumn(name, fn.lit(None).cast(kind))
     deliveries = deliveries.withColumn("received_at_ns", fn.col("delivered_at_ns"))
-    sources = empty_sources(spark)
-    sources.tables["deliveries"] = deliveries  # type: ignore[index]
+    sources = sources_of(spark, deliveries)
     cells = add_up(deliveries).persist()
     numbering = number(deliveries, cells)
     set_for(spark, deliveries=WORLDS)
@@ -108,9 +107,10 @@ def audited(request: pytest.FixtureRequest, spark: SparkSession, worlds: list[di
     return audit_all(sources, numbering, slices, cells)
 
 
-def empty_sources(spark: SparkSession) -> Sources:
-    tables = {table.name: union_of(spark, table.name, []) for table in TABLES}
-    return Sources(tables, {}, {}, Quarantine(), logs=True, unfinished=0)
+def sources_of(spark: SparkSession, deliveries: DataFrame) -> Sources:
+    """Deliveries, and nothing else."""
+    empty = {table.name: union_of(spark, table.name, []) for table in TABLES}
+    return Sources(empty | {"deliveries": deliveries}, {}, {}, Quarantine(), logs=True, unfinished=0)
 
 
 def test_it_counts_what_the_checkers_count(audited: Audit, worlds: list[dict[str, list[Delivery]]]) -> None:

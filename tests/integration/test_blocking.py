@@ -23,8 +23,9 @@ def test_threads_publish_and_iterate_without_an_event_loop(url: str) -> None:
         threads = [threading.Thread(target=publish_many) for _ in range(3)]
         for thread in threads:
             thread.start()
-        seen = []
+        seen: list[gamecast.Event] = []
         for event in cast:
+            assert isinstance(event, gamecast.Event), event
             seen.append(event)
             if len(seen) == 151:
                 break

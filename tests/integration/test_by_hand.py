@@ -36,8 +36,13 @@ COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
 @contextmanager
 def running(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command beside the test, and end it."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, *arguments], **pipes, env=os.environ | environment) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    ) as process:
         try:
             yield process
         finally:

@@ -23,6 +23,7 @@ from sequencing.executions.journal import Journal
 from sequencing.protocols.catalogue import PROTOCOLS
 from sequencing.protocols.process import Deliver, Install, Message, Process
 from sequencing.protocols.setup import Assumption, Setup
+from tests.events import next_event, take
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
@@ -166,10 +167,10 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
         with suppress(TimeoutError):  # who is cancelled has taken nothing
             async with asyncio.timeout(0):
                 await anext(p2)
-        one, other = [[await anext(cast) for _ in range(2)] for cast in (p1, p2)]
+        one, other = [await take(cast, 2) for cast in (p1, p2)]
         assert [event[:5] for event in one] == [event[:5] for event in other]
         assert [event.payload for event in one] in ([{"type": "spell"}, b"bytes"], [b"bytes", {"type": "spell"}])
-        assert (await anext(p3)).payload == b"bytes"
+        assert (await next_event(p3)).payload == b"bytes"
         with pytest.raises(UsageError, match="p3 is not in forest"):
             await p3.subscribe("forest")
         with pytest.raises(UsageError, match="no history"):
@@ -185,7 +186,7 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     """p1, p3 and p4 begin, p5 joins; then p3 leaves, which is the middle of the tree, and after that p4 does."""
     network, groups = uuid4().hex, {"all": ["p1", "p3", "p4"]}
     names = ["p1", "p3", "p4", "p5"]
-    options = {"protocol": protocol, "processes": names, "network": network, "tree": [("p1", "p3"), ("p3", "p4")]}
+    tree = [("p1", "p3"), ("p3", "p4")]
     seen: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     changed = asyncio.Event()
     published = 0
@@ -199,7 +200,15 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     async with AsyncExitStack() as stack:
         casts = {
             name: await stack.enter_async_context(
-                gamecast.connect(shared_redis.url, name=name, groups=groups, **options)
+                gamecast.connect(
+                    shared_redis.url,
+                    name=name,
+                    protocol=protocol,
+                    processes=names,
+                    groups=groups,
+                    tree=tree,
+                    network=network,
+                )
             )
             for name in names
         }
@@ -263,20 +272,20 @@ async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis
                 number += 1
                 await p1.publish("forest", number)
                 for cast in (p1, p2):
-                    assert (await anext(cast)).payload == number
+                    assert (await next_event(cast)).payload == number
                 await p2.publish("river", 0)  # p3 has it only after all that it is to have from before
-                assert (await anext(p2)).payload == 0
-                event = await anext(p3)
+                assert (await next_event(p2)).payload == 0
+                event = await next_event(p3)
                 if event.payload:
                     given.append(event.payload)
-                    assert (await anext(p3)).payload == 0
+                    assert (await next_event(p3)).payload == 0
                 if bool(event.payload) is member:
                     return given
 
         await p3.subscribe("forest")
         first = await published_until(member=True)
         await p3.publish("forest", "from p3")
-        assert [(await anext(cast)).payload for cast in (p1, p2, p3)] == ["from p3"] * 3
+        assert [(await next_event(cast)).payload for cast in (p1, p2, p3)] == ["from p3"] * 3
         await p3.unsubscribe("forest")
         rest = await published_until(member=False)
     assert first + rest == list(range(first[0], first[0] + len(first + rest)))
@@ -286,11 +295,13 @@ async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
     async with asyncio.timeout(20):
         for url in ("memory://here", "embedded://"):
             async with AsyncExitStack() as stack:
-                both = {"protocol": "arrow", "processes": ["p1", "p2"]}
-                one = await stack.enter_async_context(gamecast.connect(url, name="p1", **both))
-                other = await stack.enter_async_context(gamecast.connect(one.url, name="p2", **both))
+                two = FIVE[:2]
+                one = gamecast.connect(url, name="p1", protocol="arrow", processes=two)
+                await stack.enter_async_context(one)
+                other = gamecast.connect(one.url, name="p2", protocol="arrow", processes=two)
+                await stack.enter_async_context(other)
                 await other.publish("all", 7)
-                seen = [await anext(cast) for cast in (one, other)]
+                seen = [await next_event(cast) for cast in (one, other)]
                 assert [(event.sender, event.payload) for event in seen] == [("p2", 7)] * 2
 
 
@@ -366,11 +377,13 @@ def test_a_protocol_that_does_not_fit_is_refused_and_what_would_fit_is_named() -
     with pytest.raises(UsageError, match=r"there is one group.*central.*isis-overlapping, .* would fit"):
         gamecast.connect("memory://", name="p1", protocol="isis", groups=REGIONS)
     with pytest.raises(UsageError, match="give name="):
-        gamecast.connect("memory://", protocol="isis", processes=FIVE)
+        gamecast.connect("memory://", protocol="isis", processes=FIVE)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="give processes="):
         gamecast.connect("memory://", name="p1", protocol="isis")
     with pytest.raises(UsageError, match="no such option with a protocol"):
-        gamecast.connect("memory://", name="p1", protocol="isis", processes=FIVE, when_full="wait")
+        gamecast.connect(  # type: ignore[call-overload]
+            "memory://", name="p1", protocol="isis", processes=FIVE, when_full="wait"
+        )
     with pytest.raises(UnknownScheme, match="one server"):
         gamecast.connect("embedded://?nodes=3", name="p1", protocol="isis", processes=FIVE)
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -24,6 +25,7 @@ from gamecast.chaos.faults import cannot
 from gamecast.chaos.schedule import Kind
 from sequencing.plan import Plan
 from sequencing.record import Record
+from tests.events import next_event
 
 SHORT_MS = 200
 """A lease for tests."""
@@ -71,8 +73,13 @@ def jump(client: redis.Redis, by_ms: int) -> None:
     """Move what is stored of times as if the clock had jumped; the lease apart."""
     before = float(client.get(ControlKeys.looked) or now_ms(client))
     client.set(ControlKeys.looked, f"{before - by_ms:.0f}")
-    for name, until in client.zrange(ControlKeys.alive, 0, -1, withscores=True):
-        client.zadd(ControlKeys.alive, {name: until - by_ms})
+    client.zadd(ControlKeys.alive, {name: until - by_ms for name, until in alive_until_ms(client).items()})
+
+
+def alive_until_ms(client: redis.Redis) -> dict[str, float]:
+    """Return until when each connection counts as alive, by the clock of the control Redis."""
+    entries: Any = client.zrange(ControlKeys.alive, 0, -1, withscores=True)  # typed as all that zrange may answer
+    return {name.decode(): until for name, until in entries}
 
 
 async def test_a_lease_that_redis_does_not_let_run_out_ends_all_the_same(
@@ -168,7 +175,7 @@ async def test_nobody_is_taken_for_gone_because_the_clock_jumped_ahead_and_who_d
     jump(client, JUMP_MS)
     await control.beat("heard", incarnations["heard"])
     assert await looks_until_it_leads(control, "leader") is not None
-    left = {n.decode(): until - now_ms(client) for n, until in client.zrange(ControlKeys.alive, 0, -1, withscores=True)}
+    left = {name: until - now_ms(client) for name, until in alive_until_ms(client).items()}
     assert left.keys() == {"silent", "heard"}
     assert all(0.8 * TTL_MS < ms <= TTL_MS for ms in left.values()), left
 
@@ -182,7 +189,7 @@ async def test_a_clock_that_is_set_back_neither_loses_anybody_nor_keeps_who_is_g
     jump(client, -JUMP_MS)
     await control.beat("heard", incarnations["heard"])
     assert await looks_until_it_leads(control, "leader") is not None
-    left = {n.decode(): until - now_ms(client) for n, until in client.zrange(ControlKeys.alive, 0, -1, withscores=True)}
+    left = {name: until - now_ms(client) for name, until in alive_until_ms(client).items()}
     assert left.keys() == {"dead", "heard"}
     assert all(0.8 * TTL_MS < ms <= TTL_MS for ms in left.values()), left
 
@@ -248,7 +255,7 @@ async def test_a_network_goes_on_while_the_clock_of_its_control_jumps(clocked: C
             await asyncio.wait_for(other.subscribe("a", f"region{at}"), 5)
             await asyncio.wait_for(other.publish("a", at), 5)
             for cast in (one, other):
-                assert (await asyncio.wait_for(anext(aiter(cast)), 5)).payload == at
+                assert (await asyncio.wait_for(next_event(cast), 5)).payload == at
 
 
 @needs_library

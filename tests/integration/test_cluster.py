@@ -29,10 +29,11 @@ from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, NodeKeys, Verdict
 from sequencing.plan import Plan
 from sequencing.record import Record
+from tests.events import take
 from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
 from tests.integration.test_faults import casts_on, publish_and_check
-from tests.integration.test_interface import end, start_node, take
-from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
+from tests.integration.test_interface import end, start_node
+from tests.integration.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, register, rest, roam
 
 NODES = ("n1", "n2", "n3")
 RANGES = ((0, 8_000), (8_001, 11_900), (11_901, 16_383))
@@ -260,7 +261,8 @@ async def test_a_replica_that_takes_over_is_another_run_and_what_is_lost_is_anno
         relays.start_all()
         players = [Player(url, urls, f"s{number}") for number in range(4)]
         sever, to_replica = partial(cluster.sever, 0), partial(cluster.take_over, 3)
-        turns = [(0.7, sever), (1.0, to_replica), (2.2, partial(cluster.take_over, 0)), (3.0, sever), (3.2, to_replica)]
+        back = partial(cluster.take_over, 0)
+        turns: Turns = [(0.7, sever), (1.0, to_replica), (2.2, back), (3.0, sever), (3.2, to_replica)]
         try:
             await roam(players, 4.0, seed=5, disturb=in_turn(turns))
             unrest = await rest(players)

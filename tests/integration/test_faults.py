@@ -24,7 +24,8 @@ from gamecast import Cast, Event, Gap
 from sequencing.frames import PublishedFrame
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
-from tests.integration.test_interface import end, start_node, take
+from tests.events import take
+from tests.integration.test_interface import end, start_node
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
@@ -67,10 +68,11 @@ async def test_relays_killed_again_and_again_lose_and_repeat_nothing(three_redis
     def kill_one(number: int) -> None:
         if number % 20 == 10:
             name = ("n1", "n2")[number // 20 % 2]
-            processes[name].send_signal(signal.SIGKILL)
-            processes[name].wait()
-            assert processes[name].stderr is not None
-            processes[name].stderr.close()
+            killed = processes[name]
+            killed.send_signal(signal.SIGKILL)
+            killed.wait()
+            assert killed.stderr is not None
+            killed.stderr.close()
             processes[name] = start_node(name, places[name], urls[0])
 
     try:

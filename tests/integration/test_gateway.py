@@ -20,7 +20,7 @@ async def test_what_one_session_publishes_comes_to_the_others_in_order_with_acks
         await other.subscribe("forest", "river")
         for number in range(20):
             await one.say(type="publish", id=number, region=("forest", "river")[number % 2], payload=number)
-        acks = [await one.until(lambda said, number=number: said.get("id") == number) for number in range(20)]
+        acks = [await one.reply(number) for number in range(20)]
         assert all(ack["type"] == "ack" and ack["position"] for ack in acks)
         events = await other.take(20)
         assert [event["payload"] for event in events if event["region"] == "forest"] == list(range(0, 20, 2))
@@ -175,7 +175,7 @@ async def test_several_messages_come_as_one_array_and_history_before_what_is_liv
         publishes = [{"type": "publish", "id": n, "region": "forest", "payload": n} for n in range(5)]
         await socket.socket.send_json(publishes)
         for number in range(5):
-            assert (await socket.until(lambda said, n=number: said.get("id") == n))["type"] == "ack"  # type: ignore[misc]
+            assert (await socket.reply(number))["type"] == "ack"
         assert (await socket.subscribe("forest", since=0))["regions"] == {"forest": "0-0"}
         assert [event["payload"] for event in await socket.take(5)] == list(range(5))
         await socket.say(type="subscribe", id="twice", regions=["forest"], since=0)

@@ -28,7 +28,7 @@ def complaint(value: Any, schema: dict[str, Any], where: str = "$") -> str | Non
         for part in schema["$ref"].removeprefix("#/").split("/"):
             found = found[part]
         return complaint(value, found, where)
-    kinds = {
+    kinds: dict[str, type | tuple[type, ...]] = {
         "object": dict,
         "array": list,
         "string": str,
@@ -39,7 +39,7 @@ def complaint(value: Any, schema: dict[str, Any], where: str = "$") -> str | Non
     }
     if "type" in schema:
         wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        if not any(isinstance(value, kinds[kind]) for kind in wanted):  # type: ignore[arg-type]
+        if not any(isinstance(value, kinds[kind]) for kind in wanted):
             return f"{where} is no {wanted}: {value!r}"
     if "oneOf" in schema and sum(complaint(value, each, where) is None for each in schema["oneOf"]) != 1:
         return f"{where} is not one of its kinds: {value!r}"

@@ -165,13 +165,13 @@ async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
     script.write_text(RESUMING % {"client": (CLIENT / "gamecast.js").as_uri(), "urls": json.dumps(urls)})
     async with gamecast.connect(shared_redis.url, name="judge") as judge:
         await judge.subscribe("forest", "river")
-        process: asyncio.subprocess.Process | None = None
+        playing: tuple[asyncio.subprocess.Process, AsyncIterator[dict[str, Any]]] | None = None
         drops = 0
         result: dict[str, Any] = {}
         async with asyncio.timeout(60):
             for turn in range(4):
                 async with running_gateway(shared_redis.url, port=ports[turn % 2]) as running:
-                    if process is None:
+                    if playing is None:
                         process = await asyncio.create_subprocess_exec(
                             node(),
                             "--experimental-websocket",
@@ -181,10 +181,12 @@ async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
                         )
                         lines = lines_of(process)
                         assert (await anext(lines)) == {"ready": True}
+                        playing = process, lines
                     if turn < 3:
                         await running.is_noted("session-opened")
                         await asyncio.sleep(0.2)  # some of it is to be under way
                         continue
+                    process, lines = playing
                     async for line in lines:
                         assert "gap" not in line
                         drops += "dropped" in line

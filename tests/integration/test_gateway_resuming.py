@@ -58,12 +58,7 @@ class Wanderer:
     async def stay(self, url: str, until: asyncio.Event) -> None:
         """Be connected to a gateway until something happens; then be gone without a word."""
         async with aiohttp.ClientSession() as client:
-            while True:
-                try:
-                    raw = await client.ws_connect(url + "/v1/socket", timeout=aiohttp.ClientWSTimeout(ws_close=0.0))
-                    break
-                except aiohttp.ClientError:
-                    await asyncio.sleep(0.02)
+            raw = await self._reach(client, url)
             reading = asyncio.create_task(self._read(raw))
             gone = asyncio.create_task(until.wait())
             await asyncio.wait([reading, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -77,6 +72,13 @@ class Wanderer:
             gone.cancel()
             await asyncio.gather(reading, gone, return_exceptions=True)
 
+    async def _reach(self, client: aiohttp.ClientSession, url: str) -> aiohttp.ClientWebSocketResponse:
+        while True:
+            try:
+                return await client.ws_connect(url + "/v1/socket", timeout=aiohttp.ClientWSTimeout(ws_close=0.0))
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.02)
+
     async def _read(self, raw: aiohttp.ClientWebSocketResponse) -> None:
         await raw.send_str(json.dumps({"type": "hello", "name": self.name}))
         since = {"since": self.positions} if self.positions else {}
@@ -86,8 +88,8 @@ class Wanderer:
         self._raw = raw
         if self.positions:
             self.joined.set()
-        async for message in raw:
-            said = json.loads(message.data)
+        async for received in raw:
+            said = json.loads(received.data)
             if said["type"] == "events":
                 for event in said["events"]:
                     self.events.append(event)

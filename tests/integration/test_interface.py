@@ -10,13 +10,17 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
+from typing import Any, Unpack
 
 import pytest
 
 import gamecast
 from adapters.embedded import EmbeddedServer, EmbeddedServers
 from gamecast import Cast, Event, Shared
+from gamecast.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
+from sequencing.plan import Ordering
+from tests.events import next_event, take
 
 KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3", "shared-3")
 
@@ -28,6 +32,13 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
         yield await Network.start(request.param, stack)
 
 
+class Options(LimitOptions, total=False):
+    """What a connection may say that others of its network do not."""
+
+    when_full: WhenFull
+    when_behind: WhenBehind
+
+
 class Network:
     """Opens connections to one network."""
 
@@ -35,7 +46,7 @@ class Network:
         self.url = url
         self._stack = stack
         self._is_shared = is_shared
-        self._shared: dict[str, Shared] = {}
+        self._shared: dict[Ordering, Shared] = {}
 
     @classmethod
     async def start(cls, kind: str, stack: AsyncExitStack) -> Network:
@@ -57,21 +68,24 @@ class Network:
             stack.callback(end, node)
         return cls(control, stack)
 
-    async def connect(self, name: str | None = None, **options: object) -> Cast:
+    async def connect(
+        self, name: str | None = None, *, ordering: Ordering = "acyclic", **options: Unpack[Options]
+    ) -> Cast:
         if self._is_shared:
-            return await self._stack.enter_async_context((await self._share(options)).connect(name=name, **options))  # type: ignore[arg-type]
-        cast = await self._stack.enter_async_context(gamecast.connect(self.url, name=name, **options))  # type: ignore[arg-type]
+            shared = await self._share(ordering)
+            return await self._stack.enter_async_context(shared.connect(name=name, **options))
+        connecting = gamecast.connect(self.url, name=name, ordering=ordering, **options)
+        cast = await self._stack.enter_async_context(connecting)
         self.url = cast.url
         return cast
 
-    async def _share(self, options: dict[str, object]) -> Shared:
+    async def _share(self, ordering: Ordering) -> Shared:
         """Return what connections share that agree about the network."""
-        about_all = {each: options.pop(each) for each in ("ordering", "retention_events") if each in options}
-        key = repr(about_all)
-        if key not in self._shared:
-            self._shared[key] = await self._stack.enter_async_context(gamecast.share(self.url, **about_all))  # type: ignore[arg-type]
-            self.url = self._shared[key].url
-        return self._shared[key]
+        if ordering not in self._shared:
+            shared = await self._stack.enter_async_context(gamecast.share(self.url, ordering=ordering))
+            self._shared[ordering] = shared
+            self.url = shared.url
+        return self._shared[ordering]
 
 
 def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:
@@ -90,18 +104,6 @@ def end(process: subprocess.Popen[str]) -> None:
     assert process.wait(timeout=5) == 0
     assert process.stderr is not None
     process.stderr.close()
-
-
-async def take(cast: Cast, count: int) -> list[Event]:
-    """Return the next ``count`` events."""
-    events: list[Event] = []
-    async with asyncio.timeout(20):
-        async for event in cast:
-            assert isinstance(event, Event), event
-            events.append(event)
-            if len(events) == count:
-                return events
-    raise AssertionError(f"iteration ended after {len(events)} of {count} events")
 
 
 async def test_an_event_comes_to_its_subscribers_and_only_to_them(network: Network) -> None:
@@ -159,7 +161,7 @@ async def test_region_sequences_count_the_events_and_keep_each_publishers_order(
 async def test_bytes_stay_bytes_and_mix_with_json_in_order(network: Network) -> None:
     cast = await network.connect()
     await cast.subscribe("forest")
-    payloads = [b"\x00\xff[", {"ä": "✓"}, b"", [], b"\n", "text", None, 7]
+    payloads: list[Any] = [b"\x00\xff[", {"ä": "✓"}, b"", [], b"\n", "text", None, 7]
     await asyncio.gather(*(cast.publish_soon("forest", payload) for payload in payloads))
     assert [event.payload for event in await take(cast, len(payloads))] == payloads
 
@@ -586,11 +588,10 @@ async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was
     assert begins.keys() == {"a", "b", "c"}
     for number in range(30):
         await steady.publish("abc"[number % 3], number)
-    seen = []
+    seen: list[int] = []
     async with asyncio.timeout(10):
         while len(seen) < 10:
-            event = await anext(first)
-            assert isinstance(event, Event)
+            event = await next_event(first)
             seen.append(event.payload)
             begins[event.region] = event.position
     await first.close()
@@ -599,12 +600,10 @@ async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was
     second = await network.connect("walker")
     assert await second.subscribe("a", "b", "c", since=begins) == begins
     await steady.publish("a", 30)
-    order = [(await anext(steady)).payload for _ in range(31)]  # type: ignore[union-attr]
+    order = [event.payload for event in await take(steady, 31)]
     async with asyncio.timeout(10):
         while len(seen) < 31:
-            event = await anext(second)
-            assert isinstance(event, Event)
-            seen.append(event.payload)
+            seen.append((await next_event(second)).payload)
     assert seen == order
 
 

@@ -21,6 +21,9 @@ from tests.integration.live_player import LivePlayer, LiveRelays, stopped
 REGIONS = "abcdef"
 REST_S_MAX = 20.0
 
+Turns = list[tuple[float, Callable[[], None]]]
+"""What to do, each after how many seconds."""
+
 
 class Leaders:
     """Candidates for leading, of which one may be killed."""
@@ -35,7 +38,7 @@ class Leaders:
     async def kill_leader(self) -> None:
         """End whoever leads in the middle of what it does; nobody gives the lease back."""
         [leader] = [manager for manager in self.managers if manager.leads]
-        leader._control.resign = lambda _: asyncio.sleep(0)  # type: ignore[method-assign]
+        leader._control.resign = lambda token: asyncio.sleep(0)  # type: ignore[method-assign]
         self.managers.remove(leader)
         task = self._tasks.pop(leader)
         task.cancel()
@@ -64,7 +67,7 @@ async def roam(
         await asyncio.sleep(0.01)
 
 
-def in_turn(turns: list[tuple[float, Callable[[], None]]]) -> Callable[[float], None]:
+def in_turn(turns: Turns) -> Callable[[float], None]:
     """Return what does one thing after another for `roam`, each when so many seconds have passed; what is done goes."""
 
     def disturb(passed: float) -> None:

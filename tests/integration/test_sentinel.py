@@ -17,9 +17,10 @@ from adapters.ports import free_port
 from adapters.redis_connection import RedisConnection
 from adapters.redis_places import LOOK_AGAIN_S
 from gamecast import Cast, Event, Gap, Receipt
+from tests.events import take
 from tests.integration.live_player import stopped
 from tests.integration.test_cluster import Player, Relays, command, until
-from tests.integration.test_interface import end, start_node, take
+from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
 
 PASSWORD = "open sesame"

@@ -15,8 +15,8 @@ from adapters.embedded import EmbeddedServer, EmbeddedServers
 from adapters.redis_relays import RedisRelays
 from gamecast import Cast, Event, Gap, Shared
 from gamecast.testing import memory_url
+from tests.events import take
 from tests.integration.test_faults import CHAIN, publish_and_check
-from tests.integration.test_interface import take
 from tests.integration.test_manager_live import register
 
 

@@ -20,6 +20,7 @@ from adapters.redis_relays import RedisRelays
 from gamecast.chaos.processes import Guard
 from gamecast.errors import UsageError
 from gamecast.wan.delayproxy import DelayProxy, Leg
+from tests.events import take
 
 MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
 """Not symmetric, and two machines in one place are not in one."""
@@ -60,7 +61,7 @@ async def test_a_network_whose_urls_mean_nothing_here_is_reached_by_routes(
             assert casts[0].url == url
             for number in range(40):
                 await casts[number % 4].publish(("river", "town")[number // 4 % 2], number)
-            seen = [[(await anext(cast)).payload for _ in range(40)] for cast in casts]
+            seen = [[event.payload for event in await take(cast, 40)] for cast in casts]
             plan = await casts[0].plan()
     finally:
         await relays.stop()
@@ -89,6 +90,7 @@ async def test_a_leader_finds_the_run_of_a_node_on_the_other_side_of_the_world(
         there = {"near": shared_redis.url, "far": proxy.url("far")}
         first = await hands.runs(there)
         assert set(first) == {"near"}
+        found = first
         for _ in range(4):
             found = await hands.runs(there)
             if "far" in found:

@@ -253,8 +253,13 @@ class Figure613:
         """Send a message; return what each copy says of M51's destinations, by receiver."""
         sender = f"p{message[1]}"
         self.stepper.publish(sender, group=message, message_id=message)
-        copies = [packet for packet in self.stepper.transit if packet.packet.message.id == message]  # type: ignore[attr-defined]
+        copies = [packet for packet in self.stepper.transit if self.named(packet.packet) == message]
         return {copy.to: self.carried(copy.packet) for copy in copies}
+
+    @staticmethod
+    def named(packet: object) -> str:
+        assert isinstance(packet, ks.Data)
+        return packet.message.id
 
     @staticmethod
     def carried(packet: object) -> set[str]:
@@ -263,7 +268,7 @@ class Figure613:
 
     def deliver(self, message: str, at: str) -> None:
         link = [p for p in self.stepper.transit if p.to == at and p.source == f"p{message[1]}"]
-        ids = [p.packet.message.id for p in link]  # type: ignore[attr-defined]
+        ids = [self.named(p.packet) for p in link]
         self.stepper.receive(at, f"p{message[1]}", number=ids.index(message) + 1)
 
     def log(self, process: str) -> set[str] | None:
@@ -557,7 +562,9 @@ def test_exercise_6_11_3_trees_keep_their_properties_when_processes_join_and_lea
 def test_6_8_a_multicast_starts_at_the_manager_of_the_primary_metagroup() -> None:
     stepper = Stepper(PropagationTree, Setup.of(groups_of_figure_6_16()))
     stepper.publish("pE", group="E")
-    tree = stepper.processes["pE"].forest  # type: ignore[attr-defined]
+    process = stepper.processes["pE"]
+    assert isinstance(process, PropagationTree)
+    tree = process.forest
     [first] = stepper.transit
     assert first.to == tree.manager(tree.primary["E"])
     stepper.settle()

@@ -1,5 +1,7 @@
 """Clock offsets from probes: the truth is always within what is reported, and steps are seen."""
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,10 +59,10 @@ def test_probes_from_either_side_tell_the_same(offset: int, ways: list[tuple[int
     st.randoms(use_true_random=False),
 )
 def test_a_step_larger_than_the_round_trips_is_seen_and_each_side_is_right(
-    offset: int, before: int, after: int, step: int, back: bool, random: object
+    offset: int, before: int, after: int, step: int, back: bool, random: Random
 ) -> None:
     stepped = offset + (-step if back else step)
-    rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
+    rng = np.random.default_rng(random.getrandbits(32))
     ways = rng.integers(0, 300_000_000, (before + after, 3)).tolist()
     probes = [
         probe(BASE + turn * SECOND, offset if turn < before else stepped, *ways[turn]) for turn in range(before + after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ def executions(draw: st.DrawFn, *, multicasts: bool = True) -> Record:
     messages: dict[str, Sent] = {}
     under_way: list[tuple[str, str]] = []
     for number in range(draw(st.integers(1, 14))):
-        if under_way and draw(st.booleans()):
+        if len(under_way) > 0 and draw(st.booleans()):
             message, process = under_way.pop(draw(st.integers(0, len(under_way) - 1)))
             events.append(Event(process, Kind.RECEIVE, message))
             continue
@@ -45,8 +46,8 @@ def executions(draw: st.DrawFn, *, multicasts: bool = True) -> Record:
     return Record(tuple(events), messages, processes=tuple(PROCESSES))
 
 
-def none(found: object) -> bool:
-    return next(iter(found), None) is None  # type: ignore[call-overload, no-any-return]
+def none(found: Iterable[object]) -> bool:
+    return next(iter(found), None) is None
 
 
 @given(executions())

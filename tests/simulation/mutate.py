@@ -14,9 +14,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mutations import MUTATIONS, Mutation
+from tests.simulation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("gamecast", "sequencing", "placement", "adapters")

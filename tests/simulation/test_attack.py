@@ -5,19 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
+from typing import Any
 
 import orjson
 import pytest
 from click.testing import CliRunner
-from mutations import MUTATIONS
 
 from gamecast.cli.simulate import simulate
 from gamecast.simulation.attack import Outcome, Scenario, attack
 from gamecast.simulation.engine import Weather
 from gamecast.simulation.shrinking import shrink
-from sequencing.delivery import Delivery
+from sequencing.delivery import Delivery, Missing, Ready
+from tests.simulation.mutations import MUTATIONS
 
 SEEDS = 300
 MUTATE = Path(__file__).with_name("mutate.py")
@@ -48,9 +47,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Delivery, "_blocks", lambda *_: False)
     drain = Delivery._drain
 
-    def careless(self: Delivery, work: list[object], out: list[object]) -> None:
+    def careless(self: Delivery, work: list[Any], out: list[Ready | Missing]) -> None:
         self._next = dict.fromkeys(self._next, 1 << 60)
-        drain(self, work, out)  # type: ignore[arg-type]
+        drain(self, work, out)
 
     monkeypatch.setattr(Delivery, "_drain", careless)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from analytics.advice import advise
 
 EVERYBODY = frozenset({"s1", "s2", "s3"})
 PLAN = {"a": ["n1"], "b": ["n1"], "hot": ["n1", "n2"], "far": ["n2"]}
 
 
-def kinds(**changed: object) -> list[tuple[str, tuple[str, ...]]]:
-    arguments: dict[str, object] = {
+def kinds(**changed: Any) -> list[tuple[str, tuple[str, ...]]]:
+    arguments: dict[str, Any] = {
         "subscribers_of": {
             "a": EVERYBODY,
             "b": EVERYBODY,
@@ -21,9 +23,7 @@ def kinds(**changed: object) -> list[tuple[str, tuple[str, ...]]]:
         "overloaded": {"n1": 2.0},
         "plan": PLAN,
     }
-    arguments |= changed
-    rest = {name: arguments.pop(name) for name in ("overloaded", "plan")}
-    return [(each.do, each.regions) for each in advise(*arguments.values(), **rest)]  # type: ignore[arg-type]
+    return [(each.do, each.regions) for each in advise(**(arguments | changed))]
 
 
 def test_each_kind_of_advice_names_the_regions_that_it_is_for() -> None:

@@ -50,11 +50,14 @@ def test_two_events_in_the_other_order_make_another_world() -> None:
     world = World(ALL)
     chest = world.things["copse-chest-1"]
     one, other = world.things["copse-bot-1"], world.things["copse-bot-2"]
+    assert isinstance(chest, Chest)
+    assert isinstance(one, Bot)
+    assert isinstance(other, Bot)
     one.x, one.y = other.x, other.y = chest.x, chest.y
     deeds: list[Deed] = [{"do": "grab", "bot": bot.name, "what": chest.name} for bot in (one, other)]
     for deed in deeds:
         world.apply(deed)
-    assert (one.loot, other.loot, chest.owner) == (LOOT, 0, one.name)  # type: ignore[union-attr]
+    assert (one.loot, other.loot, chest.owner) == (LOOT, 0, one.name)
     assert after(played(3)) != after(list(reversed(played(3))))
 
 

@@ -34,8 +34,8 @@ PATHS = {"forest": ("n1", "n2"), "river": ("n2",), "castle": ("n1", "n2")}
 
 
 def node(name: str, **fields: Any) -> NodeState:
-    fields = {"server": replace(SERVER, run=f"run of {name}"), "installed": (1, 1)} | fields
-    return NodeState(name, f"redis://{name}", f"redis://{name}", True, True, False, **fields)
+    given: dict[str, Any] = {"server": replace(SERVER, run=f"run of {name}"), "installed": (1, 1)}
+    return NodeState(name, f"redis://{name}", f"redis://{name}", True, True, False, **(given | fields))
 
 
 def region(name: str, drawn: int | None, last: int | None = None, epoch: int = 1) -> RegionState:
@@ -128,7 +128,9 @@ def test_who_is_gone_does_not_count_as_a_subscriber() -> None:
     now = network(140, connections=(connection("s1", "forest", alive=False),))
     shown = snapshot(network(100), now)
     assert shown.regions["forest"]["subscribers"] == 0
-    assert shown.subscriber("s1")["regions_list"] == [{"name": "forest", "waiting": False}]  # type: ignore[index]
+    gone = shown.subscriber("s1")
+    assert gone is not None
+    assert gone["regions_list"] == [{"name": "forest", "waiting": False}]
     assert shown.subscriber("s9") is None
 
 

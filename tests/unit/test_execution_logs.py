@@ -123,7 +123,7 @@ def test_crashed_processes_are_bound_by_the_uniform_flavour_only(tmp_path: Path)
 
 
 def test_timeliness_of_crashed_processes_counts_in_the_uniform_flavour_only(tmp_path: Path) -> None:
-    lines = [*OVERTAKEN, {"process": "p1", "event": "crash"}]
+    lines: list[dict[str, object]] = [*OVERTAKEN, {"process": "p1", "event": "crash"}]
     record = read_execution([write(tmp_path / "log.jsonl", lines)])
     assert [latency.ms for latency in late(record, 5, uniform=True)] == [9]
     assert list(late(record, 5)) == []

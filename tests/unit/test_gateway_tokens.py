@@ -25,14 +25,14 @@ def keys_of(*jwks: dict[str, str]) -> Keys:
 
 SECRET, PAIR, OTHER = new_key("HS256", "secret"), new_key("EdDSA", "pair"), new_key("EdDSA", "other")
 KEYS = keys_of(SECRET, PAIR)
+SIGNING: Any = KEYS.by_id["secret"].signing
 
 
-def forged(claims: dict[str, Any] | None = None, *, key: Any = None, alg: str = "HS256", **header: Any) -> str:
+def forged(claims: dict[str, Any] | None = None, *, key: Any = SIGNING, alg: str = "HS256", **header: Any) -> str:
     """Return a token signed with the shared secret, with other claims than `mint` would make."""
-    signing = KEYS.by_id["secret"].signing if key is None else key
     told = {"sub": "alice", "aud": "gamecast", "exp": int(time.time()) + 60, "read": ["**"]} | (claims or {})
     told = {name: value for name, value in told.items() if value is not None}
-    return jwt.encode(told, signing, algorithm=alg, headers={"kid": "secret"} | header)
+    return jwt.encode(told, key, algorithm=alg, headers={"kid": "secret"} | header)
 
 
 def refusal(token: str, keys: Keys = KEYS) -> Refusal:

@@ -15,6 +15,7 @@ from gamecast.testing import memory_url
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
 from sequencing.subscriber import Subscriber
+from tests.events import take
 
 
 def frame(region: str, last: int) -> StampedFrame:
@@ -96,14 +97,15 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         assert cast.statistics().hold.frames == 0
         subscriber = cast._halves()[1]._subscriber
         subscriber.__class__ = Withholding
-        subscriber.withheld = []  # type: ignore[attr-defined]
+        assert isinstance(subscriber, Withholding)
+        subscriber.withheld = []
         await cast.publish("forest", "first")
         async with asyncio.timeout(5):
             while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         await cast.publish("forest", "second")
-        assert [(await anext(cast)).payload for _ in range(2)] == ["first", "second"]  # type: ignore[union-attr]
+        assert [event.payload for event in await take(cast, 2)] == ["first", "second"]
         hold = cast.statistics().hold
         assert hold.frames == 1
         assert hold.longest_ms >= 50

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -118,10 +119,10 @@ def test_no_two_users_of_a_kind_have_one_slot_in_any_process_and_slots_are_used_
         ({"token": "no.token.at-all"}, "--token"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_the_option_at_fault(wrong: dict[str, object], says: str) -> None:
-    given: dict[str, object] = {"network": "redis://host"}
+def test_what_cannot_be_run_is_refused_with_the_option_at_fault(wrong: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"network": "redis://host"}
     with pytest.raises(UsageError, match=says):
-        Options(**(given | wrong))  # type: ignore[arg-type]
+        Options(**(given | wrong))
 
 
 def test_an_unknown_workload_and_a_trace_for_another_are_refused() -> None:

@@ -24,8 +24,10 @@ FREE = LoadRule(np.inf)
 NO_LIMITS = Limits(np.inf, np.inf, 0.0, 0.0)
 
 
-def mean_ms(distances: Distances, **options: object) -> float:
-    network = place(distances, np.random.default_rng(0), **options)  # type: ignore[arg-type]
+def mean_ms(
+    distances: Distances, *, rule: LoadRule | None = None, nodes: int | None = None, effort: Effort | None = None
+) -> float:
+    network = place(distances, np.random.default_rng(0), rule=rule, nodes=nodes, effort=effort)
     return figures(distances, network.routes(distances.topology)).mean_ms
 
 
@@ -84,7 +86,7 @@ def test_other_objectives_are_served_better_by_their_own_search(objective: Objec
         distances = on_plane(seed, subscribers=16, groups=5)
         value = {}
         for wanted in ("mean", objective):
-            network = place(distances, np.random.default_rng(0), objective=wanted, rule=FREE)  # type: ignore[arg-type]
+            network = place(distances, np.random.default_rng(0), objective=wanted, rule=FREE)
             reached = figures(distances, network.routes(distances.topology))
             value[wanted] = {"p95": reached.p95_ms, "max": reached.max_ms, "stretch": float(reached.known.mean())}[
                 objective
@@ -134,7 +136,7 @@ def p_median(served: np.ndarray, count: int) -> float:
         row[hosts + item * hosts + host], row[host] = 1, -1
         rows.append(LinearConstraint(row, -np.inf, 0))
     rows.append(LinearConstraint(np.r_[np.ones(hosts), np.zeros(items * hosts)], 0, count))
-    found = milp(cost, constraints=rows, integrality=np.ones(len(cost)), bounds=Bounds(0, 1))
+    found = milp(cost, constraints=rows, integrality=np.ones(len(cost), np.int64), bounds=Bounds(0, 1))
     assert found.success
     return float(found.fun)
 
@@ -206,7 +208,7 @@ def test_valuing_many_ingresses_at_once_agrees_with_the_cores_arrangement(seed: 
     wanted = meetings(distances.workload.membership, "overlap")
     costs = Costs.of(distances, wanted, np.ones(12))
     parents = (1, 3, 3, -1, 2)
-    hosts = random.choice(40, 5, replace=False)
+    hosts = random.choice(40, 5, replace=False).tolist()
     between = distances.topology.ms_from(np.arange(40))
     tree, pairs = RootedTree(parents, hosts, costs, between), Pairs(costs)
     ingress = random.integers(5, size=(8, len(costs.weight)))

@@ -1,0 +1,27 @@
+"""What comes out of connections, where a test expects events and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from gamecast import Event
+
+
+async def next_event(cast: AsyncIterator[object]) -> Event:
+    """Return what is delivered next, an event."""
+    event = await anext(cast)
+    assert isinstance(event, Event), event
+    return event
+
+
+async def take(cast: AsyncIterator[object], count: int) -> list[Event]:
+    """Return the next ``count`` events."""
+    events: list[Event] = []
+    async with asyncio.timeout(20):
+        async for event in cast:
+            assert isinstance(event, Event), event
+            events.append(event)
+            if len(events) == count:
+                return events
+    raise AssertionError(f"iteration ended after {len(events)} of {count} events")
