@@ -186,7 +186,7 @@ class Session:
 
         Else the place is given up for a new one.
         """
-        kept, self._kept = self._kept, None
+        kept = self._kept
         assert kept is not None
         missed = kept.sent.after(since) if since is not None else None
         if missed is not None:
@@ -194,6 +194,7 @@ class Session:
                 await kept.connection.ping()
             except (Superseded, NetworkError):  # the client was at another gateway meanwhile, or nobody can tell
                 missed = None
+        self._kept = None
         if missed is None:
             self._gateway.close_soon(kept.connection)
             await self._open_place()
@@ -551,7 +552,7 @@ class Session:
         place = self._place or self._kept
         if place is not None:
             may_come_back = close_code in (1000, ABNORMAL, Close.SUPERSEDED) and not self._is_over
-            if may_come_back and not self._moves and not place.is_uncertain:
+            if may_come_back and not (self._moves and place is self._place) and not place.is_uncertain:
                 self._gateway.keep(self.name, place)
             else:
                 self._gateway.close_soon(place.connection)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,6 +16,7 @@ from adapters.gateway.settings import GatewayLimits
 from adapters.redis_survey import survey
 from sequencing.plan import Plan
 from tests.integration.gateway_clients import Running, Socket, running_gateway
+from tests.integration.test_gateway_resuming import Wanderer
 
 
 def drop(socket: Socket) -> None:
@@ -214,6 +217,29 @@ async def test_who_drops_again_before_it_said_anything_finds_its_place_still(red
         back = await stack.enter_async_context(Socket.open(running.url, name="bot"))
         await back.subscribe("forest", since=positions)
         assert resumed(running) == 1
+
+
+async def test_of_many_who_drop_at_any_moment_nothing_stays_but_their_places(redis_server: EmbeddedServer) -> None:
+    async with running_gateway(redis_server.url) as running:
+
+        async def wander(name: str, chance: random.Random) -> None:
+            wanderer = Wanderer(name)
+            for _ in range(20):
+                gone = asyncio.Event()
+                staying = asyncio.create_task(wanderer.stay(running.url, gone))
+                await asyncio.sleep(chance.random() * 0.15)
+                gone.set()
+                await staying
+
+        await asyncio.gather(*(wander(f"bot-{number}", random.Random(number)) for number in range(10)))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await running.gateway.everybody_left()
+            await running.gateway.finish()
+        gc.collect()
+        open_casts = [each for each in gc.get_objects() if isinstance(each, gamecast.Cast) and each._closing is None]
+        assert len(open_casts) == kept(running) <= 10
+        assert resumed(running) > 20
 
 
 async def test_a_gateway_that_ends_keeps_nothing(redis_server: EmbeddedServer) -> None:
