@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 
 from adapters.backoff import Backoff
@@ -19,9 +20,12 @@ from adapters.shared_lane import SharedIngress, SharedLane
 from adapters.shared_streams import SharedNode, SharedReader
 from sequencing.errors import is_passing
 from sequencing.plan import Plan
-from sequencing.record import Record
+from sequencing.record import Record, Wish
 
 NEWS_BLOCK_MS = 2_000
+
+Place = tuple[int, int]
+"""Epoch and version of a plan."""
 
 RECORDS_KEPT = 32
 """Large ones take megabytes; who is further behind asks for what it missed."""
@@ -85,31 +89,34 @@ class SharedNews:
     def __init__(self, control: RedisControl) -> None:
         self._control = control
         self._records: list[Record] = []
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: set[SharedView] = set()
         self._failure: Exception | None = None
         self._closing = False
         self._task = asyncio.create_task(self._run(), name="gamecast shared news")
 
-    def after(self, plan: Plan | None) -> list[Record] | None:
+    def after(self, place: Place | None) -> list[Record] | None:
         """Return what was announced after a plan, in order, or the newest of all; None when that is not kept here."""
-        if plan is None or not self._records:
+        if place is None or not self._records:
             return self._records[-1:]
-        if (place := (plan.epoch, plan.version)) < _place(self._records[0]):
+        if place < _place(self._records[0].plan):
             return None
-        return self._records[bisect_right(self._records, place, key=_place) :]
+        return self._records[bisect_right(self._records, place, key=lambda record: _place(record.plan)) :]
 
-    async def change(self, stirred: asyncio.Event) -> None:
-        """Wait until something is announced, or until ``stirred`` is set. Raises what ended the reading."""
+    async def change(self, view: SharedView) -> None:
+        """Wait until a view is stirred: by what is announced and concerns it, or when there will be no more.
+
+        Raises what ended the reading.
+        """
         if self._failure is not None:
             raise self._failure
         if not self._closing:
-            self._waiting.add(stirred)
-            await stirred.wait()
-            self._waiting.discard(stirred)
+            self._waiting.add(view)
+            await view.stirred.wait()
+            self._waiting.discard(view)
 
     def _wake(self) -> None:
-        for stirred in self._waiting:
-            stirred.set()
+        for view in self._waiting:
+            view.stirred.set()
 
     async def close(self) -> None:
         """Stop."""
@@ -139,7 +146,8 @@ class SharedNews:
                 self._records += records
                 del self._records[:-RECORDS_KEPT]
                 plan = records[-1].plan
-                self._wake()
+                for view in self._waiting:
+                    view.offer(records)
         await self._control.close()
 
 
@@ -151,7 +159,11 @@ class SharedView(RedisSeat):
         super().__init__(shared.control, shared.turn)
         self._shared = shared
         self.url = shared.url
-        self._stirred = asyncio.Event()
+        self.stirred = asyncio.Event()
+        """Set when there may be news for it."""
+        self._told: tuple[Plan, Wish | None, frozenset[str] | None] | None = None
+        """What the last record that was about it told; the record itself has what all others want."""
+        self._passed: Place = 0, 0
         self._stopping = False
 
     async def close(self) -> None:
@@ -159,22 +171,48 @@ class SharedView(RedisSeat):
         await self.stop_watching()
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """See `Network.news`. Waits for as long as it takes."""
+        """See `Network.news`; what is only about others is left out. Waits for as long as it takes."""
         while not self._stopping:
-            records = self._shared.news.after(after)
+            records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
             if records is None:
                 async with self._turn:
-                    return await self._control.news(after, block_ms=1)
+                    records = await self._control.news(after, block_ms=1)
+            told = list[Record]()
+            for record in records:
+                if self._concerns(record):
+                    self._told = record.plan, record.heard.get(self._name), record.members.get(self._name)
+                    told.append(record)
+            if told:
+                return told
             if records:
-                return records
-            self._stirred.clear()
-            await self._shared.news.change(self._stirred)
+                self._passed = _place(records[-1].plan)
+                continue
+            self.stirred.clear()
+            await self._shared.news.change(self)
         return []
+
+    def offer(self, records: Sequence[Record]) -> None:
+        """Stir this connection if anything new is about it, else go on behind that."""
+        if self.stirred.is_set():
+            return  # it has not looked yet at what stirred it
+        if any(map(self._concerns, records)):
+            self.stirred.set()
+        else:
+            self._passed = _place(records[-1].plan)
+
+    def _concerns(self, record: Record) -> bool:
+        """Return whether it tells this connection more than the last one that did: most are about who joins."""
+        if self._told is None:
+            return True
+        plan, (told, heard, granted) = record.plan, self._told
+        if not plan.is_laid_out_as(told) or plan.nodes != told.nodes or plan.runs != told.runs:
+            return True
+        return record.heard.get(self._name) != heard or record.members.get(self._name) != granted
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""
         self._stopping = True
-        self._stirred.set()
+        self.stirred.set()
 
     def lane(self, node: str, plan: Plan) -> SharedLane:
         """See `Network.lane`."""
@@ -185,5 +223,5 @@ class SharedView(RedisSeat):
         return self._shared.node(node, plan).reader(plan)
 
 
-def _place(record: Record) -> tuple[int, int]:
-    return record.plan.epoch, record.plan.version
+def _place(plan: Plan) -> Place:
+    return plan.epoch, plan.version

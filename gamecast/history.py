@@ -15,7 +15,6 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput, is_passing
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
-from sequencing.record import Record
 from sequencing.replay import Replay
 from sequencing.subscriber import Subscriber
 
@@ -68,10 +67,11 @@ class History:
     A place in the inbox, at which the application reads it.
     """
 
-    def __init__(self, network: Network, recall: Recall, record: Record) -> None:
-        """``recall``: of what, once all is joined; ``record``: what was announced last then."""
-        self._network, self._plan = network, record.plan
-        self._ending = {(old.region, old.epoch) for old in record.old_epochs()}
+    def __init__(self, network: Network, recall: Recall, plan: Plan, ending: AbstractSet[tuple[str, int]]) -> None:
+        """``recall``: of what, once all is joined; ``plan``: by which it was; ``ending``: regions and their epochs that
+        were being left then.
+        """
+        self._network, self._plan, self._ending = network, plan, ending
         self._begins, self._since = recall.begins, recall.since
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []

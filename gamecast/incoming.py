@@ -102,7 +102,8 @@ class Incoming:
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
         self._plan: Plan | None = None
-        self._record: Record | None = None
+        self._ending: frozenset[tuple[str, int]] = frozenset()
+        """Regions and epochs that are being left, as far as was announced."""
         self.on_wish: Callable[[], None] = _nobody
         self._readings: dict[str, _Reading] = {}
         self._turns = 0
@@ -195,7 +196,8 @@ class Incoming:
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
-        self._plan, self._record = record.plan, record
+        self._plan = record.plan
+        self._ending = frozenset((old.region, old.epoch) for old in record.old_epochs())
         if self._tap is not None:
             self._tap.planned(record.plan)
         for reading in self._readings.values():
@@ -375,8 +377,8 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                assert self._record is not None
-                self._inbox.put(History(self._network, recall, self._record))
+                assert self._plan is not None
+                self._inbox.put(History(self._network, recall, self._plan, self._ending))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from gamecast.history import History, Recall
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record
 
 OLD = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
 NEW = Plan(2, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(2), ("forest",), "a"),))
@@ -47,10 +47,10 @@ def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> Stampe
     return StampedFrame("forest", epoch, number, b"%d 1 1 %d s" % (kind, number), b"%d,%d" % (epoch, number), b"")
 
 
-async def replayed(network: Any, record: Record) -> list[Ready | Missing]:
+async def replayed(network: Any, ending: AbstractSet[tuple[str, int]]) -> list[Ready | Missing]:
     recall = Recall({"forest": (1, 1)})
     recall.begins["forest"] = 2, 1
-    found, read = list[Ready | Missing](), History(network, recall, record)
+    found, read = list[Ready | Missing](), History(network, recall, NEW, ending)
     while items := await read.next_items():
         found += items
     return found
@@ -58,19 +58,19 @@ async def replayed(network: Any, record: Record) -> list[Ready | Missing]:
 
 async def test_what_is_under_way_in_an_epoch_that_is_being_left_is_waited_for() -> None:
     network = LateNetwork({0: [frame(2, 1)], 3: [frame(1, 2)], 6: [frame(1, 3, FrameKind.TICK)]})
-    found = await replayed(network, Record(NEW, behind=(OLD,)))
+    found = await replayed(network, {("forest", 1)})
     places = [(item.frame.epoch, item.frame.last) for item in found if isinstance(item, Ready)]
     assert places == [(1, 2), (1, 3), (2, 1)]
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("behind", [(), (OLD,)])
+@pytest.mark.parametrize("ending", [set(), {("forest", 1)}])
 async def test_an_epoch_that_has_no_end_any_more_is_a_gap(
-    behind: tuple[Plan, ...], monkeypatch: pytest.MonkeyPatch
+    ending: set[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "END_S_MAX", 0.1)
     network = LateNetwork({0: [frame(2, 1)]})
-    gap, event = await replayed(network, Record(NEW, behind=behind))
+    gap, event = await replayed(network, ending)
     assert gap == Missing("forest", 1, 2, 0)
     assert isinstance(event, Ready)
-    assert (network.reads > 2) == bool(behind)
+    assert (network.reads > 2) == bool(ending)
