@@ -58,7 +58,7 @@ class Resumption:
 
         Else the place is given up for a new one. Returns whether it was taken.
         """
-        kept, self._kept = self._kept, None
+        kept = self._kept
         assert kept is not None
         missed = kept.sent.after(since) if since is not None else None
         if missed is not None:
@@ -66,6 +66,7 @@ class Resumption:
                 await kept.connection.ping()
             except (Superseded, NetworkError):  # the client was at another gateway meanwhile, or nobody can tell
                 missed = None
+        self._kept = None
         if missed is None:
             self._gateway.close_soon(kept.connection)
             await self._open()
@@ -106,7 +107,7 @@ class Resumption:
         if place is None:
             return
         may_come_back = close_code in COMES_BACK and not self._is_over
-        if may_come_back and not self._moves and not place.is_uncertain:
+        if may_come_back and not (self._moves and place is self._place) and not place.is_uncertain:
             self._gateway.keep(self._caller.name, place)
         else:
             self._gateway.close_soon(place.connection)

@@ -21,6 +21,7 @@ class SentEvents:
         self._items: deque[Told] = deque()
         self._before: dict[str, Position] = {}
         self._now: dict[str, Position] = {}
+        self._is_known = True
 
     @property
     def now(self) -> Mapping[str, Position]:
@@ -42,8 +43,10 @@ class SentEvents:
 
     def add(self, item: Told) -> None:
         """Note what comes next."""
-        if item.position is None:  # a gap without an end: where this region goes on, nobody can say
-            self.left((item.region,))
+        if item.position is None:  # a gap without an end: where its region goes on, nobody can say
+            self._is_known = False
+            self._items.clear()
+        if not self._is_known or item.position is None:
             return
         self._items.append(item)
         self._now[item.region] = item.position
@@ -54,7 +57,7 @@ class SentEvents:
 
     def after(self, since: Mapping[str, Position]) -> list[Told] | None:
         """Return what is behind the prefix that ends at these positions; None if none of those that are known does."""
-        if since.keys() != self._before.keys():
+        if not self._is_known or since.keys() != self._before.keys():
             return None
         elsewhere = {region for region, position in self._before.items() if position != since[region]}
         for place, item in enumerate(self._items):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,6 +45,17 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
         await runner.cleanup()
 
 
+def collect_rarely() -> None:
+    """Have this process search all of its objects for garbage seldom: with 1,000 sessions that takes 0.3 s.
+
+    What is there now, the program itself, is never searched. Nearly all that sessions leave is freed without a search.
+    """
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, COLLECT_EVERY)
+
+
 class _Site(web.BaseSite):
     """Takes so many connections, and closes others at once."""
 
@@ -76,6 +88,9 @@ class _Turned(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
+
+COLLECT_EVERY = 100
+"""Searches of what is younger, each for some 7,000 new objects, between two of all."""
 
 TOKEN_FIELD_BYTES = 16_380
 """A header line: tokens are long."""

@@ -102,7 +102,7 @@ async def _run(
     from adapters.gateway.application import make_application
     from adapters.gateway.audit import AuditLog
     from adapters.gateway.guard import Guard
-    from adapters.gateway.serving import serving, tls_context
+    from adapters.gateway.serving import collect_rarely, serving, tls_context
     from adapters.gateway.settings import GatewaySettings, parse_limits
     from adapters.gateway.shelf import RedisShelf
     from adapters.gateway.tokens import KeyFile
@@ -127,6 +127,7 @@ async def _run(
             click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
             if not guard.asks_for_tokens:
                 click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
+            collect_rarely()
             await stop.wait()
 
 

@@ -1,0 +1,88 @@
+"""What is sent again to a client that comes back: all that is behind what it has had, and nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.gateway.eventtexts import Told
+from adapters.gateway.sent import SentEvents
+
+REGIONS = ("cave", "forest", "river")
+
+
+@given(regions=st.lists(st.sampled_from(REGIONS), max_size=40), events_max=st.integers(1, 12))
+def test_every_prefix_is_told_by_its_positions_as_long_as_the_rest_is_known(
+    regions: list[str], events_max: int
+) -> None:
+    sent = SentEvents(events_max)
+    now = dict.fromkeys(REGIONS, (1, 0))
+    sent.joined(now)
+    prefixes, items = [dict(now)], list[Told]()
+    for number, region in enumerate(regions):
+        epoch, sequence = now[region]
+        now[region] = (epoch + 1, 1) if number % 7 == 6 else (epoch, sequence + 1)
+        items.append(Told(region, now[region], str(number).encode()))
+        sent.add(items[-1])
+        prefixes.append(dict(now))
+    assert sent.now == now
+    for length, prefix in enumerate(prefixes):
+        expected = items[length:] if len(items) - length <= events_max else None
+        assert sent.after(prefix) == expected
+
+
+@given(
+    regions=st.lists(st.sampled_from(REGIONS), min_size=1, max_size=20),
+    changed=st.sampled_from(REGIONS),
+    by=st.integers(-3, 3).filter(bool),
+    length=st.integers(0, 20),
+)
+def test_positions_that_are_no_prefix_are_refused(regions: list[str], changed: str, by: int, length: int) -> None:
+    sent = SentEvents(100)
+    now = dict.fromkeys(REGIONS, (1, 10))
+    sent.joined(now)
+    prefixes = [dict(now)]
+    for region in regions:
+        now[region] = 1, now[region][1] + 1
+        sent.add(Told(region, now[region], b""))
+        prefixes.append(dict(now))
+    claimed = dict(prefixes[min(length, len(regions))])
+    claimed[changed] = 1, claimed[changed][1] + by
+    assert (sent.after(claimed) is not None) == (claimed in prefixes)
+
+
+def test_who_names_other_regions_than_it_has_is_refused() -> None:
+    sent = SentEvents(10)
+    sent.joined({"cave": (1, 0), "forest": (1, 0)})
+    assert sent.after({"cave": (1, 0), "forest": (1, 0)}) == []
+    assert sent.after({"cave": (1, 0)}) is None
+    assert sent.after({"cave": (1, 0), "forest": (1, 0), "river": (1, 0)}) is None
+
+
+def test_of_a_region_that_was_left_nothing_is_sent_again() -> None:
+    sent = SentEvents(10)
+    sent.joined({"cave": (1, 0), "forest": (1, 0)})
+    cave, forest = Told("cave", (1, 1), b"a"), Told("forest", (1, 1), b"b")
+    sent.add(cave)
+    sent.add(forest)
+    sent.left(["cave"])
+    assert sent.after({"forest": (1, 0)}) == [forest]
+    assert sent.after({"cave": (1, 0), "forest": (1, 0)}) is None
+
+
+def test_events_may_come_before_it_is_known_where_their_region_begins() -> None:
+    sent = SentEvents(10)
+    item = Told("cave", (1, 6), b"a")
+    sent.add(item)
+    sent.joined({"cave": (1, 5)})
+    assert sent.after({"cave": (1, 5)}) == [item]
+    assert sent.after({"cave": (1, 6)}) == []
+
+
+def test_behind_a_gap_without_an_end_nobody_can_go_on_here() -> None:
+    sent = SentEvents(10)
+    sent.joined({"cave": (1, 0), "forest": (1, 0)})
+    sent.add(Told("cave", None, b"gap"))
+    sent.add(Told("cave", (2, 1), b"a"))
+    for positions in ({"cave": (1, 0), "forest": (1, 0)}, {"cave": (2, 1), "forest": (1, 0)}, {"forest": (1, 0)}):
+        assert sent.after(positions) is None
