@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 ABNORMAL = 1006
@@ -30,6 +31,9 @@ def most_telling(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:
 
 
 def forget_frames(*errors: BaseException) -> None:
-    """Have a session that dropped be freed at once: its frames refer to these errors, and they to its frames."""
+    """Have a session that ends be freed at once: its frames refer to these errors, and they to its frames."""
     for error in errors:
+        traceback.clear_frames(error.__traceback__)
         error.__traceback__ = error.__context__ = None
+        if isinstance(error, BaseExceptionGroup):
+            forget_frames(*error.exceptions)

@@ -76,6 +76,7 @@ class Session:
                 await self._go_on(batch_s=hello.batch_ms / 1000)
             except* Ended as ended:
                 close_code, reason = most_telling(ended)
+                forget_frames(ended)
             except* Superseded:
                 self._resumption.give_up()
                 close_code, reason = Close.SUPERSEDED, "another session has taken this name over"
@@ -88,7 +89,7 @@ class Session:
                 close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer now"
             except* (ConnectionError, asyncio.CancelledError) as broken:
                 close_code, reason = ABNORMAL, "the connection broke"
-                forget_frames(*broken.exceptions)
+                forget_frames(broken)
         finally:
             await self._end(close_code, reason)
 
