@@ -77,7 +77,7 @@ class _StreamReader:
         connection = gateway.door.connection(
             name, when_behind=gateway.settings.when_behind, inbox_events_max=self._limits.inbox_events_max
         )
-        await gateway.open(connection)
+        await gateway.connections.open(connection)
         ids = {"session": self._id, "subject": self._grant.subject, "token_id": self._grant.token_id, "name": name}
         try:
             joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))
@@ -91,7 +91,7 @@ class _StreamReader:
                 with suppress(asyncio.CancelledError, GamecastError):
                     await joining
         finally:
-            gateway.close_soon(connection)
+            gateway.connections.close_soon(connection)
             gateway.audit.note("stream-closed", **ids)
         return response
 

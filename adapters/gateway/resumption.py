@@ -68,7 +68,7 @@ class Resumption:
                 missed = None
         self._kept = None
         if missed is None:
-            self._gateway.close_soon(kept.connection)
+            self._gateway.connections.close_soon(kept.connection)
             await self._open()
             return False
         self._outbox.resend(missed)
@@ -110,7 +110,7 @@ class Resumption:
         if may_come_back and not (self._moves and place is self._place) and not place.is_uncertain:
             self._gateway.keep(self._caller.name, place)
         else:
-            self._gateway.close_soon(place.connection)
+            self._gateway.connections.close_soon(place.connection)
 
     async def _open(self) -> None:
         gateway, limits = self._gateway, self._gateway.settings.limits
@@ -119,7 +119,7 @@ class Resumption:
             when_behind=gateway.settings.when_behind,
             inbox_events_max=limits.inbox_events_max,
         )
-        await gateway.open(connection)
+        await gateway.connections.open(connection)
         self._take(Place(connection, subject=self._caller.grant.subject, resent_events_max=limits.resent_events_max))
 
     def _take(self, place: Place) -> None:
