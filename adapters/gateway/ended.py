@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from typing import Any
 
@@ -28,6 +29,16 @@ def most_telling(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:
         elif (error.close_code, error.reason) > worst:
             worst = error.close_code, error.reason
     return worst
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Return whether an error means that the current task is cancelled.
+
+    One that waits for a socket is told the same when another one was cancelled that waited for it: aiohttp has them
+    share a future.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def forget_frames(*errors: BaseException) -> None:

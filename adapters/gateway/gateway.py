@@ -162,14 +162,17 @@ class Gateway:
         logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
 
     async def drain(self) -> None:
-        """Send everybody to other gateways."""
+        """Send everybody to other gateways; those who have not taken that after `drain_s` are not waited for."""
         self.is_leaving = True
         self._kept.clear()
+        sessions = list(self.sessions)
         for session in list(self._entered):
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
                 await self.everybody_left()
+                for each in sessions:
+                    await each.closed.wait()
 
     async def everybody_left(self) -> None:
         """Wait until there is no session and no event stream."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from adapters.gateway.caller import Caller
-from adapters.gateway.ended import Ended
+from adapters.gateway.ended import Ended, is_cancelled
 from adapters.gateway.eventtexts import Told
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
@@ -115,7 +115,9 @@ class Outbox:
         try:
             async with asyncio.timeout(self._limits.send_timeout_s):
                 await self._socket.send_str(text)
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
             raise Ended(Close.TOO_SLOW, "the socket took nothing for too long") from error
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSMsgType, web
 
 from adapters.gateway.caller import Caller
-from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, most_telling
+from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, is_cancelled, most_telling
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Close, Code, Hello, Refusal, read_json, read_message
 from adapters.gateway.outbox import Outbox
@@ -40,6 +41,8 @@ class Session:
         """``grant``: of a token that came with the request; the hello may bring another."""
         self.gone = asyncio.Event()
         """Set when its place is free for another session of the name."""
+        self.closed = asyncio.Event()
+        """Set after that, when its client has been told, or cannot be."""
         self._gateway, self._limits, self._socket = gateway, gateway.settings.limits, socket
         self._caller = Caller(gateway.new_id("s"), peer=peer, grant=grant)
         self._outbox = Outbox(gateway, socket, self._caller)
@@ -162,15 +165,27 @@ class Session:
         self.gone.set()
         try:
             if not self._socket.closed:
-                async with asyncio.timeout(self._limits.drain_s):
-                    if close_code == Close.GOING_AWAY:
-                        await self._outbox.flush()
-                    text = reason.encode()[:120].decode(errors="ignore")
-                    told = Close.GOING_AWAY if close_code == ABNORMAL else close_code
-                    await self._socket.close(code=told, message=text.encode())
-        except (TimeoutError, ConnectionError, Ended):
-            pass
+                await self._close(close_code, reason)
         finally:
+            self.closed.set()
             if (error := self._socket.exception()) is not None:
                 forget_frames(error)
             self._gateway.audit.note("session-closed", **self._caller.ids, code=close_code, reason=reason)
+
+    async def _close(self, close_code: int, reason: str) -> None:
+        """Tell the client why the session ends, unless it takes nothing for `drain_s`."""
+        deadline_s = asyncio.get_running_loop().time() + self._limits.drain_s
+        try:
+            if close_code == Close.GOING_AWAY:
+                with suppress(TimeoutError, ConnectionError, Ended):
+                    async with asyncio.timeout(self._limits.drain_s / 2):
+                        await self._outbox.flush()
+            text = reason.encode()[:120].decode(errors="ignore")
+            told = Close.GOING_AWAY if close_code == ABNORMAL else close_code
+            async with asyncio.timeout_at(deadline_s):
+                await self._socket.close(code=told, message=text.encode())
+        except (TimeoutError, ConnectionError):
+            pass
+        except asyncio.CancelledError as error:
+            if is_cancelled(error):
+                raise
