@@ -178,6 +178,10 @@ class Gateway:
         """Wait until there is no session and no event stream."""
         await self._nobody_is_here.wait()
 
+    async def finish(self) -> None:
+        """Wait until all connections that were to be closed are."""
+        await self.connections.finish()
+
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 Extension = Callable[[web.Application, Gateway], None]

@@ -79,7 +79,7 @@ async def test_what_a_session_held_is_still_counted_when_it_has_ended_before_any
             seen = list(accumulate(session.connection.statistics().hold_counts))
             assert seen[-1] >= 5
         await running.is_noted("session-closed")
-        await running.gateway.connections.finish()
+        await running.gateway.finish()
         found = await hold_counts_of(running.url)
         assert all(now >= then for now, then in zip(found, seen, strict=True))
         assert found[-1] < 2 * seen[-1], "counted twice"
