@@ -148,7 +148,7 @@ class Manager:
         await self._control.close()
 
     async def _turn(self) -> None:
-        seen = await self._control.look(self._token, LEASE_MS)
+        seen = await self._look()
         self.leads = seen is not None
         if seen is None:
             with suppress(TimeoutError):
@@ -158,11 +158,16 @@ class Manager:
         record = seen.record or Record(Plan(1, 0, self._ordering, dict(seen.nodes), {}, ()))
         following = await self._following(seen, record)
         if following is not None:
-            await self._control.save(self._token, following)
+            if await self._control.save(self._token, following):
+                await self._move(following)
         elif record.behind:
             await self._move(record)
         else:
             await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+
+    async def _look(self) -> Seen | None:
+        self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
+        return await self._control.look(self._token, LEASE_MS)
 
     async def _following(self, seen: Seen, record: Record) -> Record | None:
         runs = await self._hands.runs(seen.nodes)
@@ -216,8 +221,7 @@ class Manager:
         await asyncio.sleep(wait_s)
         if time.monotonic() < self._look_at:
             return await self._control.keep(self._token, LEASE_MS)
-        self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
-        seen = await self._control.look(self._token, LEASE_MS)
+        seen = await self._look()
         if seen is None or seen.taken:
             return False
         runs = await self._hands.runs({name: plan.nodes[name] for name in seen.may_lose.intersection(plan.nodes)})

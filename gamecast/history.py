@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -13,6 +15,7 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput, is_passing
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
+from sequencing.record import Record
 from sequencing.replay import Replay
 from sequencing.subscriber import Subscriber
 
@@ -21,6 +24,10 @@ FRAMES_MAX = 64
 
 FOUND_AT_ONCE_MS = 1
 """How long a read waits: what there is to read is there already."""
+
+END_S_MAX = 5.0
+"""How long the end of an epoch is waited for that may be ending just now; else it ended so long ago that it is gone."""
+READ_AGAIN_S = 0.02
 
 
 class Recall:
@@ -61,9 +68,10 @@ class History:
     A place in the inbox, at which the application reads it.
     """
 
-    def __init__(self, network: Network, recall: Recall, plan: Plan) -> None:
-        """``recall``: of what, once all is joined; ``plan``: by which it was."""
-        self._network, self._plan = network, plan
+    def __init__(self, network: Network, recall: Recall, record: Record) -> None:
+        """``recall``: of what, once all is joined; ``record``: what was announced last then."""
+        self._network, self._plan = network, record.plan
+        self._ending = {(old.region, old.epoch) for old in record.old_epochs()}
         self._begins, self._since = recall.begins, recall.since
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
@@ -79,6 +87,8 @@ class History:
                 continue
             wanted = replay.wanted()
             frames = await self._read(wanted, plans)
+            ending = {region: at for region, at in wanted.items() if (region, replay.epoch) in self._ending}
+            frames += await self._read_to_the_end(ending, frames, plans)
             self._left = replay.receive(wanted, frames)
         left, self._left = self._left, []
         return left
@@ -106,6 +116,22 @@ class History:
             region in self._plan.paths and self._since[region][0] == last_epoch == self._plan.epoch_of(region)
             for region, (last_epoch, _) in self._begins.items()
         )
+
+    async def _read_to_the_end(
+        self, ending: Mapping[str, Position], found: list[StampedFrame], plans: Mapping[str, Plan]
+    ) -> list[StampedFrame]:
+        """Read on where nothing was found so far: frames of an epoch that is being left may be under way."""
+        left, more = dict(ending), list[StampedFrame]()
+        deadline = time.monotonic() + END_S_MAX
+        for frame in found:
+            left.pop(frame.region, None)
+        while left and time.monotonic() < deadline:
+            await asyncio.sleep(READ_AGAIN_S)
+            frames = await self._read(left, plans)
+            for frame in frames:
+                left.pop(frame.region, None)
+            more += frames
+        return more
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
         by_node: dict[str, dict[str, Position]] = {}

@@ -102,6 +102,7 @@ class Incoming:
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
         self._plan: Plan | None = None
+        self._record: Record | None = None
         self.on_wish: Callable[[], None] = _nobody
         self._readings: dict[str, _Reading] = {}
         self._turns = 0
@@ -194,7 +195,7 @@ class Incoming:
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
-        self._plan = record.plan
+        self._plan, self._record = record.plan, record
         if self._tap is not None:
             self._tap.planned(record.plan)
         for reading in self._readings.values():
@@ -374,8 +375,8 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                assert self._plan is not None
-                self._inbox.put(History(self._network, recall, self._plan))
+                assert self._record is not None
+                self._inbox.put(History(self._network, recall, self._record))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:

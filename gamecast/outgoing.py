@@ -20,6 +20,7 @@ from adapters.backoff import Backoff
 from adapters.network import Lane, Network
 from gamecast.configuration import Configuration
 from gamecast.event import Receipt
+from sequencing.compact import compact
 from sequencing.errors import (
     BufferFull,
     GamecastError,
@@ -150,7 +151,7 @@ class Outgoing:
             encoded = payload
         else:
             try:
-                encoded = orjson.dumps(payload)
+                encoded = compact(orjson.dumps(payload))
             except (TypeError, RecursionError) as error:
                 raise InvalidPayload(f"the payload for region {region!r} cannot be encoded: {error}") from error
         if len(encoded) > self._limits.payload_bytes_max:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from sequencing.compact import compact
 from sequencing.errors import PlanError, UsageError
 from sequencing.identity import KeptFor
 from sequencing.names import check_region
@@ -55,7 +56,7 @@ class Wish:
     @cached_property
     def _json(self) -> bytes:
         # It is written with each record for as long as it stands.
-        return orjson.dumps([self.incarnation, self.said, dict(self.since)])
+        return compact(orjson.dumps([self.incarnation, self.said, dict(self.since)]))
 
     @classmethod
     def from_document(cls, document: Any) -> Wish:
@@ -195,7 +196,7 @@ def _reading() -> Iterator[None]:
 
 @lru_cache(maxsize=4096)
 def _regions_json(regions: frozenset[str]) -> bytes:
-    return orjson.dumps(sorted(regions))
+    return compact(orjson.dumps(sorted(regions)))
 
 
 @KeptFor

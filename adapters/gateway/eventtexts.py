@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adapters.gateway.messages import Position, encode_event, encode_gap
+from sequencing.compact import compact
 
 KEPT_BYTES = 8 * 1024 * 1024
 """Of the newest events: sessions that keep up are at most this far apart."""
@@ -32,13 +33,15 @@ class EventTexts:
     def encode(self, item: Any) -> Told:
         """Return an event or a gap."""
         if not isinstance(item, self._event_type):
-            return Told(item.region, (item.epoch, item.last_sequence) if item.last_sequence else None, encode_gap(item))
+            return Told(
+                item.region, (item.epoch, item.last_sequence) if item.last_sequence else None, compact(encode_gap(item))
+            )
         key = (item.region, item.epoch, item.sequence)
         told = self._new.get(key)
         if told is None:
             told = self._old.get(key)
             if told is None:
-                told = Told(item.region, (item.epoch, item.sequence), encode_event(item))
+                told = Told(item.region, (item.epoch, item.sequence), compact(encode_event(item)))
                 self._on_first(item)
             self._new[key] = told
             self._new_bytes += len(told.text) + 300

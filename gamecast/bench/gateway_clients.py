@@ -116,13 +116,16 @@ class GatewayClient(Client):
         super().__init__(name, regions, session)
         self._positions: dict[str, str] = {}
         self._after: dict[int, str] = {}
+        self._acked: dict[str, str] = {}
 
     async def _begin(self, raw: aiohttp.ClientWebSocketResponse) -> None:
         await raw.send_str(json.dumps({"type": "hello", "name": self.name}))
         since = {"since": self._positions} if self._positions else {}
         await raw.send_str(json.dumps({"type": "subscribe", "id": "s", "regions": self.regions, **since}))
         for number, (region, payload) in sorted(self.unanswered.items()):
-            after = self._after.setdefault(number, self._positions[region])
+            after = max(
+                self._after.setdefault(number, self._positions[region]), self._acked.get(region, ""), key=_place
+            )
             again = f',"retry":true,"after":"{after}"}}'
             await raw.send_str(self._publication(number, region, payload)[:-1] + again)
 
@@ -146,6 +149,7 @@ class GatewayClient(Client):
             for ack in said["acks"]:
                 region, _ = self.unanswered.pop(ack["id"])
                 self._after.pop(ack["id"], None)
+                self._acked[region] = ack["position"]
                 self.published[ack["id"]] = region, _place(ack["position"])
         elif said["type"] == "subscribed":
             for region, position in said["regions"].items():
@@ -185,4 +189,4 @@ class SocketIoClient(Client):
 
 def _place(position: str) -> Place:
     epoch, _, sequence = position.partition("-")
-    return int(epoch), int(sequence)
+    return (int(epoch), int(sequence)) if position else (0, 0)

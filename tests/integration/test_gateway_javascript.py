@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from aiohttp import web
 import gamecast
 from adapters.embedded import EmbeddedServer
 from adapters.gateway.gateway import Gateway
+from adapters.gateway.messages import SUBPROTOCOL
 from adapters.ports import free_port
 from tests.integration.gateway_clients import Socket, running_gateway
 
@@ -214,3 +216,72 @@ async def test_types_are_served_beside_it(shared_redis: EmbeddedServer) -> None:
                 assert await response.read() == (CLIENT / name).read_bytes()
         async with Socket.open(running.url) as socket:
             assert socket.welcome["protocol"] == 1
+
+
+AGAIN = """
+import { connect } from "%(client)s";
+const game = connect("%(url)s", { name: "js" });
+await game.subscribe(["forest"]);
+await game.publish("forest", "step");
+const second = await game.publish("forest", "step");
+console.log(JSON.stringify(second));
+game.close();
+"""
+
+
+async def test_it_retries_behind_what_was_answered_so_that_two_equal_events_are_not_taken_for_one(
+    tmp_path: Path,
+) -> None:
+    """A server by hand: it answers the first of two equal events, and breaks when the second comes."""
+    published, retries = list[dict[str, Any]](), list[dict[str, Any]]()
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,))
+        await socket.prepare(request)
+        answers: dict[str, dict[str, Any]] = {
+            "hello": {"type": "welcome", "name": "js", "heartbeat_ms": 20_000, "limits": {"messages_per_array": 9}},
+            "subscribe": {"type": "subscribed", "regions": {"forest": "1-5"}},
+        }
+        async for message in socket:
+            said = json.loads(message.data)
+            for each in said if isinstance(said, list) else [said]:
+                if each["type"] != "publish":
+                    await socket.send_json(answers[each["type"]] | {"id": each.get("id")})
+                elif each.get("retry"):
+                    retries.append(each)
+                    await socket.send_json(_acks(each["id"], "1-10"))
+                elif not published:
+                    published.append(each)
+                    await socket.send_json(_acks(each["id"], "1-9"))
+                else:
+                    await socket.close(code=1001)
+        return socket
+
+    application = web.Application()
+    application.router.add_get("/v1/socket", serve)
+    async with serving_by_hand(application) as url:
+        script = tmp_path / "again.mjs"
+        script.write_text(AGAIN % {"client": (CLIENT / "gamecast.js").as_uri(), "url": url})
+        process = await asyncio.create_subprocess_exec(
+            node(), "--experimental-websocket", str(script), stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(30):
+            out, _ = await process.communicate()
+    assert json.loads(out)["position"] == "1-10"
+    assert [retry["after"] for retry in retries] == ["1-9"]
+
+
+def _acks(number: int, position: str) -> dict[str, Any]:
+    return {"type": "acks", "acks": [{"id": number, "region": "forest", "position": position}]}
+
+
+@asynccontextmanager
+async def serving_by_hand(application: web.Application) -> AsyncIterator[str]:
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

@@ -37,6 +37,7 @@ export class Client {
   #joining = new Map();      // id → { regions, since, resolve, reject }
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { message, sent, after, resolve, reject }
+  #acked = new Map();        // region → position of the last publish that was answered; what still waits is behind it
   #queue = []; #taker = null; #handlers = { event: [], gap: [], status: [] };
   #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
   #batchLimit = 64;
@@ -153,7 +154,12 @@ export class Client {
     switch (said.type) {
       case "welcome": return this.#begin(said);
       case "events": return this.#deliver(said.events);
-      case "acks": return said.acks.forEach((ack) => this.#settle(this.#publishes, ack.id, ack));
+      case "acks":
+        for (const ack of said.acks) {
+          this.#acked.set(ack.region, ack.position);
+          this.#settle(this.#publishes, ack.id, ack);
+        }
+        return;
       case "subscribed":
         for (const [region, position] of Object.entries(said.regions)) {
           if (this.#wanted.get(region) === null) this.#wanted.set(region, position);
@@ -199,6 +205,8 @@ export class Client {
   #sayPublish(entry) {
     const again = entry.sent;
     if (!again) entry.after = this.#wanted.get(entry.message.region) ?? null;
+    const acked = this.#acked.get(entry.message.region);
+    if (again && acked && (entry.after === null || comparePositions(entry.after, acked) < 0)) entry.after = acked;
     if (again && entry.after === null) {
       // Nothing was known of the region when it was sent: nobody can tell where to look for it.
       this.#publishes.delete(entry.message.id);
