@@ -30,6 +30,8 @@ class MemoryWorld:
     def __init__(self, nodes: int, retention_events: int, ordering: Ordering) -> None:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
         self.incarnations: dict[str, int] = {}
+        self.newest: dict[str, int] = {}
+        """Of each name, the connection that speaks for it."""
         self.wishes: dict[str, Wish] = {}
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
@@ -246,7 +248,7 @@ class MemoryNetwork:
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`."""
         self._name = name
-        self._connection = await self.renew()
+        self._connection = self._open_world.newest[name] = await self.renew()
         return self._connection
 
     async def renew(self) -> int:
@@ -258,9 +260,7 @@ class MemoryNetwork:
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""
         world = self._open_world
-        before = world.wishes.get(self._name)
-        if before is not None and before.incarnation > self._connection:
-            raise Superseded(superseded_message(self._name))
+        await self.beat()
         world.wishes[self._name] = wish
         world.published |= published
         world.told += 1
@@ -275,6 +275,8 @@ class MemoryNetwork:
 
     async def beat(self) -> None:
         """See `Network.beat`."""
+        if self._open_world.newest[self._name] > self._connection:
+            raise Superseded(superseded_message(self._name))
 
     async def leave(self) -> None:
         """See `Network.leave`."""

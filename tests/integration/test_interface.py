@@ -472,8 +472,12 @@ async def test_drain_delivers_what_is_under_way_and_then_ends_iteration(network:
 async def test_a_newer_connection_of_a_name_fences_the_older_one(network: Network) -> None:
     older = await network.connect("twin")
     assert (await older.publish("forest", 1)).sequence == 1
+    await older.ping()
     newer = await network.connect("twin")
     assert (await newer.publish("forest", 2)).sequence == 2
+    await newer.ping()
+    with pytest.raises(gamecast.Superseded):
+        await older.ping()
     with pytest.raises(gamecast.Superseded):
         await older.publish("forest", 3)
     assert (await newer.publish("forest", 4)).sequence == 3
