@@ -84,7 +84,7 @@ class _Site(web.BaseSite):
         )
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # what is accepted has it from its listener
             for listener in self._server.sockets:
-                timeout_ms = max(1, round(self._limits.send_timeout_s * 1000))
+                timeout_ms = max(1, min(round(self._limits.send_timeout_s * 1000), 2**31 - 1))
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
 
