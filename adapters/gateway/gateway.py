@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiohttp import web
 
 from adapters.gateway.audit import AuditLog
+from adapters.gateway.connections import Connections
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
-from adapters.gateway.ports import Connection, Door
+from adapters.gateway.ports import Door
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -64,10 +65,10 @@ class Gateway:
         self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
         self._by_name: dict[str, Session] = {}
-        self._kept = KeptPlaces(settings.limits, self.close_soon)
+        self.connections = Connections(door, lambda error: self.log("connection-broke", error=repr(error)))
+        self._kept = KeptPlaces(settings.limits, self.connections.close_soon)
         self.metrics.kept_sessions.set_function(lambda: len(self._kept))
         self._entered: dict[Leaving, Subject] = {}
-        self._ending: set[asyncio.Future[None]] = set()
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self.is_leaving = False
@@ -137,7 +138,7 @@ class Gateway:
     def keep(self, name: str, place: Place) -> None:
         """Keep a place for some seconds for who has dropped; see `Session`."""
         if self.is_leaving:
-            self.close_soon(place.connection)
+            self.connections.close_soon(place.connection)
         else:
             self._kept.put(name, place)
 
@@ -145,39 +146,6 @@ class Gateway:
         """Show a batch of events and gaps to whoever wants to see them."""
         for tap in self.taps:
             tap(batch)
-
-    async def open(self, connection: Connection) -> None:
-        """Open a connection; if the caller goes meanwhile, it is closed again."""
-        opening = asyncio.ensure_future(_open(connection))
-        try:
-            await asyncio.shield(opening)
-        except asyncio.CancelledError:
-
-            def opened(done: asyncio.Future[None]) -> None:
-                if done.exception() is None:
-                    self.close_soon(connection)
-
-            opening.add_done_callback(opened)
-            self._keep(opening)
-            raise
-
-    def close_soon(self, connection: Connection) -> None:
-        """Close a connection, whoever goes meanwhile."""
-        self._keep(asyncio.ensure_future(connection.close()))
-
-    async def finish(self) -> None:
-        """Wait until all connections that were to be closed are."""
-        while self._ending:
-            await asyncio.wait(self._ending)
-
-    def _keep(self, task: asyncio.Future[None]) -> None:
-        self._ending.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Future[None]) -> None:
-        self._ending.discard(task)
-        if (error := task.exception()) is not None:
-            self.log("connection-broke", error=repr(error))
 
     def refused(self, code: Code, message: str, **ids: Any) -> None:
         """Note that something was refused."""
@@ -194,22 +162,25 @@ class Gateway:
         logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
 
     async def drain(self) -> None:
-        """Send everybody to other gateways."""
+        """Send everybody to other gateways; those who have not taken that after `drain_s` are not waited for."""
         self.is_leaving = True
         self._kept.clear()
+        sessions = list(self.sessions)
         for session in list(self._entered):
             session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
                 await self.everybody_left()
+                for each in sessions:
+                    await each.closed.wait()
 
     async def everybody_left(self) -> None:
         """Wait until there is no session and no event stream."""
         await self._nobody_is_here.wait()
 
-
-async def _open(connection: Connection) -> None:
-    await connection.open()
+    async def finish(self) -> None:
+        """Wait until all connections that were to be closed are."""
+        await self.connections.finish()
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from weakref import WeakKeyDictionary
 
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,7 +14,6 @@ from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
-from adapters.gateway.ports import Connection
 from adapters.redis_survey import NetworkState, survey
 from sequencing.errors import GamecastError
 
@@ -33,8 +31,6 @@ class NetworkMetrics(Collector):
         self._is_there = False
         self._looked_at = -SURVEY_EVERY_S
         self._turn = asyncio.Lock()
-        self._held = [0] * (len(gateway.door.hold_bounds_ms) + 1)
-        self._counted: WeakKeyDictionary[Connection, Sequence[int]] = WeakKeyDictionary()
 
     async def look(self) -> None:
         """Survey the network, if that was some time ago."""
@@ -52,36 +48,27 @@ class NetworkMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
         yield _gauge("gamecast_control_up", "Whether the control Redis answers.", [((), float(self._is_there))])
-        yield from self._of_sessions()
+        yield from self._of_connections()
         if self._state is not None:
             yield from _of_nodes(self._state)
             yield from _of_regions(self._state)
 
-    def _of_sessions(self) -> Iterator[Metric]:
-        casts = [session.connection for session in self._gateway.sessions if session.connection is not None]
-        numbers = [cast.statistics() for cast in casts]
+    def _of_connections(self) -> Iterator[Metric]:
+        numbers = self._gateway.connections.statistics()
         for name, about in (
             ("held_frames", "Frames that are received and wait for others."),
             ("inbox_events", "Events that sessions have not taken yet."),
             ("buffered_events", "Published events that wait for their ingress."),
         ):
             total = float(sum(getattr(each, name) for each in numbers))
-            yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all sessions.", [((), total)])
-        yield self._hold_times(casts)
-
-    def _hold_times(self, connections: Iterable[Connection]) -> Metric:
-        """What sessions held between the last look at them and their end is not counted."""
-        for connection in connections:
-            counts = connection.statistics().hold_counts
-            before = self._counted.get(connection, (0,) * len(counts))
-            self._held = [sum(each) for each in zip(self._held, counts, (-count for count in before), strict=True)]
-            self._counted[connection] = counts
+            yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all the gateway's connections.", [((), total)])
+        held = accumulate(map(float, self._gateway.connections.hold_counts()))
         bounds = [str(bound / 1000) for bound in self._gateway.door.hold_bounds_ms] + ["+Inf"]
         family = HistogramMetricFamily(
-            "gamecast_gateway_hold_seconds", "How long frames waited for others, in sessions."
+            "gamecast_gateway_hold_seconds", "How long frames waited for others, in the gateway's connections."
         )
-        family.add_metric([], list(zip(bounds, map(float, accumulate(self._held)), strict=True)), sum_value=None)
-        return family
+        family.add_metric([], list(zip(bounds, held, strict=True)), sum_value=None)
+        yield family
 
 
 def _of_nodes(state: NetworkState) -> Iterator[Metric]:

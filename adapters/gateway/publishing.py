@@ -214,7 +214,7 @@ class Publishers:
             connection = self._gateway.door.connection(
                 name, when_behind="disconnect", inbox_events_max=limits.inbox_events_max
             )
-            opening = asyncio.create_task(self._gateway.open(connection), name="gamecast gateway publisher")
+            opening = asyncio.create_task(self._gateway.connections.open(connection), name="gamecast gateway publisher")
             publisher = self._publishers[name] = _Publisher(connection, opening)
         return publisher
 
@@ -228,4 +228,4 @@ class Publishers:
         if self._publishers.get(publisher.connection.name) is publisher:
             del self._publishers[publisher.connection.name]
             if publisher.opening.done() and not publisher.opening.exception():
-                self._gateway.close_soon(publisher.connection)
+                self._gateway.connections.close_soon(publisher.connection)

@@ -77,7 +77,7 @@ class _StreamReader:
         connection = gateway.door.connection(
             name, when_behind=gateway.settings.when_behind, inbox_events_max=self._limits.inbox_events_max
         )
-        await gateway.open(connection)
+        await gateway.connections.open(connection)
         ids = {"session": self._id, "subject": self._grant.subject, "token_id": self._grant.token_id, "name": name}
         try:
             joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))
@@ -91,7 +91,7 @@ class _StreamReader:
                 with suppress(asyncio.CancelledError, GamecastError):
                     await joining
         finally:
-            gateway.close_soon(connection)
+            gateway.connections.close_soon(connection)
             gateway.audit.note("stream-closed", **ids)
         return response
 
@@ -101,19 +101,19 @@ class _StreamReader:
         try:
             async with asyncio.TaskGroup() as group:
                 lock = asyncio.Lock()
-                delivering = group.create_task(self._deliver(response, connection, lock))
-                beating = group.create_task(self._beat(response, lock))
-                begins = await asyncio.shield(joining)
-                async with lock:
-                    for region, position in begins.items():
-                        self._positions.setdefault(region, position)
-                    await self._send(response, "subscribed", {"regions": begins})
-                left_s = self._gateway.seconds_left(self._grant)
+                working = [
+                    group.create_task(work)
+                    for work in (
+                        self._deliver(response, connection, lock),
+                        self._beat(response, lock),
+                        self._begin(response, joining, lock),
+                    )
+                ]
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left_s):
+                    async with asyncio.timeout(self._gateway.seconds_left(self._grant)):
                         await self._leaving.wait()
-                delivering.cancel()
-                beating.cancel()
+                for task in working:
+                    task.cancel()
         except* (GamecastError, Refusal, TimeoutError) as errors:
             error = errors.exceptions[0]
             refusal = error if isinstance(error, Refusal) else Refusal(Code.TOO_SLOW, "taken too slowly")
@@ -124,6 +124,15 @@ class _StreamReader:
                 await self._send(response, "error", refusal.document())
         except* ConnectionError:
             pass
+
+    async def _begin(
+        self, response: web.StreamResponse, joining: asyncio.Task[dict[str, str]], lock: asyncio.Lock
+    ) -> None:
+        begins = await asyncio.shield(joining)
+        async with lock:
+            for region, position in begins.items():
+                self._positions.setdefault(region, position)
+            await self._send(response, "subscribed", {"regions": begins})
 
     async def _deliver(self, response: web.StreamResponse, connection: Connection, lock: asyncio.Lock) -> None:
         encode = self._gateway.texts.encode

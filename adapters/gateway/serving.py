@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +13,12 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.gateway.gateway import GATEWAY
+from adapters.gateway.settings import GatewaySettings
 from sequencing.errors import UsageError
 
 BACKLOG = 512
+REQUEST_END_S_MAX = 0.5
+"""At the end, after sessions: how long an answer may take that is under way. aiohttp waits that long twice."""
 
 
 @asynccontextmanager
@@ -26,7 +30,7 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
         application,
         access_log=None,  # it would hold query strings, and tokens in them
         keepalive_timeout=limits.request_timeout_s,
-        shutdown_timeout=limits.drain_s,
+        shutdown_timeout=min(limits.drain_s, REQUEST_END_S_MAX),
         handler_cancellation=True,
         lingering_time=1.0,
         max_line_size=8_190,
@@ -34,7 +38,7 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
     )
     await runner.setup()
     try:
-        site = _Site(runner, settings.host, settings.port, tls, limits.connections_max)
+        site = _Site(runner, settings, tls)
         try:
             await site.start()
         except OSError as error:
@@ -57,13 +61,11 @@ def collect_rarely() -> None:
 
 
 class _Site(web.BaseSite):
-    """Takes so many connections, and closes others at once."""
+    """Takes so many connections, closes others at once, and has none for ever whose client takes nothing."""
 
-    def __init__(
-        self, runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None, connections_max: int
-    ) -> None:
+    def __init__(self, runner: web.AppRunner, settings: GatewaySettings, tls: ssl.SSLContext | None) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
-        self._host, self._port, self._connections_max = host, port, connections_max
+        self._host, self._port, self._limits = settings.host, settings.port, settings.limits
 
     @property
     def name(self) -> str:
@@ -75,11 +77,15 @@ class _Site(web.BaseSite):
         assert server is not None
 
         def protocol() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < self._connections_max else _Turned()
+            return server() if len(server.connections) < self._limits.connections_max else _Turned()
 
         self._server = await asyncio.get_running_loop().create_server(
             protocol, self._host, self._port, ssl=self._ssl_context, backlog=BACKLOG
         )
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # what is accepted has it from its listener
+            for listener in self._server.sockets:
+                timeout_ms = max(1, min(round(self._limits.send_timeout_s * 1000), 2**31 - 1))
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
 
 class _Turned(asyncio.Protocol):

@@ -7,25 +7,34 @@ from when it was sent: the trace of an event is named by its place, so no payloa
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+from importlib.metadata import entry_points
 from typing import Any
 
 from sequencing.errors import UsageError
 
 SCOPE = "gamecast.gateway"
+NOT_INSTALLED = "traces need OpenTelemetry: pip install 'gamecast[tracing]'"
+EXPORTERS = "opentelemetry_traces_exporter"
+"""The group of entry points by which installed exporters are known."""
+PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 class Tracing:
     """Makes spans; without OpenTelemetry, `Tracing` cannot be made."""
 
     def __init__(self, provider: Any = None) -> None:
-        """``provider``: a tracer provider; None takes the global one. Raises `UsageError` if it is not installed."""
+        """``provider``: a tracer provider; None takes what the environment says, see `environment_provider`.
+
+        Raises `UsageError` if it, or the exporter that the environment names, is not installed.
+        """
         try:
             from opentelemetry import trace
         except ImportError as error:
-            raise UsageError("traces need OpenTelemetry: pip install 'gamecast[tracing]'") from error
+            raise UsageError(NOT_INSTALLED) from error
         self._trace = trace
-        self._tracer = (provider or trace.get_tracer_provider()).get_tracer(SCOPE)
+        self._tracer = (provider or environment_provider()).get_tracer(SCOPE)
 
     def published(self, region: str, position: str, session: str, begun_ns: int) -> None:
         """Note that the ingress has an event."""
@@ -51,3 +60,40 @@ class Tracing:
             is_remote=True,
             trace_flags=self._trace.TraceFlags(self._trace.TraceFlags.SAMPLED),
         )
+
+
+def environment_provider() -> Any:
+    """Return the tracer provider that there is, or one that exports as OpenTelemetry's own variables say.
+
+    OpenTelemetry reads ``OTEL_TRACES_EXPORTER`` only in programs that are started by its instrumentation; all other
+    variables it reads by itself. Raises `UsageError`.
+    """
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise UsageError(NOT_INSTALLED) from error
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
+        names = map(str.strip, (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","))
+        exporters = [_exporter(name) for name in names if name not in ("", "none")]
+        provider = TracerProvider()
+        for exporter in exporters:
+            provider.add_span_processor(BatchSpanProcessor(exporter()))
+    return provider
+
+
+def _exporter(name: str) -> Any:
+    wanted: tuple[str, ...] = (name,)
+    if name == "otlp":
+        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        wanted = tuple(PROTOCOLS.values()) if not protocol else (PROTOCOLS.get(protocol, protocol),)
+    for each in wanted:
+        for entry in entry_points(group=EXPORTERS, name=each):
+            return entry.load()
+    known = ", ".join(sorted({entry.name for entry in entry_points(group=EXPORTERS)}))
+    raise UsageError(
+        f"the exporter of traces {name!r} is not installed: pip install opentelemetry-exporter-otlp, or have "
+        f"OTEL_TRACES_EXPORTER name another one, of {known}, none"
+    )

@@ -54,17 +54,19 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
     """
     from adapters.gateway.tokens import Keys, new_key, public_half
 
+    if public is not None and public.resolve() == out.resolve():
+        raise UsageError(f"--public {public} is the file of --out: the private halves would be lost")
     listed: list[dict[str, str]] = []
     if out.exists():
         Keys.read(out)
         listed = orjson.loads(out.read_bytes())["keys"]
     listed.append(new_key(algorithm, kid))
-    text = orjson.dumps({"keys": listed}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    text = _document(listed)
     Keys.from_json(text)
+    halves = _document([public_half(each) for each in listed]) if public is not None else b""
     _write(out, text, 0o600)
     if public is not None:
-        halves = {"keys": [public_half(each) for each in listed]}
-        _write(public, orjson.dumps(halves, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), 0o644)
+        _write(public, halves, 0o644)
     click.echo(listed[-1]["kid"])
 
 
@@ -108,10 +110,17 @@ def _seconds(text: str) -> float:
     return int(found[1]) * FACTORS[found[2]]
 
 
+def _document(keys: list[dict[str, str]]) -> bytes:
+    return orjson.dumps({"keys": keys}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
 def _write(file: Path, text: bytes, mode: int) -> None:
     """Replace a file at once, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error}") from error
     try:
         with os.fdopen(descriptor, "wb") as out:
             out.write(text)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from weakref import ref
 
 import aiohttp
+import pytest
 
 from adapters.embedded import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
@@ -188,3 +191,29 @@ async def test_a_retry_after_something_new_in_its_region_is_refused(redis_server
         await socket.publish("forest", 1, id=1)
         error = await socket.publish("forest", 2, id=2, retry=True, after="0-0")
         assert (error["code"], error["definite"]) == ("order", True)
+
+
+@pytest.mark.parametrize("how", ["says goodbye", "drops", "is refused"])
+async def test_a_session_that_has_ended_is_freed_without_a_search_for_garbage(
+    redis_server: EmbeddedServer, how: str
+) -> None:
+    freed = asyncio.Event()
+    gc.collect()
+    gc.disable()
+    try:
+        async with running_gateway(redis_server.url) as running:
+            async with Socket.open(running.url) as socket:
+                await socket.subscribe("forest")
+                await socket.publish("forest", 1)
+                watched = [ref(session, lambda _: freed.set()) for session in running.gateway.sessions]
+                assert len(watched) == 1
+                if how == "drops":
+                    stalled(socket).abort()
+                elif how == "is refused":
+                    await socket.socket.send_str("{")
+                    await socket.closed()
+            await running.is_noted("session-closed")
+            async with asyncio.timeout(10):
+                await freed.wait()
+    finally:
+        gc.enable()

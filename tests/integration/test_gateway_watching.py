@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import aiohttp
@@ -55,6 +57,68 @@ async def test_metrics_tell_of_the_gateway_and_of_the_network_behind_it(redis_se
         held = found["gamecast_gateway_hold_seconds_bucket"]
         assert held["+Inf"] >= held["0.0"] >= 3
         assert (await metrics_of(running.url))["gamecast_gateway_hold_seconds_bucket"] == held
+
+
+async def hold_counts_of(url: str) -> list[float]:
+    """Return how many frames were held, up to each bound, as `/metrics` says it."""
+    return list((await metrics_of(url))["gamecast_gateway_hold_seconds_bucket"].values())
+
+
+async def test_what_a_session_held_is_still_counted_when_it_has_ended_before_anybody_looked(
+    redis_server: EmbeddedServer,
+) -> None:
+    url = redis_server.url
+    async with running_gateway(url, extensions=tuple(extensions(url))) as running:
+        async with Socket.open(running.url) as socket:
+            await socket.subscribe("forest", "river")
+            for number in range(5):
+                await socket.publish("forest", number, id=number)
+            await socket.take(5)
+            [session] = running.gateway.sessions
+            assert session.connection is not None
+            seen = list(accumulate(session.connection.statistics().hold_counts))
+            assert seen[-1] >= 5
+        await running.is_noted("session-closed")
+        await running.gateway.finish()
+        found = await hold_counts_of(running.url)
+        assert all(now >= then for now, then in zip(found, seen, strict=True))
+        assert found[-1] < 2 * seen[-1], "counted twice"
+        async with Socket.open(running.url) as socket:
+            await socket.subscribe("forest")
+            await socket.publish("forest", 5, id=5)
+            await socket.take(1)
+            assert (await hold_counts_of(running.url))[-1] > found[-1], "the next session counts on top"
+
+
+async def test_what_is_held_for_a_client_that_dropped_is_counted_while_its_place_is_kept_and_after(
+    redis_server: EmbeddedServer,
+) -> None:
+    url = redis_server.url
+    async with (
+        running_gateway(url, extensions=tuple(extensions(url)), keep_s=1.0) as running,
+        Socket.open(running.url, name="drops") as drops,
+        Socket.open(running.url, name="talks") as talks,
+    ):
+        await drops.subscribe("forest")
+        connection = drops.socket._response.connection
+        assert connection is not None
+        assert connection.transport is not None
+        connection.transport.abort()
+        await running.is_noted("session-closed", name="drops")
+        before = (await hold_counts_of(running.url))[-1]
+        for number in range(5):
+            await talks.publish("forest", number, id=number)
+        async with asyncio.timeout(10):
+            while (found := await metrics_of(running.url))["gamecast_gateway_inbox_events"][""] < 5:
+                assert found["gamecast_gateway_kept_sessions"] == {"": 1}, "nobody looked in time"
+            kept = await hold_counts_of(running.url)
+            assert kept[-1] >= before + 5
+            while (found := await metrics_of(running.url))["gamecast_gateway_kept_sessions"][""]:
+                assert found["gamecast_gateway_sessions"] == {"": 1}
+                await asyncio.sleep(0.05)
+        assert found["gamecast_gateway_inbox_events"] == {"": 0}, "its connection is open still"
+        now = await hold_counts_of(running.url)
+        assert all(count >= then for count, then in zip(now, kept, strict=True))
 
 
 async def test_grafana_asks_for_metrics_that_there_are(redis_server: EmbeddedServer) -> None:

@@ -6,9 +6,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
-
-from adapters.gateway.ports import Connection
 
 LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 TURNS = 150
@@ -24,7 +21,7 @@ class Durations:
         self._event_type, self._hold_bounds_ms, self._on_gap = event_type, tuple(hold_bounds_ms), on_gap
         self._latencies: deque[Counts] = deque([self._no_latencies()], maxlen=TURNS)
         self._holds: deque[Counts] = deque(maxlen=TURNS)
-        self._counted: WeakKeyDictionary[Connection, Sequence[int]] = WeakKeyDictionary()
+        self._counted: Sequence[int] = (0,) * (len(self._hold_bounds_ms) + 1)
 
     def tap(self, batch: Sequence[Any]) -> None:
         """Count a batch; see `Gateway.taps`."""
@@ -36,16 +33,10 @@ class Durations:
             else:
                 self._on_gap(item)
 
-    def turn(self, connections: Iterable[Connection]) -> None:
-        """Count what was held since the last turn, and begin the next."""
-        held = [0] * (len(self._hold_bounds_ms) + 1)
-        for connection in connections:
-            counts = connection.statistics().hold_counts
-            before = self._counted.get(connection, (0,) * len(counts))
-            for place, (now, then) in enumerate(zip(counts, before, strict=True)):
-                held[place] += now - then
-            self._counted[connection] = counts
-        self._holds.append(held)
+    def turn(self, hold_counts: Sequence[int]) -> None:
+        """Begin the next turn. ``hold_counts``: of all that was held up to now, see `Connections.hold_counts`."""
+        self._holds.append([now - then for now, then in zip(hold_counts, self._counted, strict=True)])
+        self._counted = hold_counts
         self._latencies.append(self._no_latencies())
 
     def document(self) -> dict[str, Any]:

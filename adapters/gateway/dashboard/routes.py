@@ -200,7 +200,7 @@ class _Dashboard:
         if (more := self._gaps - GAPS_NOTED) > 0:
             self._note("gap", f"and {counted(more, 'more gap')} since the last look")
         self._gaps = 0
-        self._durations.turn(each.connection for each in self._gateway.sessions if each.connection is not None)
+        self._durations.turn(self._gateway.connections.hold_counts())
 
     def _note_gap(self, gap: Any) -> None:
         self._gaps += 1

@@ -1,0 +1,76 @@
+"""A gateway's connections to its network: those of sessions, of places that are kept, of streams and publishers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from adapters.gateway.ports import Connection, Door
+
+
+class Connections:
+    """Opens and closes connections, and counts what they held, from the first one to those that are open now."""
+
+    def __init__(self, door: Door, on_broken: Callable[[BaseException], None]) -> None:
+        """``on_broken`` is told when one cannot be closed."""
+        self._on_broken = on_broken
+        self._open: set[Connection] = set()
+        self._given_up = (0,) * (len(door.hold_bounds_ms) + 1)
+        """What those held that are open no more."""
+        self._ending: set[asyncio.Future[None]] = set()
+
+    async def open(self, connection: Connection) -> None:
+        """Open a connection; if the caller goes meanwhile, it is closed again."""
+        opening = asyncio.ensure_future(self._opened(connection))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+
+            def opened(done: asyncio.Future[None]) -> None:
+                if done.exception() is None:
+                    self.close_soon(connection)
+
+            opening.add_done_callback(opened)
+            self._keep(opening)
+            raise
+
+    def close_soon(self, connection: Connection) -> None:
+        """Close a connection that was opened here, whoever goes meanwhile."""
+        if connection in self._open:
+            self._open.discard(connection)
+            self._given_up = _added(self._given_up, connection.statistics().hold_counts)
+        self._keep(asyncio.ensure_future(connection.close()))
+
+    async def finish(self) -> None:
+        """Wait until all connections that were to be closed are."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def statistics(self) -> list[Any]:
+        """Return the counters of each connection that is open."""
+        return [connection.statistics() for connection in self._open]
+
+    def hold_counts(self) -> tuple[int, ...]:
+        """Return how many frames were held for how long, by `Door.hold_bounds_ms`, since the gateway is there."""
+        counts = self._given_up
+        for each in self.statistics():
+            counts = _added(counts, each.hold_counts)
+        return counts
+
+    async def _opened(self, connection: Connection) -> None:
+        await connection.open()
+        self._open.add(connection)
+
+    def _keep(self, task: asyncio.Future[None]) -> None:
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._ending.discard(task)
+        if (error := task.exception()) is not None:
+            self._on_broken(error)
+
+
+def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(one, other, strict=True)))

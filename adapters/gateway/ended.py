@@ -1,0 +1,50 @@
+"""How a session ends: the exception that says why, and which of several reasons its client is told."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import Any
+
+ABNORMAL = 1006
+"""Of a socket that broke; never sent."""
+
+
+class Ended(Exception):
+    """The session ends."""
+
+    def __init__(self, close_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.close_code, self.reason = close_code, reason
+
+
+def most_telling(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:
+    """Return the reason that tells most of a group of `Ended`: another one than that the client has gone, if any."""
+    worst = 0, ""
+    pending: list[Any] = [errors]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending += error.exceptions
+        elif (error.close_code, error.reason) > worst:
+            worst = error.close_code, error.reason
+    return worst
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Return whether an error means that the current task is cancelled.
+
+    One that waits for a socket is told the same when another one was cancelled that waited for it: aiohttp has them
+    share a future.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def forget_frames(*errors: BaseException) -> None:
+    """Have a session that ends be freed at once: its frames refer to these errors, and they to its frames."""
+    for error in errors:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = error.__context__ = None
+        if isinstance(error, BaseExceptionGroup):
+            forget_frames(*error.exceptions)

@@ -1,0 +1,125 @@
+"""What a session's client is told: events, acks and replies gather here while the socket takes the message before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from adapters.gateway.caller import Caller
+from adapters.gateway.ended import Ended, is_cancelled
+from adapters.gateway.eventtexts import Told
+from adapters.gateway.grants import Bucket
+from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
+from adapters.gateway.place import Place
+
+if TYPE_CHECKING:
+    from adapters.gateway.gateway import Gateway
+
+REPLIES_MAX = 1_024
+
+
+class Outbox:
+    """Gathers what one session says, and writes it: all events that are there as one message, then acks, then replies.
+
+    Whoever adds a lot waits for room: `deliver` by itself, and who replies by `until_room_for_replies`.
+    """
+
+    def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, caller: Caller) -> None:
+        self._gateway, self._socket, self._caller = gateway, socket, caller
+        self._limits = gateway.settings.limits
+        self._items: list[bytes] = []
+        self._acks: list[dict[str, Any]] = []
+        self._replies: list[str] = []
+        self._wake, self._room = asyncio.Event(), asyncio.Event()
+        self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
+
+    async def deliver(self, place: Place) -> None:
+        """Tell what comes to a place of the regions that were asked for; ends when its connection does."""
+        encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
+        event_type = self._gateway.door.event_type
+        async for batch in place.connection.batches():
+            self._gateway.delivered(batch)
+            for item in batch:
+                if not isinstance(item, event_type):
+                    self._gateway.metrics.gap()
+                if item.region in self._caller.regions:  # what is joined for a retry only is not shown
+                    told = encode(item)
+                    place.tell(told)
+                    self._items.append(told.text)
+            self._wake.set()
+            while len(self._items) >= limit:
+                await self._until_room()
+
+    def resend(self, missed: Iterable[Told]) -> None:
+        """Have events go out once more, with what comes next."""
+        self._items += [item.text for item in missed]
+
+    def ack(self, answered: str | int | None, **fields: Any) -> None:
+        """Tell where an event was published. ``answered``: the id of the message that this is about."""
+        self._acks.append(_about(answered) | fields)
+        self._wake.set()
+
+    def reply(self, kind: str, answered: str | int | None = None, **fields: Any) -> None:
+        """Tell anything else. ``answered``: the id of the message that this is about."""
+        self._replies.append(said(kind, **_about(answered), **fields))
+        self._wake.set()
+
+    async def until_room_for_replies(self) -> None:
+        """Wait while too many replies are not written yet."""
+        while len(self._replies) >= REPLIES_MAX:
+            await self._until_room()
+
+    def deny(self, refusal: Refusal, document: Any) -> None:
+        """Reply that what a message asks for is refused; raises `Ended` when that happens too often."""
+        self.reply("error", message_id(document), **refusal.document())
+        self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
+        if refusal.code is not Code.RATE and self._faults.take():
+            raise Ended(Close.RATE, "too many messages that had to be refused")
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Tell at once why the session cannot go on."""
+        self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
+        await self._send(said("error", **refusal.document()))
+
+    async def write(self, batch_s: float) -> None:
+        """Write what there is, again and again; each time gather for ``batch_s`` before."""
+        while True:
+            await self._wake.wait()
+            if batch_s:
+                await asyncio.sleep(batch_s)
+            self._wake.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what there is now; raises `Ended` when the socket takes nothing for too long."""
+        items, self._items = self._items, []
+        acks, self._acks = self._acks, []
+        replies, self._replies = self._replies, []
+        self._room.set()
+        if items:
+            await self._send(events_message(items))
+            self._gateway.metrics.sent(len(items))
+        if acks:
+            await self._send(said("acks", acks=acks))
+        for reply in replies:
+            await self._send(reply)
+
+    async def _until_room(self) -> None:
+        self._room.clear()
+        await self._room.wait()
+
+    async def _send(self, text: str) -> None:
+        try:
+            async with asyncio.timeout(self._limits.send_timeout_s):
+                await self._socket.send_str(text)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
+            raise Ended(Close.TOO_SLOW, "the socket took nothing for too long") from error
+
+
+def _about(answered: str | int | None) -> dict[str, Any]:
+    return {} if answered is None else {"id": answered}

@@ -1,0 +1,175 @@
+"""What the client of a session says after its hello: it is read, checked, and done or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from aiohttp import WSMsgType, web
+
+from adapters.gateway.caller import Caller
+from adapters.gateway.ended import Ended
+from adapters.gateway.messages import (
+    Close,
+    Code,
+    Hello,
+    Ping,
+    Publish,
+    Refusal,
+    position_text,
+    read_json,
+    read_message,
+)
+from adapters.gateway.outbox import Outbox
+from adapters.gateway.place import Place
+from adapters.gateway.resumption import Resumption
+from adapters.gateway.retries import Retries
+from adapters.gateway.subscriptions import Subscriptions
+from sequencing.errors import GamecastError, Superseded
+
+if TYPE_CHECKING:
+    from adapters.gateway.gateway import Gateway
+
+
+class Requests:
+    """Takes the messages of one session, one after the other, and has each of them done."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        caller: Caller,
+        *,
+        outbox: Outbox,
+        resumption: Resumption,
+        subscriptions: Subscriptions,
+    ) -> None:
+        """``caller``: with the name of its hello."""
+        self._gateway, self._caller, self._limits = gateway, caller, gateway.settings.limits
+        self._outbox, self._resumption, self._subscriptions = outbox, resumption, subscriptions
+        self._retries = Retries(gateway.door, caller.name, page_events=self._limits.history_events_max)
+        self._unanswered = 0
+        self._answered = asyncio.Event()
+
+    async def take(self, socket: web.WebSocketResponse) -> None:
+        """Read until the client goes; then raise `Ended`."""
+        while True:
+            message = await socket.receive()
+            self._caller.heard()
+            if message.type is WSMsgType.TEXT:
+                await self._take_text(message.data)
+            elif message.type is WSMsgType.BINARY:
+                raise Ended(Close.UNSUPPORTED, "messages are text: bytes go as base64")
+            elif message.type in (WSMsgType.PING, WSMsgType.PONG):
+                continue
+            else:
+                if message.type is WSMsgType.CLOSE and message.data == 1000:
+                    self._resumption.give_up()
+                if socket.close_code == Close.TOO_LARGE:
+                    limit = self._limits.message_bytes_max
+                    self._gateway.refused(Code.TOO_LARGE, f"a message of more than {limit} bytes", **self._caller.ids)
+                raise Ended(1000, "the client has gone")
+
+    async def _take_text(self, text: str) -> None:
+        try:
+            document = read_json(text)
+            messages = document if isinstance(document, list) else [document]
+            if len(messages) > self._limits.messages_per_array_max:
+                raise Refusal(Code.LIMIT, f"an array has at most {self._limits.messages_per_array_max} messages")
+        except Refusal as refusal:
+            await self._outbox.refuse(refusal)
+            raise Ended(Close.MALFORMED, refusal.message) from refusal
+        for each in messages:
+            try:
+                await self._take_message(each)
+            except Refusal as refusal:
+                self._outbox.deny(refusal, each)
+            except GamecastError as error:
+                if isinstance(error, Superseded):
+                    raise
+                self._outbox.deny(Refusal.of(error), each)
+            await self._outbox.until_room_for_replies()
+
+    async def _take_message(self, document: Any) -> None:
+        message = read_message(document)
+        if isinstance(message, Publish):
+            await self._publish(message)
+            return
+        self._gateway.subject(self._caller.grant).require_request()
+        if isinstance(message, Ping):
+            self._outbox.reply("pong", message.id)
+        elif isinstance(message, Hello):
+            await self._renew(message)
+        else:
+            await self._subscriptions.put(message)
+
+    async def _renew(self, hello: Hello) -> None:
+        if hello.token is None:
+            raise Refusal(Code.MALFORMED, "a hello in a session brings a new token")
+        grant = await self._gateway.guard.grant(hello.token, None)
+        if grant.subject != self._caller.subject:
+            raise Refusal(Code.FORBIDDEN, "the new token is of another subject", status=403)
+        for region in sorted(self._caller.regions):
+            grant.require_read(region)
+        self._caller.renew(grant)
+        self._gateway.audit.note("session-renewed", **self._caller.ids)
+        self._outbox.reply("welcome", **self._caller.welcome(self._gateway.id, self._limits))
+
+    async def _publish(self, message: Publish) -> None:
+        encoded = await self._admitted(message)
+        place = await self._resumption.place_to_publish()
+        if message.retry and (position := await self._published_before(message, encoded, place)) is not None:
+            self._outbox.ack(message.id, region=message.region, position=position, repeated=True)
+            return
+        if not message.retry:
+            self._retries.published(message.region)
+        payload = encoded if isinstance(message.payload, bytes) else orjson.Fragment(encoded)
+        receipt = place.publish(message.region, payload)
+        self._unanswered += 1
+        begun_ns = time.time_ns()
+        self._gateway.metrics.published(message.region, message.payload_bytes)
+        receipt.add_done_callback(lambda receipt: self._answer(message, receipt, begun_ns))
+
+    async def _admitted(self, message: Publish) -> bytes:
+        """Check that an event may be published, and wait for its turn; return its payload, encoded."""
+        grant, limits = self._caller.grant, self._limits
+        grant.require_write(message.region)
+        most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
+        if message.payload_bytes > most:
+            raise Refusal(
+                Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, more than {most}", status=413
+            )
+        self._gateway.subject(grant).require_events(1)
+        while self._unanswered >= limits.unanswered_max:
+            self._answered.clear()
+            await self._answered.wait()
+        return message.payload if isinstance(message.payload, bytes) else orjson.dumps(message.payload)
+
+    def _answer(self, message: Publish, receipt: asyncio.Future[Any], begun_ns: int) -> None:
+        self._unanswered -= 1
+        self._answered.set()
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        if error is None:
+            position = position_text((receipt.result().epoch, receipt.result().sequence))
+            self._outbox.ack(message.id, region=message.region, position=position)
+            if self._gateway.tracing is not None:
+                self._gateway.tracing.published(message.region, position, self._caller.session, begun_ns)
+        else:
+            refusal = Refusal.of(error) if isinstance(error, GamecastError) else Refusal(Code.INTERNAL, "failed")
+            self._outbox.reply("error", message.id, **refusal.document())
+            self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
+
+    async def _published_before(self, message: Publish, encoded: bytes, place: Place) -> str | None:
+        """Return the position of an event that an earlier session of this name published."""
+        await self._subscriptions.until_done()
+        self._resumption.move_begins()
+        follows = message.region in self._caller.regions
+        position = await self._retries.position(message, encoded, place, follows=follows)
+        self._resumption.move_ended()
+        if position is None and place.is_uncertain:
+            self._resumption.give_up()
+            raise Ended(Close.TRY_LATER, "the answer to a publish was lost: come again, and it can be told")
+        return position

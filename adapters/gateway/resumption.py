@@ -1,0 +1,127 @@
+"""Where a session goes on: in the place that an earlier one of its name left, or in a new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from adapters.gateway.caller import Caller
+from adapters.gateway.ended import ABNORMAL
+from adapters.gateway.messages import Close, Position
+from adapters.gateway.outbox import Outbox
+from adapters.gateway.place import Place
+from sequencing.errors import NetworkError, Superseded
+
+if TYPE_CHECKING:
+    from adapters.gateway.gateway import Gateway
+
+COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})
+"""Close codes of a client that dropped, or whose next session is here already."""
+
+
+class Resumption:
+    """The place of one session.
+
+    One that was kept is pending until the session's first word about regions tells whether its client has had a prefix
+    of what was sent there.
+    """
+
+    def __init__(self, gateway: Gateway, caller: Caller, outbox: Outbox) -> None:
+        self._gateway, self._caller, self._outbox = gateway, caller, outbox
+        self._place: Place | None = None
+        self._kept: Place | None = None
+        """Of an earlier session, until it is clear whether this one can go on in it."""
+        self._has_place = asyncio.Event()
+        self._moves = 0
+        """Subscribes, unsubscribes and retries that are not done."""
+        self._is_over = False
+
+    @property
+    def place(self) -> Place | None:
+        """The place, once it is clear which."""
+        return self._place
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is a place that was kept, and it is not clear yet whether this session goes on there."""
+        return self._kept is not None
+
+    async def begin(self, kept: Place | None) -> None:
+        """Begin with what was kept of an earlier session, or open a new place."""
+        self._kept = kept
+        if kept is None:
+            await self._open()
+
+    async def settle(self, since: Mapping[str, Position] | None) -> bool:
+        """Take the place that was kept if its client has had a prefix of what was sent there; resend what it missed.
+
+        Else the place is given up for a new one. Returns whether it was taken.
+        """
+        kept = self._kept
+        assert kept is not None
+        missed = kept.sent.after(since) if since is not None else None
+        if missed is not None:
+            try:
+                await kept.connection.ping()
+            except (Superseded, NetworkError):  # the client was at another gateway meanwhile, or nobody can tell
+                missed = None
+        self._kept = None
+        if missed is None:
+            self._gateway.connections.close_soon(kept.connection)
+            await self._open()
+            return False
+        self._outbox.resend(missed)
+        self._gateway.metrics.resumed(len(missed))
+        self._gateway.audit.note("session-resumed", **self._caller.ids, missed=len(missed))
+        self._take(kept)
+        return True
+
+    async def until_placed(self) -> Place:
+        """Return the place, once there is one."""
+        await self._has_place.wait()
+        assert self._place is not None
+        return self._place
+
+    async def place_to_publish(self) -> Place:
+        """Return the place; what is not about a subscription is a word too late to go on in one that was kept."""
+        if self._kept is not None and not self._moves:
+            await self.settle(None)
+        return await self.until_placed()
+
+    def move_begins(self) -> None:
+        """Note that regions are to be joined or left: until `move_ended`, nobody else could go on in this place."""
+        self._moves += 1
+
+    def move_ended(self) -> None:
+        """Note that what was begun is done."""
+        self._moves -= 1
+
+    def give_up(self) -> None:
+        """Note that the session ends so that there is nothing to go on with."""
+        self._is_over = True
+
+    def leave(self, close_code: int) -> None:
+        """Have the place kept for when the client comes back, if it can go on there; else close its connection."""
+        place = self._place or self._kept
+        if place is None:
+            return
+        may_come_back = close_code in COMES_BACK and not self._is_over
+        if may_come_back and not (self._moves and place is self._place) and not place.is_uncertain:
+            self._gateway.keep(self._caller.name, place)
+        else:
+            self._gateway.connections.close_soon(place.connection)
+
+    async def _open(self) -> None:
+        gateway, limits = self._gateway, self._gateway.settings.limits
+        connection = gateway.door.connection(
+            self._caller.name,
+            when_behind=gateway.settings.when_behind,
+            inbox_events_max=limits.inbox_events_max,
+        )
+        await gateway.connections.open(connection)
+        self._take(Place(connection, subject=self._caller.grant.subject, resent_events_max=limits.resent_events_max))
+
+    def _take(self, place: Place) -> None:
+        self._place = place
+        self._has_place.set()

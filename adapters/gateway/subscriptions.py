@@ -1,0 +1,106 @@
+"""Which regions a session is told of: they are joined and left, one message after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from adapters.gateway.caller import Caller
+from adapters.gateway.messages import (
+    Code,
+    Position,
+    Refusal,
+    Subscribe,
+    Unsubscribe,
+    position_of,
+    position_text,
+)
+from adapters.gateway.outbox import Outbox
+from adapters.gateway.place import Place
+from adapters.gateway.resumption import Resumption
+from sequencing.errors import GamecastError, Superseded, TooSlow, UsageError
+
+if TYPE_CHECKING:
+    from adapters.gateway.gateway import Gateway
+
+COMMANDS_MAX = 64
+"""Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""
+
+
+class Subscriptions:
+    """Carries out the subscribes and unsubscribes of one session, in their order."""
+
+    def __init__(self, gateway: Gateway, caller: Caller, *, outbox: Outbox, resumption: Resumption) -> None:
+        self._gateway, self._caller, self._outbox, self._resumption = gateway, caller, outbox, resumption
+        self._commands: asyncio.Queue[Subscribe | Unsubscribe] = asyncio.Queue(COMMANDS_MAX)
+
+    async def put(self, message: Subscribe | Unsubscribe) -> None:
+        """Take what the client asks for; waits while too much of that is not done. Raises `Refusal`."""
+        if isinstance(message, Subscribe):
+            for region in message.regions:
+                self._caller.grant.require_read(region)
+            most = self._gateway.settings.limits.regions_per_session_max
+            if len(self._caller.regions | set(message.regions)) > most:
+                raise Refusal(Code.LIMIT, f"a session has at most {most} regions", status=429)
+            self._caller.regions |= set(message.regions)
+        self._resumption.move_begins()
+        await self._commands.put(message)
+
+    async def until_done(self) -> None:
+        """Wait until all that was taken is done."""
+        await self._commands.join()
+
+    async def run(self) -> None:
+        """Carry out what is taken, without end; raises `Superseded` and `TooSlow`, after which nothing can be done."""
+        while True:
+            message = await self._commands.get()
+            if not (self._resumption.is_pending and await self._resumed(message)):
+                place = self._resumption.place
+                assert place is not None
+                try:
+                    await self._carry_out(message, place)
+                except (Superseded, TooSlow):
+                    raise
+                except UsageError as error:
+                    self._outbox.deny(Refusal(Code.MALFORMED, str(error)), {"id": message.id})
+                except GamecastError as error:
+                    self._outbox.deny(Refusal.of(error), {"id": message.id})
+            self._resumption.move_ended()
+            self._commands.task_done()
+
+    async def _resumed(self, message: Subscribe | Unsubscribe) -> bool:
+        """Settle where the session goes on; return whether that is where it was, and the message is done by it."""
+        since = _positions(message)
+        if not await self._resumption.settle(since):
+            return False
+        assert since is not None
+        self._reply_subscribed(message, {region: position_text(at) for region, at in since.items()})
+        return True
+
+    async def _carry_out(self, message: Subscribe | Unsubscribe, place: Place) -> None:
+        if isinstance(message, Subscribe):
+            self._caller.regions |= set(message.regions)  # a message before this one may have left them
+            positions = await place.connection.subscribe(*message.regions, since=message.since)
+            place.sent.joined({region: position_of(position) for region, position in positions.items()})
+            self._reply_subscribed(message, positions)
+            self._gateway.audit.note("subscribed", **self._caller.ids, regions=list(message.regions))
+        else:
+            await place.connection.unsubscribe(*message.regions)
+            self._caller.regions -= set(message.regions)
+            place.sent.left(message.regions)
+            self._outbox.reply("unsubscribed", message.id, regions=list(message.regions))
+
+    def _reply_subscribed(self, message: Subscribe | Unsubscribe, positions: Mapping[str, str]) -> None:
+        self._outbox.reply("subscribed", message.id, regions=positions)
+
+
+def _positions(message: Subscribe | Unsubscribe) -> dict[str, Position] | None:
+    """Return from where on a client asks to be told of all its regions, if these are positions."""
+    since = message.since if isinstance(message, Subscribe) else None
+    if isinstance(since, str):
+        since = dict.fromkeys(message.regions, since)
+    if not isinstance(since, Mapping):
+        return None
+    found = {region: position_of(at) for region, at in since.items() if isinstance(at, str)}
+    return found if len(found) == len(since) else None
