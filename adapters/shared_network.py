@@ -193,8 +193,6 @@ class SharedView(RedisSeat):
 
     def offer(self, records: Sequence[Record]) -> None:
         """Stir this connection if anything new is about it, else go on behind that."""
-        if self.stirred.is_set():
-            return  # it has not looked yet at what stirred it
         if any(map(self._concerns, records)):
             self.stirred.set()
         else:
