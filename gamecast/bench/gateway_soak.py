@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from adapters.embedded import EmbeddedServer
+from adapters.gateway.serving import collect_rarely
 from gamecast.bench.gateway_clients import Client, GatewayClient, Place, SocketIoClient
 from gamecast.bench.gateway_servers import ServerProcess, gateway, running, socketio
 from sequencing.checkers.history import DeliverySequence
@@ -67,6 +68,7 @@ async def _run(plan: Soak, server: ServerProcess, kind: type[Client]) -> dict[st
         async with asyncio.timeout(QUIET_S + plan.clients / 5):
             for client in clients:
                 await client.joined.wait()
+        collect_rarely()  # a pause of ours would be a delay of theirs
         begun, cpu_s = time.monotonic(), server.cpu_s
         memory = await _load(plan, server, clients, chance)
         took_s, cpu_s = time.monotonic() - begun, server.cpu_s - cpu_s

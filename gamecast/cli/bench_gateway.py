@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gamecast.cli.bench_options import json_option
 
-BROKEN = "lost", "duplicated", "out_of_place", "gaps", "inversions", "cycles", "unanswered"
+BROKEN = "lost", "duplicated", "out_of_place", "gaps", "inversions", "cycles", "refused", "unanswered"
 MEMORY_CHANGE_MAX = 0.05
 
 

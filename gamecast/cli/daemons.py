@@ -23,8 +23,8 @@ expect_option = click.option(
 )
 
 
-def stopping() -> asyncio.Event:
-    """Return what SIGINT and SIGTERM set; `END_S_MAX` after that the process ends, whatever it is at.
+def stopping(end_s_max: float = END_S_MAX) -> asyncio.Event:
+    """Return what SIGINT and SIGTERM set; ``end_s_max`` after that the process ends, whatever it is at.
 
     That does no harm to those who go on even after a ``kill -9``: a lease runs out, links are carried again from where
     they were, and private servers have their watchdogs.
@@ -35,14 +35,14 @@ def stopping() -> asyncio.Event:
     def on_signal() -> None:
         if not stop.is_set():
             stop.set()
-            loop.call_later(END_S_MAX, _end_at_once)
+            loop.call_later(end_s_max, _end_at_once, end_s_max)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     return stop
 
 
-def _end_at_once() -> None:
-    print(f"gamecast: what was under way did not end within {END_S_MAX:g} s, and is broken off", file=sys.stderr)
+def _end_at_once(after_s: float) -> None:
+    print(f"gamecast: what was under way did not end within {after_s:g} s, and is broken off", file=sys.stderr)
     sys.stderr.flush()
     os._exit(BROKEN_OFF)

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import click
 
 from adapters.redis_connection import redacted
-from gamecast.cli.daemons import stopping
+from gamecast.cli.daemons import END_S_MAX, stopping
 from gamecast.cli.reporting import require_reachable
 from gamecast.configuration import WhenBehind
 from gamecast.errors import UsageError
@@ -108,10 +108,10 @@ async def _run(
     from adapters.gateway.tokens import KeyFile
     from gamecast.gateway import CastDoor, extensions
 
-    stop = stopping()
     settings = GatewaySettings(
         host=host, port=port, origins=origins, when_behind=when_behind, limits=parse_limits(limits)
     )
+    stop = stopping(settings.limits.drain_s + END_S_MAX)
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None, audience=audience)
     with ExitStack() as stack:
