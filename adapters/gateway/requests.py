@@ -167,7 +167,11 @@ class Requests:
         await self._subscriptions.until_done()
         self._resumption.move_begins()
         follows = message.region in self._caller.regions
-        position = await self._retries.position(message, encoded, place, follows=follows)
+        try:
+            position = await self._retries.position(message, encoded, place, follows=follows)
+        except Refusal:
+            self._resumption.move_ended()
+            raise
         self._resumption.move_ended()
         if position is None and place.is_uncertain:
             self._resumption.give_up()

@@ -45,9 +45,11 @@ class Retries:
             await place.until_arrived(region)
             if not follows:
                 await place.connection.subscribe(region)
-            found = self._found[region] = await self._own_events(region, message.after)
-            if not follows:
-                await place.connection.unsubscribe(region)
+            try:
+                found = self._found[region] = await self._own_events(region, message.after)
+            finally:
+                if not follows:
+                    await place.connection.unsubscribe(region)
         for number, (position, known) in enumerate(found):
             if known == encoded:
                 for _ in range(number + 1):

@@ -184,6 +184,19 @@ async def test_what_was_published_and_not_answered_is_told_from_what_was_not(red
         assert resumed(running) == 1
 
 
+async def test_a_retry_that_is_refused_does_not_cost_the_place(redis_server: EmbeddedServer) -> None:
+    async with running_gateway(redis_server.url) as running, Socket.open(running.url, name="bot") as bot:
+        after = (await bot.subscribe("forest"))["regions"]["forest"]
+        await bot.publish("forest", "new", id=1)
+        assert (await bot.publish("forest", "old", id=2, retry=True, after=after))["code"] == "order"
+        await bot.take(1)
+        drop(bot)
+        await until_kept(running)
+        async with Socket.open(running.url, name="bot") as back:
+            await back.subscribe("forest", since=bot.positions)
+        assert resumed(running) == 1
+
+
 async def test_a_place_is_given_up_for_who_says_goodbye_and_for_who_begins_anew(redis_server: EmbeddedServer) -> None:
     async with running_gateway(redis_server.url) as running, gamecast.connect(redis_server.url, name="s") as server:
         async with Socket.open(running.url, name="bot") as bot:
