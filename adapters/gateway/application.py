@@ -176,6 +176,6 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
     yield
     tidying.cancel()
     await publishers.close()
-    await gateway.finish()
+    await gateway.connections.finish()
     await gateway.shelf.close()
     await gateway.door.close()

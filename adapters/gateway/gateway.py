@@ -20,7 +20,7 @@ from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
-from adapters.gateway.ports import Door
+from adapters.gateway.ports import Connection, Door
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -125,6 +125,14 @@ class Gateway:
                 del self._by_name[session.name]
         self.metrics.sessions.set(len(self._entered))
 
+    async def connect(self, name: str) -> Connection:
+        """Return a connection for somebody who reads, open; see `Connections.open`."""
+        connection = self.door.connection(
+            name, when_behind=self.settings.when_behind, inbox_events_max=self.settings.limits.inbox_events_max
+        )
+        await self.connections.open(connection)
+        return connection
+
     async def place_of(self, session: Session) -> Place | None:
         """Return the place of an earlier session of this name and subject, which ends if it is still there."""
         assert session.subject is not None
@@ -177,10 +185,6 @@ class Gateway:
     async def everybody_left(self) -> None:
         """Wait until there is no session and no event stream."""
         await self._nobody_is_here.wait()
-
-    async def finish(self) -> None:
-        """Wait until all connections that were to be closed are."""
-        await self.connections.finish()
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)

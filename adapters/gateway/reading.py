@@ -74,10 +74,7 @@ class _StreamReader:
         """Stream until the client goes, the token expires or the gateway ends."""
         gateway = self._gateway
         name = gateway.session_name(self._grant, None)
-        connection = gateway.door.connection(
-            name, when_behind=gateway.settings.when_behind, inbox_events_max=self._limits.inbox_events_max
-        )
-        await gateway.connections.open(connection)
+        connection = await gateway.connect(name)
         ids = {"session": self._id, "subject": self._grant.subject, "token_id": self._grant.token_id, "name": name}
         try:
             joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))

@@ -113,14 +113,9 @@ class Resumption:
             self._gateway.connections.close_soon(place.connection)
 
     async def _open(self) -> None:
-        gateway, limits = self._gateway, self._gateway.settings.limits
-        connection = gateway.door.connection(
-            self._caller.name,
-            when_behind=gateway.settings.when_behind,
-            inbox_events_max=limits.inbox_events_max,
-        )
-        await gateway.connections.open(connection)
-        self._take(Place(connection, subject=self._caller.grant.subject, resent_events_max=limits.resent_events_max))
+        connection = await self._gateway.connect(self._caller.name)
+        most = self._gateway.settings.limits.resent_events_max
+        self._take(Place(connection, subject=self._caller.grant.subject, resent_events_max=most))
 
     def _take(self, place: Place) -> None:
         self._place = place

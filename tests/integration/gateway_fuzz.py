@@ -178,7 +178,7 @@ async def fuzz(url: str, inputs: int, seed: int) -> dict[str, Any]:
                     still_serves = answer.status == 200
             async with asyncio.timeout(10):
                 await running.gateway.everybody_left()
-                await running.gateway.finish()
+                await running.gateway.connections.finish()
             gc.collect()
             return {
                 "sockets": dict(sockets),

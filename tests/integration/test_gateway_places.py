@@ -19,16 +19,6 @@ from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.integration.test_gateway_resuming import Wanderer
 
 
-def drop(socket: Socket) -> None:
-    """Be gone without a word."""
-    transport = socket.socket.get_extra_info("socket")
-    assert transport is not None
-    connection = socket.socket._response.connection
-    assert connection is not None
-    assert connection.transport is not None
-    connection.transport.abort()
-
-
 async def until_kept(running: Running, number: int = 1) -> None:
     async with asyncio.timeout(10):
         while True:
@@ -42,10 +32,9 @@ def kept(running: Running) -> int:
 
 
 def metric(running: Running, name: str) -> float:
-    for line in running.gateway.metrics.text().decode().splitlines():
-        if line.startswith(name + " "):
-            return float(line.split()[1])
-    raise AssertionError(f"there is no metric {name}")
+    value = running.gateway.metrics.registry.get_sample_value(name)
+    assert value is not None, f"there is no metric {name}"
+    return value
 
 
 def version(plan: Plan | None) -> tuple[int, int]:
@@ -75,7 +64,7 @@ async def test_who_comes_back_soon_is_sent_exactly_what_it_missed_and_the_networ
         for number in range(10, 20):
             await server.publish(("forest", "river")[number % 2], number)
         await watcher.take(20)
-        drop(bot)
+        bot.drop()
         await until_kept(running)
         for number in range(20, 30):
             await server.publish(("forest", "river")[number % 2], number)
@@ -102,7 +91,7 @@ async def test_who_has_had_less_than_can_be_sent_again_is_replayed(redis_server:
         for number in range(10):
             await server.publish("forest", number)
         await bot.take(10)
-        drop(bot)
+        bot.drop()
         await until_kept(running)
         async with Socket.open(running.url, name="bot") as back:
             await back.subscribe("forest", since=begin)
@@ -117,7 +106,7 @@ async def test_who_comes_back_late_is_replayed_and_nothing_is_kept_for_it(redis_
         Socket.open(running.url, name="bot") as bot,
     ):
         begin = (await bot.subscribe("forest"))["regions"]
-        drop(bot)
+        bot.drop()
         await until_kept(running)
         await until_kept(running, 0)
         await server.publish("forest", "while away")
@@ -136,7 +125,7 @@ async def test_who_was_at_another_gateway_meanwhile_is_not_taken_for_superseded(
         for running in (here, elsewhere, here, elsewhere):
             bot = await stack.enter_async_context(Socket.open(running.url, name="bot"))
             positions = (await bot.subscribe("forest", since=positions))["regions"]
-            drop(bot)
+            bot.drop()
             await until_kept(running)
         bot = await stack.enter_async_context(Socket.open(here.url, name="bot"))
         await bot.subscribe("forest", since=positions)
@@ -173,7 +162,7 @@ async def test_what_was_published_and_not_answered_is_told_from_what_was_not(red
         for number in range(20):
             await bot.say(type="publish", id=number, region="forest", payload=number)
         await watcher.take(20)
-        drop(bot)  # its acks are on the way to it, or not yet said
+        bot.drop()  # its acks are on the way to it, or not yet said
         async with Socket.open(running.url, name="bot") as back:
             await back.subscribe("forest", since={"forest": after})
             acks = [
@@ -190,7 +179,7 @@ async def test_a_retry_that_is_refused_does_not_cost_the_place(redis_server: Emb
         await bot.publish("forest", "new", id=1)
         assert (await bot.publish("forest", "old", id=2, retry=True, after=after))["code"] == "order"
         await bot.take(1)
-        drop(bot)
+        bot.drop()
         await until_kept(running)
         async with Socket.open(running.url, name="bot") as back:
             await back.subscribe("forest", since=bot.positions)
@@ -205,7 +194,7 @@ async def test_a_place_is_given_up_for_who_says_goodbye_and_for_who_begins_anew(
         assert kept(running) == 0
         async with Socket.open(running.url, name="bot") as bot:
             await bot.subscribe("forest")
-            drop(bot)
+            bot.drop()
             await until_kept(running)
             async with Socket.open(running.url, name="bot") as anew:
                 await anew.publish("forest", "before any subscription")
@@ -221,11 +210,11 @@ async def test_who_drops_again_before_it_said_anything_finds_its_place_still(red
         running = await stack.enter_async_context(running_gateway(redis_server.url))
         bot = await stack.enter_async_context(Socket.open(running.url, name="bot"))
         positions = (await bot.subscribe("forest"))["regions"]
-        drop(bot)
+        bot.drop()
         await until_kept(running)
         silent = await stack.enter_async_context(Socket.open(running.url, name="bot"))
         assert kept(running) == 0
-        drop(silent)
+        silent.drop()
         await until_kept(running)
         back = await stack.enter_async_context(Socket.open(running.url, name="bot"))
         await back.subscribe("forest", since=positions)
@@ -248,7 +237,7 @@ async def test_of_many_who_drop_at_any_moment_nothing_stays_but_their_places(red
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await running.gateway.everybody_left()
-            await running.gateway.finish()
+            await running.gateway.connections.finish()
         gc.collect()
         open_casts = [each for each in gc.get_objects() if isinstance(each, gamecast.Cast) and each._closing is None]
         assert len(open_casts) == kept(running) <= 10
@@ -260,7 +249,7 @@ async def test_a_gateway_that_ends_keeps_nothing(redis_server: EmbeddedServer) -
         async with running_gateway(redis_server.url) as running:
             bot = await stack.enter_async_context(Socket.open(running.url, name="bot"))
             await bot.subscribe("forest")
-            drop(bot)
+            bot.drop()
             await until_kept(running)
             assert await connections(redis_server.url) == {"bot"}
         assert await connections(redis_server.url) == set()

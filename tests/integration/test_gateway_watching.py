@@ -79,7 +79,7 @@ async def test_what_a_session_held_is_still_counted_when_it_has_ended_before_any
             seen = list(accumulate(session.connection.statistics().hold_counts))
             assert seen[-1] >= 5
         await running.is_noted("session-closed")
-        await running.gateway.finish()
+        await running.gateway.connections.finish()
         found = await hold_counts_of(running.url)
         assert all(now >= then for now, then in zip(found, seen, strict=True))
         assert found[-1] < 2 * seen[-1], "counted twice"
@@ -100,10 +100,7 @@ async def test_what_is_held_for_a_client_that_dropped_is_counted_while_its_place
         Socket.open(running.url, name="talks") as talks,
     ):
         await drops.subscribe("forest")
-        connection = drops.socket._response.connection
-        assert connection is not None
-        assert connection.transport is not None
-        connection.transport.abort()
+        drops.drop()
         await running.is_noted("session-closed", name="drops")
         before = (await hold_counts_of(running.url))[-1]
         for number in range(5):
