@@ -13,8 +13,9 @@ from typing import Any
 
 import aiohttp
 
+from adapters.gateway.messages import Position, position_of
+
 COME_BACK_S = (0.02, 0.1, 0.5, 1.0, 2.0)
-Place = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class Seen:
 
     events: array[int] = field(default_factory=lambda: array("q"))
     latencies_ms: array[float] = field(default_factory=lambda: array("d"))
-    begins: dict[str, Place] = field(default_factory=dict)
+    begins: dict[str, Position] = field(default_factory=dict)
     gaps: int = 0
     refused: int = 0
     out_of_place: int = 0
@@ -37,7 +38,7 @@ class Client:
         self.name, self.regions, self.seen = name, tuple(regions), Seen()
         self.drops = 0
         self.joined = asyncio.Event()
-        self.published: dict[int, tuple[str, Place | None]] = {}
+        self.published: dict[int, tuple[str, Position | None]] = {}
         """Number → region and position (None: there are none) of what was acknowledged."""
         self.unanswered: dict[int, tuple[str, str]] = {}
         self._session = session
@@ -123,9 +124,8 @@ class GatewayClient(Client):
         since = {"since": self._positions} if self._positions else {}
         await raw.send_str(json.dumps({"type": "subscribe", "id": "s", "regions": self.regions, **since}))
         for number, (region, payload) in sorted(self.unanswered.items()):
-            after = max(
-                self._after.setdefault(number, self._positions[region]), self._acked.get(region, ""), key=_place
-            )
+            after = self._after.setdefault(number, self._positions[region])
+            after = max(after, self._acked.get(region, after), key=position_of)
             again = f',"retry":true,"after":"{after}"}}'
             await raw.send_str(self._publication(number, region, payload)[:-1] + again)
 
@@ -141,7 +141,7 @@ class GatewayClient(Client):
                 if "gap" in event:
                     self.seen.gaps += 1
                     continue
-                if _place(position) <= _place(self._positions[region]):
+                if position_of(position) <= position_of(self._positions[region]):
                     self.seen.out_of_place += 1
                 self._positions[region] = position
                 self._note(event["payload"])
@@ -150,11 +150,11 @@ class GatewayClient(Client):
                 region, _ = self.unanswered.pop(ack["id"])
                 self._after.pop(ack["id"], None)
                 self._acked[region] = ack["position"]
-                self.published[ack["id"]] = region, _place(ack["position"])
+                self.published[ack["id"]] = region, position_of(ack["position"])
         elif said["type"] == "subscribed":
             for region, position in said["regions"].items():
                 self._positions.setdefault(region, position)
-                self.seen.begins.setdefault(region, _place(position))
+                self.seen.begins.setdefault(region, position_of(position))
             self._is_there()
         elif said["type"] == "error":
             self.seen.refused += 1
@@ -185,8 +185,3 @@ class SocketIoClient(Client):
                 self.published[number] = waited[0], None
         elif text.startswith("42"):
             self._note(json.loads(text[2:])[1][1])
-
-
-def _place(position: str) -> Place:
-    epoch, _, sequence = position.partition("-")
-    return (int(epoch), int(sequence)) if position else (0, 0)

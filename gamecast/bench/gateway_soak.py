@@ -17,8 +17,9 @@ from typing import Any
 import aiohttp
 
 from adapters.embedded import EmbeddedServer
+from adapters.gateway.messages import Position
 from adapters.gateway.serving import collect_rarely
-from gamecast.bench.gateway_clients import Client, GatewayClient, Place, SocketIoClient
+from gamecast.bench.gateway_clients import Client, GatewayClient, SocketIoClient
 from gamecast.bench.gateway_servers import ServerProcess, gateway, running, socketio
 from sequencing.checkers.history import DeliverySequence
 from sequencing.checkers.verdict import judge
@@ -164,7 +165,7 @@ def _spread(clients: Sequence[Client], wanted: int) -> Sequence[Client]:
 
 def _lost(clients: Sequence[Client]) -> int:
     """Count what was acknowledged and did not come to a client that had its region then."""
-    by_region: dict[str, list[tuple[Place | None, int]]] = {}
+    by_region: dict[str, list[tuple[Position | None, int]]] = {}
     for client in clients:
         for number, (region, place) in client.published.items():
             by_region.setdefault(region, []).append((place, number))

@@ -101,6 +101,17 @@ class Socket:
             socket.welcome = await socket.hear("welcome")
             yield socket
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        connection = self.socket._response.connection
+        assert connection is not None
+        assert isinstance(connection.transport, asyncio.Transport)
+        return connection.transport
+
+    def drop(self) -> None:
+        """Be gone without a word."""
+        self.transport.abort()
+
     async def say(self, **message: Any) -> None:
         await self.socket.send_str(json.dumps(message))
 

@@ -45,11 +45,8 @@ async def test_the_gateway_tells_whether_it_is_alive_and_ready(redis_server: Emb
 
 def stalled(socket: Socket) -> asyncio.Transport:
     """Let a session take nothing from its socket any more; the transport's ``resume_reading`` ends that."""
-    connection = socket.socket._response.connection
-    assert connection is not None
-    assert isinstance(connection.transport, asyncio.Transport)
-    connection.transport.pause_reading()
-    return connection.transport
+    socket.transport.pause_reading()
+    return socket.transport
 
 
 FLOOD = 600

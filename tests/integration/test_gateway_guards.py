@@ -424,10 +424,7 @@ async def test_a_socket_that_takes_nothing_is_closed(shared_redis: EmbeddedServe
         Socket.open(running.url, name="talks") as talks,
     ):
         await stuck.subscribe("flood")
-        connection = stuck.socket._response.connection
-        assert connection is not None
-        assert connection.transport is not None
-        connection.transport.pause_reading()
+        stuck.transport.pause_reading()
         for number in range(400):
             await talks.publish("flood", "x" * 60_000, id=number)
         closed: list[dict[str, object]] = []

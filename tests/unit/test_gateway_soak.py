@@ -10,12 +10,13 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from gamecast.bench.gateway_clients import Client, Place
+from adapters.gateway.messages import Position
+from gamecast.bench.gateway_clients import Client
 from gamecast.bench.gateway_soak import Soak, _figures, _lost, _memory, _regions_of
 
 PLAN = Soak(clients=2, regions=2, overlap=2, seconds=1.0, events_per_s=1.0, churn=0.0, judged=2, seed=1)
 REGIONS = ("forest", "river")
-PUBLISHED: dict[int, tuple[str, Place | None]] = {
+PUBLISHED: dict[int, tuple[str, Position | None]] = {
     0: ("forest", (1, 1)),
     1: ("river", (1, 1)),
     2: ("forest", (1, 2)),
@@ -28,8 +29,8 @@ def client(
     name: str,
     seen: Sequence[int],
     *,
-    published: Mapping[int, tuple[str, Place | None]] | None = None,
-    begins: Mapping[str, Place] | None = None,
+    published: Mapping[int, tuple[str, Position | None]] | None = None,
+    begins: Mapping[str, Position] | None = None,
     regions: Sequence[str] = REGIONS,
 ) -> Client:
     made = Client(name, regions, cast(Any, None))
@@ -82,7 +83,7 @@ def test_two_events_that_clients_saw_in_two_orders_are_an_inversion() -> None:
 
 
 def test_three_clients_that_go_round_in_a_circle_are_a_cycle() -> None:
-    published: dict[int, tuple[str, Place | None]] = {n: (f"r{n}", (1, 1)) for n in range(3)}
+    published: dict[int, tuple[str, Position | None]] = {n: (f"r{n}", (1, 1)) for n in range(3)}
     clients = [
         client(f"c{n}", (n, (n + 1) % 3), published=published if not n else None, regions=(f"r{n}", f"r{(n + 1) % 3}"))
         for n in range(3)
@@ -104,7 +105,7 @@ def test_regions_that_a_client_does_not_have_are_not_lost_to_it() -> None:
 
 
 def test_a_peer_without_positions_is_judged_by_all_that_it_acknowledged() -> None:
-    published: dict[int, tuple[str, Place | None]] = {n: (region, None) for n, (region, _) in PUBLISHED.items()}
+    published: dict[int, tuple[str, Position | None]] = {n: (region, None) for n, (region, _) in PUBLISHED.items()}
     assert _lost([client("one", ALL, published=published, begins={}), client("other", (0,), begins={})]) == 3
 
 
