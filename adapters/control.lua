@@ -1,21 +1,25 @@
 -- What managers and connections tell each other: who is there, wishes, the record of what is so, and who leads.
 --
 -- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected,
--- led.
+-- led, parts, held.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
 --    or 'renew', name, connection                → a new incarnation for its events, or 'superseded'
 --    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
 --    or 'leave', name, connection
---    or 'want', name, connection, said, wish as JSON, then regions that events are to be published to → as 'beat'
+--    or 'want', '', then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
+--       and these regions                         → as 'beat', for each
 --    or 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'expect', who, overlaps, two regions and a newline between them each
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
 --       the pulse, as told before, that stood still for longer than a lease, else ''
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
 --    or 'keep', token, lease in ms                → whether the lease is still held
---    or 'save', token, record as JSON
---    or 'announce', token, epoch, version, how many to keep, record as JSON
+--    or 'save', token, story of the record, then parts, digest and text each
+--                                                 → 'parts', and nothing done, if a part is neither here nor given
+--    or 'announce', token, epoch, version, how many to keep, story of the record, then parts → as 'save'
 --    or 'resign', token.
+--
+-- See redis_record.py for stories and parts: of each part is counted how often the record and the news have it.
 --
 -- A leader is fenced by its token: whoever has lost the lease can neither save nor announce. A connection is known by the
 -- incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
@@ -26,7 +30,7 @@
 
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local incarnations, connections, alive, looked = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local nodes, lossy, expected, led = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local nodes, lossy, expected, led, parts, held = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local verb, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -35,8 +39,8 @@ local function lives(ttl_ms)
   redis.call('ZADD', alive, string.format('%.0f', now_ms + tonumber(ttl_ms)), name)
 end
 
-local function told()
-  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', name)
+local function told(who)
+  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', who)
 end
 
 local function newest(stream)
@@ -57,7 +61,36 @@ if verb == 'introduce' then
   return incarnation
 end
 
-if verb == 'renew' or verb == 'beat' or verb == 'leave' or verb == 'want' then
+if verb == 'want' then
+  local answers, place, news_of = {}, 3, nil
+  while ARGV[place] do
+    local who, connection, said, wish = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
+    local first, last = place + 5, place + 4 + tonumber(ARGV[place + 4])
+    local current = redis.call('HGET', connections, who)
+    if current ~= connection then
+      answers[#answers + 1] = current and 'superseded' or 'gone'
+    else
+      answers[#answers + 1] = 'ok'
+      local before = redis.call('HGET', wishes, who)
+      local known = before and cjson.decode(before) or { 0, -1 }
+      local incarnation = tonumber(connection)
+      if known[1] < incarnation or (known[1] == incarnation and known[2] < tonumber(said)) then
+        redis.call('HSET', wishes, who, wish)
+        news_of = who
+      end
+      if last >= first and redis.call('SADD', published, unpack(ARGV, first, last)) > 0 then
+        news_of = who
+      end
+    end
+    place = last + 1
+  end
+  if news_of then
+    told(news_of)
+  end
+  return answers
+end
+
+if verb == 'renew' or verb == 'beat' or verb == 'leave' then
   local current = redis.call('HGET', connections, name)
   if current ~= ARGV[3] then
     return current and 'superseded' or 'gone'
@@ -66,19 +99,8 @@ if verb == 'renew' or verb == 'beat' or verb == 'leave' or verb == 'want' then
     return redis.call('HINCRBY', incarnations, name, 1)
   elseif verb == 'beat' then
     lives(ARGV[4])
-  elseif verb == 'leave' then
-    forget(name)
   else
-    local before = redis.call('HGET', wishes, name)
-    local wish = before and cjson.decode(before) or { 0, -1 }
-    local newer = wish[1] < tonumber(ARGV[3]) or (wish[1] == tonumber(ARGV[3]) and wish[2] < tonumber(ARGV[4]))
-    if newer then
-      redis.call('HSET', wishes, name, ARGV[5])
-    end
-    local added = #ARGV > 5 and redis.call('SADD', published, unpack(ARGV, 6)) or 0
-    if newer or added > 0 then
-      told()
-    end
+    forget(name)
   end
   return 'ok'
 end
@@ -95,7 +117,7 @@ end
 
 if verb == 'expect' then
   if redis.call('SADD', expected, unpack(ARGV, 3)) > 0 then
-    told()
+    told(name)
   end
   return 'ok'
 end
@@ -145,14 +167,61 @@ end
 if leader ~= token then
   return 0
 end
+
+local function parts_of(story)
+  return string.gmatch(string.match(story, '^[^\n]*'), '%x+')
+end
+
+local function let_go(story)
+  for digest in parts_of(story) do
+    if redis.call('HINCRBY', held, digest, -1) <= 0 then
+      redis.call('HDEL', held, digest)
+      redis.call('HDEL', parts, digest)
+    end
+  end
+end
+
+-- Count and store the parts of the story in an argument; false if some are not known.
+local function hold(at)
+  local given = {}
+  for place = at + 1, #ARGV, 2 do
+    given[ARGV[place]] = ARGV[place + 1]
+  end
+  for digest in parts_of(ARGV[at]) do
+    if not given[digest] and not redis.call('HGET', held, digest) then
+      return false
+    end
+  end
+  for digest in parts_of(ARGV[at]) do
+    if redis.call('HINCRBY', held, digest, 1) == 1 then
+      redis.call('HSET', parts, digest, given[digest])
+    end
+  end
+  return true
+end
+
 if verb == 'save' then
+  if not hold(3) then
+    return 'parts'
+  end
+  local before = redis.call('GET', record)
   redis.call('SET', record, ARGV[3])
+  if before then
+    let_go(before)
+  end
 elseif verb == 'announce' then
   local last_epoch, last_version = string.match(newest(news), '^(%d+)-(%d+)$')
   last_epoch, last_version = tonumber(last_epoch), tonumber(last_version)
   local epoch, version = tonumber(ARGV[3]), tonumber(ARGV[4])
   if epoch > last_epoch or (epoch == last_epoch and version > last_version) then
-    redis.call('XADD', news, 'MAXLEN', '=', ARGV[5], ARGV[3] .. '-' .. ARGV[4], 'record', ARGV[6])
+    if not hold(6) then
+      return 'parts'
+    end
+    redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', ARGV[6])
+    for length = redis.call('XLEN', news), tonumber(ARGV[5]) + 1, -1 do
+      let_go(redis.call('XRANGE', news, '-', '+', 'COUNT', 1)[1][2][2])
+      redis.call('XTRIM', news, 'MAXLEN', '=', length - 1)
+    end
   end
 else
   redis.call('DEL', lease)

@@ -31,6 +31,13 @@ LOOK_EVERY_MS = 500
 STAND_EVERY_MS = 1_000
 """How often the others try whether they may lead."""
 
+CROWD = 20
+GATHER_MS = 5
+GATHER_LOOKS_MAX = 10
+"""Where no overlaps are declared a join mostly takes an epoch, which each of the others has to go over into. So among
+many, whoever wants something is given so long for others to want something, too; as often as somebody does, up to
+here."""
+
 AGAIN_S = 0.002
 """How long to wait before asking again whether an old epoch, or a link, has drained: about what a hop takes."""
 
@@ -56,6 +63,13 @@ class Seen(NamedTuple):
     """How many overlaps are declared."""
     taken: bool = False
     """Whether the lease was taken just now: somebody else may have led since whoever looks did."""
+
+    def is_crowded(self) -> bool:
+        """Return whether somebody of many wants something that is likely to concern all of them."""
+        record = self.record
+        if record is None or record.behind or self.expected or len(self.wishes) < CROWD:
+            return False
+        return any(wish.after(record.heard.get(name)) for name, wish in self.wishes.items())
 
     def is_announced(self, plan: Plan) -> bool:
         """Return whether everybody may know of a plan."""
@@ -155,6 +169,8 @@ class Manager:
                 async with asyncio.timeout(STAND_EVERY_MS / 1000):
                     await self._stop.wait()
             return
+        if seen.is_crowded() and (seen := await self._gather(seen)) is None:
+            return
         record = seen.record or Record(Plan(1, 0, self._ordering, dict(seen.nodes), {}, ()))
         following = await self._following(seen, record)
         if following is not None:
@@ -164,6 +180,16 @@ class Manager:
             await self._move(record)
         else:
             await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+
+    async def _gather(self, seen: Seen) -> Seen | None:
+        """Look until nobody wants anything new; None when somebody else leads now."""
+        for _ in range(GATHER_LOOKS_MAX):
+            await self._control.asked(seen.asked, block_ms=GATHER_MS)
+            latest = await self._look()
+            if latest is None or latest.asked == seen.asked:
+                return latest
+            seen = latest
+        return seen
 
     async def _look(self) -> Seen | None:
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000

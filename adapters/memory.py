@@ -179,10 +179,10 @@ class MemoryNode:
         """See `Reader.interrupt`."""
         self._world.changed()
 
-    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
-        stream = self._node.egress.get((epoch, region))
-        return stream[-1] if stream else None
+        found = (self._node.egress.get((epoch, region)) for region, epoch in streams)
+        return [stream[-1] if stream else None for stream in found]
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """See `LinkSource.read_link`."""

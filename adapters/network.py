@@ -39,8 +39,8 @@ class Reader(Protocol):
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
         """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``."""
 
-    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
-        """Return the newest frame of a stream, None of an empty one."""
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
+        """Return the newest frame of each stream, (region, epoch), None of an empty one."""
 
     async def close(self) -> None:
         """Release the connection; a read that waits on it is broken off (`NetworkError`, or nothing found)."""

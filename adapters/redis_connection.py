@@ -23,6 +23,7 @@ from adapters.deadline import Deadline
 from adapters.redis_places import connection_to, places_of
 from sequencing.errors import (
     AuthenticationFailed,
+    CannotPersist,
     GamecastError,
     NetworkError,
     NotAllowed,
@@ -46,6 +47,9 @@ and be back, which takes longer than this."""
 
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
+
+_NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
+"""What redis-py has no class for; Redis 6.2 says it in the middle when it refuses a script's first write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +94,27 @@ class RedisConnection:
 
     async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
+        return (await self.pipeline((command,), timeout_s=timeout_s))[0]
+
+    async def pipeline(self, commands: Sequence[tuple[Any, ...]], *, timeout_s: float = REPLY_TIMEOUT_S) -> list[Any]:
+        """Send commands at once and return their replies, in order. Raises as `call`, with the first that failed."""
         try:
             # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
             with self._deadline.within(timeout_s):
                 if not self._connection.is_connected or self._is_other_run():
                     await self._open()
                 if self._places is None:
-                    return await self._exchange(command)
+                    return await self._exchange(commands)
                 if await self._places.has_left():
                     await self._open()
                 if self.run_wanted and time.monotonic() - self._used_at > IDLE_S_MAX:
                     await self._meet()
-                answer = await self._exchange(command)
+                answers = await self._exchange(commands)
                 self._used_at = time.monotonic()
-                return answer
+                return answers
         except exceptions.ResponseError as error:
+            if len(commands) > 1:  # the other replies are not read
+                await self._connection.disconnect(nowait=True)
             if self._places is not None and self._places.has_moved(error):
                 await self._connection.disconnect(nowait=True)
                 where = redacted(self.url)
@@ -118,7 +128,7 @@ class RedisConnection:
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         """Run a script, loading it where the server does not have it (a restart empties its cache)."""
-        sha = self._shas.setdefault(script, script.sha)
+        sha = self._shas.get(script) or self._shas.setdefault(script, script.sha)
         if self._places is not None:
             keys = (*keys, *self._places.script_keys)
         try:
@@ -169,7 +179,7 @@ class RedisConnection:
 
     async def _meet(self) -> None:
         """Require that the server is the one that is meant."""
-        info = parse_info(await self._exchange(self._info))
+        info = parse_info((await self._exchange((self._info,)))[0])
         _require_version(info)
         self._require_master(info)
         self._found_run = self.run_in(info)
@@ -189,10 +199,11 @@ class RedisConnection:
     def _is_other_run(self) -> bool:
         return self.run_wanted not in ("", self._found_run)
 
-    async def _exchange(self, command: tuple[Any, ...]) -> Any:
+    async def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
-        await self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
-        return await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+        packed = [hiredis.pack_command(command) for command in commands]
+        await self._connection.send_packed_command(packed, check_health=False)
+        return [await self._connection.read_response(disable_decoding=True, timeout=math.inf) for _ in commands]
 
     def _translated(self, error: Exception) -> GamecastError:
         where = redacted(self.url)
@@ -200,7 +211,10 @@ class RedisConnection:
             return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
         if isinstance(error, exceptions.NoPermissionError) or any(said in str(error) for said in _REFUSED_IN_SCRIPTS):
             return NotAllowed(f"Redis at {where} does not let this user do that: {error}")
-        if isinstance(error, exceptions.OutOfMemoryError):
+        refused = _NO_ROOM.search(str(error)) if isinstance(error, exceptions.ResponseError) else None
+        if refused is not None and refused[1] == "MISCONF":
+            return CannotPersist(f"Redis at {where} cannot write to its disk (MISCONF): give it room there ({error})")
+        if isinstance(error, exceptions.OutOfMemoryError) or refused is not None:
             return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
         if isinstance(error, (exceptions.MovedError, exceptions.AskError)):
             return OtherSideError(f"Redis at {where} is part of a cluster: use redis+cluster:// ({error})")

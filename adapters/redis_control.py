@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -12,6 +14,7 @@ import orjson
 from adapters.lease import LeaseWatch
 from adapters.manager import Seen
 from adapters.redis_connection import RedisConnection, Script, redacted
+from adapters.redis_record import read, read_plan, told
 from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
@@ -63,9 +66,11 @@ class ControlKeys:
     expected = "gamecast:{control}:expected"
     probes = "gamecast:{control}:probes"
     led = "gamecast:{control}:led"
+    parts = "gamecast:{control}:parts"
+    held = "gamecast:{control}:held"
     script = (
         *(record, wishes, published, lease, news, asked),
-        *(incarnations, connections, alive, looked, nodes, lossy, expected, led),
+        *(incarnations, connections, alive, looked, nodes, lossy, expected, led, parts, held),
     )
 
 
@@ -77,7 +82,9 @@ class RedisControl:
         self._connection = RedisConnection(url, SOLE_NODE)
         self._watch = LeaseWatch()
         self._written: tuple[Record | None, bytes] = None, b""
-        """The record that was written last, and how: a leader writes each several times, and reads it back."""
+        """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
+        self._stored: AbstractSet[bytes] = frozenset()
+        """The digests of its parts."""
 
     async def ping(self) -> None:
         """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
@@ -104,10 +111,27 @@ class RedisControl:
 
         Raises `Superseded`, also when the connection was taken for gone.
         """
-        regions, document = sorted(published), wish.to_json()
-        for start in range(0, max(len(regions), 1), REGIONS_MAX):
-            some = regions[start : start + REGIONS_MAX]
-            _heard(await self._run("want", name, wish.incarnation, wish.said, document, *some), name)
+        [superseded] = await self.want_all([(name, wish, published)])
+        if superseded is not None:
+            raise superseded
+
+    async def want_all(self, wanting: Sequence[tuple[str, Wish, Iterable[str]]]) -> list[Superseded | None]:
+        """Tell what some connections want, each as `want` does; return what that would raise for each of them."""
+        arguments: list[Any] = []
+        whose: list[int] = []
+        for place, (name, wish, published) in enumerate(wanting):
+            regions, document = sorted(published), wish.to_json()
+            for start in range(0, max(len(regions), 1), REGIONS_MAX):
+                some = regions[start : start + REGIONS_MAX]
+                arguments += (name, wish.incarnation, wish.said, document, len(some), *some)
+                whose.append(place)
+        refused: list[Superseded | None] = [None] * len(wanting)
+        for place, answer in zip(whose, await self._run("want", "", *arguments), strict=True):
+            try:
+                _heard(answer, wanting[place][0])
+            except Superseded as error:
+                refused[place] = error
+        return refused
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
@@ -120,7 +144,7 @@ class RedisControl:
         record, wishes, published, announced, asked, nodes, lossy, expected, taken = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
-            self._read(record) if record else None,
+            await self._read(record) if record else None,
             {name.decode(): _wish(wish) for name, wish in _pairs(wishes)},
             frozenset(region.decode() for region in published),
             (int(epoch), int(version)),
@@ -163,12 +187,17 @@ class RedisControl:
 
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
-        return bool(await self._run("save", token, self._text(record)))
+        story, parts = told(record)
+        kept = await self._keep("save", token, story=story, parts=parts)
+        if kept:
+            self._written, self._stored = (record, story), parts.keys()
+        return kept
 
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
-        plan = record.plan
-        return bool(await self._run("announce", token, plan.epoch, plan.version, NEWS_KEPT, record.news().to_json()))
+        story, parts = told(record.news())
+        number = record.plan.epoch, record.plan.version
+        return await self._keep("announce", token, *number, NEWS_KEPT, story=story, parts=parts)
 
     async def resign(self, token: str) -> None:
         """Give the lease back."""
@@ -197,23 +226,23 @@ class RedisControl:
     async def newest(self) -> Record | None:
         """Return what was announced last."""
         entries = await self._newest()
-        return _record(entries[0][1][1]) if entries else None
+        return await read(entries[0][1][1], self._parts) if entries else None
 
     async def latest_plan(self) -> Plan | None:
         """Return the plan that was announced last."""
         entries = await self._newest()
-        return Record.plan_of(entries[0][1][1]) if entries else None
+        return await read_plan(entries[0][1][1], self._parts) if entries else None
 
     async def plans(self) -> list[Plan]:
         """Return all plans that were announced and are kept, the oldest first."""
         entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
-        return [Record.plan_of(fields[1]) for _, fields in entries]
+        return [await read_plan(fields[1], self._parts) for _, fields in entries]
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it."""
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
-        return [_record(fields[1]) for _, fields in reply[0][1]] if reply else []
+        return [await read(fields[1], self._parts) for _, fields in reply[0][1]] if reply else []
 
     async def close(self) -> None:
         """Release the connection."""
@@ -222,26 +251,27 @@ class RedisControl:
     async def _newest(self) -> Any:
         return await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
 
-    def _text(self, record: Record) -> bytes:
-        if record is not self._written[0]:
-            self._written = record, record.to_json()
-        return self._written[1]
+    async def _parts(self, digests: Sequence[bytes]) -> Any:
+        return await self._connection.call("HMGET", ControlKeys.parts, *digests)
 
-    def _read(self, text: bytes) -> Record:
+    async def _read(self, story: bytes) -> Record:
         known, written = self._written
-        if known is None or text != written:
-            known = Record.from_json(text)
-            self._written = known, text
+        if known is None or story != written:
+            known = await read(story, self._parts)
+            self._written, self._stored = (known, story), told(known)[1].keys()
         return known
+
+    async def _keep(self, verb: str, *arguments: Any, story: bytes, parts: Mapping[bytes, bytes]) -> bool:
+        """Save or announce; the parts that are known to be stored already are given only when they are asked for."""
+        answer: object = b"parts"
+        for known in (self._stored, frozenset[bytes]()):
+            if answer == b"parts":
+                given = chain.from_iterable((digest, part) for digest, part in parts.items() if digest not in known)
+                answer = await self._run(verb, *arguments, story, *given)
+        return answer == 1
 
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, ControlKeys.script, *arguments)
-
-
-@lru_cache(maxsize=8)
-def _record(document: bytes) -> Record:
-    """Parse a record once for all connections of this process: they get the same news, and large ones take 40 ms."""
-    return Record.from_json(document)
 
 
 @lru_cache(maxsize=4096)

@@ -26,6 +26,9 @@ from sequencing.plan import Plan, Step
 STEP = Script.beside(__file__, "step.lua")
 INSTALL = Script.beside(__file__, "install.lua")
 
+NEWEST_MAX = 100
+"""How many streams one round trip asks for their newest frames."""
+
 INSTALL_STEPS_MAX = 1000
 """How many regions one script call installs: Redis blocks while it runs."""
 
@@ -110,12 +113,17 @@ class RedisNode:
         """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
         await self._connection.close()
 
-    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
-        """Return the newest frame of an egress stream, None of an empty one."""
-        entries = await self._connection.call("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1)
-        for entry_id, (_, meta, _, stamp, _, body) in entries:
-            return StampedFrame(region, epoch, int(entry_id.partition(b"-")[2]), meta, stamp, body)
-        return None
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
+        """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
+        found: list[StampedFrame | None] = []
+        for start in range(0, len(streams), NEWEST_MAX):
+            some = streams[start : start + NEWEST_MAX]
+            replies = await self._connection.pipeline(
+                [("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
+            )
+            for (region, _), entries in zip(some, replies, strict=True):
+                found += _frames_of(region, entries) or [None]
+        return found
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
         """Read the link towards ``target`` after a link sequence, waiting up to ``block_ms``."""
@@ -139,18 +147,18 @@ class RedisNode:
     async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
         """Return the sequence of the newest frame of each link, 0 where there is none."""
         tails = dict.fromkeys(targets, 0)
-        for target in tails:
-            for entry_id, _ in await self._connection.call("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1):
+        replies = await self._connection.pipeline(
+            [("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1) for target in tails]
+        )
+        for target, entries in zip(tails, replies, strict=True):
+            for entry_id, _ in entries:
                 tails[target] = int(entry_id.partition(b"-")[0])
         return tails
 
     async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
         """Return whether the targets of links have accepted all up to a link sequence each."""
-        for target, tail in links:
-            oldest = await self._connection.call("XRANGE", self._keys.link(target), "-", tail, "COUNT", 1)
-            if oldest:
-                return False
-        return True
+        oldest = [("XRANGE", self._keys.link(target), "-", tail, "COUNT", 1) for target, tail in links]
+        return not any(await self._connection.pipeline(oldest))
 
     async def install(self, plan: Plan, retention_events: int) -> None:
         """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already.
@@ -197,11 +205,8 @@ class RedisNode:
 
     async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
         """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
-        for region, epoch in regions:
-            newest = await self.newest(region, epoch)
-            if newest is None or newest.meta != TICK_META:
-                return False
-        return True
+        newest = await self.newest(list(regions))
+        return all(frame is not None and frame.meta == TICK_META for frame in newest)
 
     async def seal(self, streams: Iterable[tuple[str, int, int]]) -> None:
         """End streams whatever is missing; (region, epoch, number of the TICK or 0) each."""
@@ -242,10 +247,15 @@ def _frames_in(reply: Any, region_of: Mapping[bytes, str]) -> list[StampedFrame]
     """Return the frames in an answer to XREAD."""
     frames: list[StampedFrame] = []
     for key, entries in reply or ():
-        region = region_of[key]
-        for entry_id, fields in entries:
-            epoch, _, last = entry_id.partition(b"-")
-            # An entry that no node wrote becomes a frame that cannot be read.
-            _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
-            frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
+        frames += _frames_of(region_of[key], entries)
+    return frames
+
+
+def _frames_of(region: str, entries: Any) -> list[StampedFrame]:
+    frames: list[StampedFrame] = []
+    for entry_id, fields in entries:
+        epoch, _, last = entry_id.partition(b"-")
+        # An entry that no node wrote becomes a frame that cannot be read.
+        _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
+        frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
     return frames

@@ -15,8 +15,9 @@ import orjson
 from adapters.redis_connection import Script, redacted
 from adapters.redis_control import SOLE_NODE, TTL_MS, ControlKeys
 from adapters.redis_probe import ServerProbe, ServerState, text, whole
+from adapters.redis_record import read
 from adapters.redis_users import as_user_of
-from sequencing.errors import GamecastError, PlanError
+from sequencing.errors import GamecastError, NetworkError, PlanError
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
@@ -209,12 +210,12 @@ async def _published(control: ServerProbe) -> Record | None:
     newest = await control.ask("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
     if not newest:
         return None
-    return _read(control, f"the newest plan, {text(newest[0][0])}", Record.from_json, newest[0][1][1])
+    return await _record(control, f"the newest plan, {text(newest[0][0])}", newest[0][1][1])
 
 
 async def _transition(control: ServerProbe, published: Plan | None) -> TransitionState | None:
     stored = await control.ask("GET", ControlKeys.record)
-    record = _read(control, ControlKeys.record, Record.from_json, stored) if stored else None
+    record = await _record(control, ControlKeys.record, stored) if stored else None
     if record is None or not record.behind:
         return None
     number = record.plan.epoch, record.plan.version
@@ -224,6 +225,17 @@ async def _transition(control: ServerProbe, published: Plan | None) -> Transitio
         old_epochs=sum(1 for _ in record.old_epochs()),
         published=published is not None and number <= (published.epoch, published.version),
     )
+
+
+async def _record(control: ServerProbe, what: str, story: bytes) -> Record | None:
+    async def ask(digests: Sequence[bytes]) -> Sequence[bytes | None]:
+        return await control.ask("HMGET", ControlKeys.parts, *digests) or [None] * len(digests)
+
+    try:
+        return await read(story, ask)
+    except (PlanError, NetworkError) as error:
+        control.unread.append(f"{what}: {error}")
+        return None
 
 
 async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:

@@ -27,7 +27,7 @@ PASSWORD_BYTES = 32
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time")
 _SCRIPTS = ("+eval", "+evalsha")
 _CONTROL_KEYS = tuple(f"~{key}" for key in ControlKeys.script)
-_NEWS = (f"%R~{ControlKeys.news}",)
+_NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}")
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (
     "+hincrby",
@@ -79,7 +79,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "manager": (
         *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, "~gamecast:*"),
         *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hsetnx", "+smembers", "+scard", "+srem"),
-        *("+zrange", "+zrangebyscore", "+zincrby"),
+        *("+zrange", "+zrangebyscore", "+zincrby", "+xlen"),
     ),
 }
 

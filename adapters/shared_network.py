@@ -11,6 +11,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from adapters.backoff import Backoff
 from adapters.redis_control import RedisControl
@@ -27,6 +28,9 @@ NEWS_BLOCK_MS = 2_000
 Place = tuple[int, int]
 """Epoch and version of a plan."""
 
+WISHES_MAX = 256
+"""Redis does nothing else while it works through a request."""
+
 RECORDS_KEPT = 32
 """Large ones take megabytes; who is further behind asks for what it missed."""
 
@@ -39,6 +43,7 @@ class SharedNetwork:
         self._base = base
         self.turn = asyncio.Lock()
         self.control: RedisControl
+        self.wishes: SharedWishes
         self.news: SharedNews
         self._nodes: dict[str, SharedNode] = {}
         self._ingresses: dict[str, SharedIngress] = {}
@@ -56,6 +61,7 @@ class SharedNetwork:
             await self._base.close()
             raise
         self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
+        self.wishes = SharedWishes(self.control, self.turn)
         self._base.stand(self._base.way_to_control())
 
     async def close(self) -> None:
@@ -63,6 +69,7 @@ class SharedNetwork:
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         await self.news.close()
+        await self.wishes.close()
         await self.control.close()
         await self._base.close()
 
@@ -151,6 +158,61 @@ class SharedNews:
         await self._control.close()
 
 
+class _Wanting(NamedTuple):
+    """What one connection wants, until ``heard`` is done."""
+
+    name: str
+    wish: Wish
+    published: frozenset[str]
+    heard: asyncio.Future[None]
+
+
+class SharedWishes:
+    """What the connections of this process want, told together: while a request is under way, others gather.
+
+    Told one after the other, the wishes of a crowd that joins would come to the leader one by one, and it would make a
+    plan for each few of them.
+    """
+
+    def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
+        """``control``: a way to it, which is shared with others, who take it by ``turn``."""
+        self._control = control
+        self._turn = turn
+        self._waiting: list[_Wanting] = []
+        self._telling: asyncio.Task[None] | None = None
+
+    async def want(self, name: str, wish: Wish, published: frozenset[str]) -> None:
+        """See `RedisControl.want`."""
+        wanting = _Wanting(name, wish, published, asyncio.get_running_loop().create_future())
+        self._waiting.append(wanting)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(), name="gamecast shared wishes")
+        await wanting.heard
+
+    async def close(self) -> None:
+        """End; what is under way gets its answer."""
+        if self._telling is not None:
+            await self._telling
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            async with self._turn:
+                together, self._waiting = self._waiting[:WISHES_MAX], self._waiting[WISHES_MAX:]
+                try:
+                    refused = await self._control.want_all([(one.name, one.wish, one.published) for one in together])
+                except Exception as error:  # noqa: BLE001 - whatever it is, who wants must hear of it
+                    failures: list[Exception | None] = [error] * len(together)
+                else:
+                    failures = [*refused]
+            for one, failure in zip(together, failures, strict=True):
+                if one.heard.done():
+                    continue
+                if failure is None:
+                    one.heard.set_result(None)
+                else:
+                    one.heard.set_exception(failure)
+
+
 class SharedView(RedisSeat):
     """A shared network as one connection sees it. Implements `adapters.network.Network`."""
 
@@ -165,6 +227,10 @@ class SharedView(RedisSeat):
         """What the last record that was about it told; the record itself has what all others want."""
         self._passed: Place = 0, 0
         self._stopping = False
+
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """See `Network.want`."""
+        await self._shared.wishes.want(self._name, wish, published)
 
     async def close(self) -> None:
         """See `Network.close`: what is shared stays."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -146,11 +146,11 @@ class SharedNode:
         async with self._direct_turn:
             return await self._direct.read(after, frames_max=frames_max, block_ms=None)
 
-    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+    async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
         self._require_open()
         async with self._direct_turn:
-            return await self._direct.newest(region, epoch)
+            return await self._direct.newest(streams)
 
     async def _unblock(self, client: int) -> bool:
         async with self._direct_turn:
@@ -303,9 +303,9 @@ class SharedReader:
         self._interrupted = True
         self._wake()
 
-    async def newest(self, region: str, epoch: int) -> StampedFrame | None:
+    async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
-        return await self._node.newest(region, epoch)
+        return await self._node.newest(streams)
 
     async def close(self) -> None:
         """See `Reader.close`."""

@@ -13,6 +13,7 @@ from gamecast.client import Cast, connect
 from gamecast.errors import (
     AuthenticationFailed,
     BufferFull,
+    CannotPersist,
     EmbeddedServerError,
     GamecastError,
     InvalidInput,
@@ -46,6 +47,7 @@ except PackageNotFoundError:
 __all__ = [
     "AuthenticationFailed",
     "BufferFull",
+    "CannotPersist",
     "Cast",
     "EmbeddedServerError",
     "Event",

@@ -3,6 +3,7 @@
 from sequencing.errors import (
     AuthenticationFailed,
     BufferFull,
+    CannotPersist,
     EmbeddedServerError,
     GamecastError,
     InvalidInput,
@@ -28,6 +29,7 @@ from sequencing.errors import (
 __all__ = [
     "AuthenticationFailed",
     "BufferFull",
+    "CannotPersist",
     "EmbeddedServerError",
     "GamecastError",
     "InvalidInput",

@@ -40,7 +40,7 @@ from sequencing.errors import (
 from sequencing.frames import FrameKind, StampedFrame, decode_body
 from sequencing.names import check_region
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import OldEpoch, Record, Wish
 from sequencing.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ READ_PAUSE_FRAMES = 4
 READ_PAUSE_ROUNDS = 4
 """After a read of several frames, publishers are busy: the others of this event loop go first for some rounds, and what
 comes meanwhile is read at once, which costs less. Rounds, not a time: a loop with nothing else to do does not wait."""
+
+READ_ROUNDS = 2
+"""After a read of few frames. In the first round the applications of this event loop are woken one by one; a connection
+that asked for more in between would let those of the others wait that long."""
 
 BATCH_EVENTS = 32
 """A batch is handed out when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
@@ -102,8 +106,8 @@ class Incoming:
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
         self._plan: Plan | None = None
-        self._ending: frozenset[tuple[str, int]] = frozenset()
-        """Regions and epochs that are being left, as far as was announced."""
+        self._old_epochs: tuple[OldEpoch, ...] = ()
+        """Those that are being left, as far as was announced."""
         self.on_wish: Callable[[], None] = _nobody
         self._readings: dict[str, _Reading] = {}
         self._turns = 0
@@ -197,7 +201,7 @@ class Incoming:
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
         self._plan = record.plan
-        self._ending = frozenset((old.region, old.epoch) for old in record.old_epochs())
+        self._old_epochs = record.old_epochs()
         if self._tap is not None:
             self._tap.planned(record.plan)
         for reading in self._readings.values():
@@ -294,7 +298,7 @@ class Incoming:
                     self.holding.received(frames, ready)
                 self._hand_over(ready)
                 # The application first, then the next request; and when much comes, not for every little of it.
-                for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else 1):
+                for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
                     await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
             self.fail(error)
@@ -330,8 +334,7 @@ class Incoming:
             reading.interrupt = None
         reads = self._subscriber.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
-            for region, epoch in unknown:
-                newest = await reader.newest(region, epoch)
+            for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
                 self._hand_over(self._subscriber.found_end(region, epoch, newest))
             return None
         held, held_max = self._subscriber.held, self._limits.held_frames_max
@@ -378,7 +381,8 @@ class Incoming:
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
                 assert self._plan is not None
-                self._inbox.put(History(self._network, recall, self._plan, self._ending))
+                ending = frozenset((old.region, old.epoch) for old in self._old_epochs)
+                self._inbox.put(History(self._network, recall, self._plan, ending))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:

@@ -73,6 +73,7 @@ class Outgoing:
         self._network = network
         self._configuration = configuration
         self._limits = configuration.limits
+        self._payload_bytes_max = self._limits.payload_bytes_max
         self._tap = tap
         self._causal = configuration.ordering == "causal"
         self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
@@ -87,7 +88,8 @@ class Outgoing:
         self._renewing: asyncio.Task[None] | None = None
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
-        self._checked_regions: set[str] = set()
+        self._fit_regions: set[str] = set()
+        """Regions that may be published to, as far as is known: one look here saves four elsewhere."""
         factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
         self._soon_events_max = factor * self._limits.buffer_events_max
         self._soon_bytes_max = factor * self._limits.buffer_bytes_max
@@ -111,7 +113,7 @@ class Outgoing:
                 raise self._full()
             self._room.clear()
             await self._room.wait()
-            self._require_open()
+            self._require_fit(region)
         return await self._add(region, encoded, type(payload) is bytes)
 
     def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
@@ -130,6 +132,7 @@ class Outgoing:
     async def close(self) -> None:
         """End now: what is under way gets its answer, what waits fails with `NotConnected`."""
         self._closing = True
+        self._fit_regions.clear()
         self._room.set()
         for wake in self._wakes.values():
             wake.set()
@@ -142,10 +145,8 @@ class Outgoing:
             self._fail(self._publisher.regions(), closed)
 
     def _encoded(self, region: str, payload: Any) -> bytes:
-        if self._closing:
-            self._require_open()
-        if region not in self._checked_regions:
-            self._checked_regions.add(check_region(region))
+        if region not in self._fit_regions:
+            self._require_fit(region)
         encoded: bytes
         if type(payload) is bytes:
             encoded = payload
@@ -154,22 +155,29 @@ class Outgoing:
                 encoded = compact(orjson.dumps(payload))
             except (TypeError, RecursionError) as error:
                 raise InvalidPayload(f"the payload for region {region!r} cannot be encoded: {error}") from error
-        if len(encoded) > self._limits.payload_bytes_max:
+        if len(encoded) > self._payload_bytes_max:
             raise PayloadTooLarge(
                 f"the payload for region {region!r} has {len(encoded):,} bytes encoded, more than payload_bytes_max="
-                f"{self._limits.payload_bytes_max:,}: send less, or a reference to it"
+                f"{self._payload_bytes_max:,}: send less, or a reference to it"
             )
         return encoded
 
-    def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
+    def _require_fit(self, region: str) -> None:
+        """Raise what hinders publishing to a region, or note that nothing does, for good."""
+        self._require_open()
+        check_region(region)
         if self._unfit is not None:
             raise self._unfit
-        if self._causal and region not in self.joined:
+        if not self._causal:
+            self._fit_regions.add(region)
+        elif region not in self.joined:
             raise UsageError(
                 f"with ordering='causal' a connection publishes to regions that it subscribes to, and {region!r} is "
                 "not one of them"
             )
-        future: ReceiptFuture = self._loop.create_future()
+
+    def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
+        future: ReceiptFuture = asyncio.Future(loop=self._loop)
         node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
         if node is not None:
             self._wakes[node].set()
@@ -213,6 +221,7 @@ class Outgoing:
             self._unfit = UsageError(
                 f"the network's order is {plan.ordering}: whoever publishes connects with ordering={plan.ordering!r}"
             )
+            self._fit_regions.clear()
             self.fail(self._unfit)
         self._publisher.assign(plan)
         for _, lane in self._lanes.values():
@@ -265,6 +274,8 @@ class Outgoing:
                 try:
                     answers = await self._offer(node, lane, frames)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                    if not isinstance(error, OtherSideError):
+                        self._publisher.unanswered(node)
                     self._give_up(node, _as_ours(error))
                     continue
                 self._resolve_all(self._publisher.answered(node, answers))
@@ -287,16 +298,11 @@ class Outgoing:
         """Offer frames until the node answers; raises the last error when that takes too long."""
         backoff = Backoff()
         deadline = time.monotonic() + self._limits.publish_timeout_s
-        lost_answer: NetworkError | None = None
         while True:
             try:
                 return await lane.publish(frames)
-            except OtherSideError as error:
-                if lost_answer is None:
-                    raise
-                raise PublishUncertain(f"{error}; and before that, an answer was lost: {lost_answer}") from error
             except NetworkError as error:
-                lost_answer = error
+                self._publisher.unanswered(node)
                 self.reconnects += 1
                 if not self._publisher.is_under_way(node):
                     return []  # given up meanwhile: the node begins anew
@@ -350,10 +356,14 @@ class Outgoing:
             self.published_events += len(futures)
             same = repeat(resolved.region), repeat(resolved.epoch)
             receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
-            for future, receipt in zip(futures, receipts, strict=False):
-                if not future.done():
-                    future.set_result(receipt)
-            return
+            pairs = zip(futures, receipts, strict=False)
+            while True:
+                try:
+                    for future, receipt in pairs:
+                        future.set_result(receipt)
+                    return
+                except asyncio.InvalidStateError:
+                    continue  # its owner has cancelled it
         self.refused_events += len(futures)
         for future in futures:
             if not future.done():

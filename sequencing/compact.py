@@ -5,4 +5,4 @@ from __future__ import annotations
 
 def compact(text: bytes) -> bytes:
     """Return a copy that takes no more memory than it needs. orjson 3.13 leaves its buffer as it is."""
-    return bytes(memoryview(text))
+    return b"".join((text, b""))  # the quickest way that copies

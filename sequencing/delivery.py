@@ -33,11 +33,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
-from sequencing.plan import Atom
+from sequencing.plan import Atom, atoms_by_region
 
 
 class Ready(NamedTuple):
@@ -108,7 +109,7 @@ class Delivery:
         self.silent: list[Ready] = []
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
         self._streams = {region: _Stream(region) for region in regions}
-        self._atoms = tuple(atoms)
+        self._atoms_of = atoms_by_region(tuple(atoms))
         self._views: dict[int, _View] = {}
         self._regions_of = self._relevant()
         self._next = dict.fromkeys(self._regions_of, 1)
@@ -134,6 +135,12 @@ class Delivery:
                 if not self._marked(stream, frame, meta, numbers, out):
                     continue
                 numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
+            if not (stream.queue or self._waiting or self._views) and not self._is_ahead(numbers):
+                self._deliver(stream, Ready(frame, meta), out)  # as nearly always: nothing waits, nor has to
+                self._advance(numbers)
+                if stream.ended:
+                    self._end(stream, [])
+                continue
             stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
             if len(stream.queue) == 1:
@@ -231,7 +238,8 @@ class Delivery:
     def _relevant(self) -> dict[int, tuple[str, ...]]:
         mine = self._streams.keys()
         left = {atom: tuple(sorted(view.only)) for atom, view in self._views.items() if view.only is not None}
-        return left | {int(atom.id): atom.regions for atom in self._atoms if mine >= set(atom.regions)}
+        stamping = chain.from_iterable(self._atoms_of.get(region, ()) for region in mine)
+        return left | {int(atom.id): atom.regions for atom in stamping if mine >= set(atom.regions)}
 
     def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
         while work:
@@ -255,17 +263,29 @@ class Delivery:
                 stream.is_looked_at = False
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
-                for atom, number in numbers.items():
-                    if atom in self._views:
-                        view = self._views[atom]
-                        if view.waiting:
-                            view.begin = max(view.begin, number)
-                    else:
-                        self._next[atom] = number + 1
-                    if self._waiting:
+                self._advance(numbers)
+                if self._waiting:
+                    for atom in numbers:
                         _wake(self._waiting.pop(atom, ()), work)
                 if stream.ended:
                     self._end(stream, work)
+
+    def _is_ahead(self, numbers: Numbers) -> bool:
+        """Return whether a frame has to wait for another one; only right while no view is there."""
+        following = self._next
+        for atom, number in numbers.items():  # noqa: SIM110 - `any` of a generator takes twice as long
+            if following[atom] < number:
+                return True
+        return False
+
+    def _advance(self, numbers: Numbers) -> None:
+        """Note what a frame that is delivered now has shown."""
+        for atom, number in numbers.items():
+            if atom not in self._views:
+                self._next[atom] = number + 1
+            elif self._views[atom].waiting:
+                view = self._views[atom]
+                view.begin = max(view.begin, number)
 
     def _blocks(self, stream: _Stream, atom: int, number: int) -> bool:
         view = self._views.get(atom)

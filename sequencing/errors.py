@@ -83,6 +83,12 @@ class OutOfMemory(OtherSideError):
     retriable = True
 
 
+class CannotPersist(OtherSideError):
+    """Redis cannot write to its disk, and so refuses what would change its data: give it room there."""
+
+    retriable = True
+
+
 class Refused(OtherSideError):
     """The sequencing node refused the frame."""
 

@@ -386,8 +386,10 @@ class Transition:
         for old in chain.from_iterable(self._old.values()):
             for node in old.path:
                 steps.setdefault(node, []).append((old.epoch, old.region))
-        kept = {(each.epoch_of(region), region) for each in (self._settled, self.plan) for region in each.paths}
-        for plan in self._record.abandoned:
+        abandoned = self._record.abandoned
+        plans = (self._settled, self.plan) if abandoned else ()
+        kept = {(each.epoch_of(region), region) for each in plans for region in each.paths}
+        for plan in abandoned:
             for region, path in plan.paths.items():
                 if (key := (plan.epoch_of(region), region)) not in kept:
                     for node in path:

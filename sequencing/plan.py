@@ -79,7 +79,7 @@ class Plan:
     @cached_property
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
         """Region → the atoms that stamp its frames."""
-        return _atoms_by_region(self.paths, self.atoms)
+        return _atoms_of_all(self.paths, self.atoms)
 
     @cached_property
     def ingresses(self) -> frozenset[str]:
@@ -242,12 +242,19 @@ def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], a
 
 
 @KeptFor
-def _atoms_by_region(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
-    found: dict[str, list[Atom]] = {region: [] for region in paths}
+def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
+    """Return region → the atoms that stamp its frames, without the regions that have none."""
+    found: dict[str, list[Atom]] = {}
     for atom in atoms:
         for region in atom.regions:
-            found[region].append(atom)
+            found.setdefault(region, []).append(atom)
     return {region: tuple(stamping) for region, stamping in found.items()}
+
+
+@KeptFor
+def _atoms_of_all(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
+    stamping = atoms_by_region(atoms)
+    return {region: stamping.get(region, ()) for region in paths}
 
 
 @KeptFor

@@ -5,9 +5,10 @@ their regions, so that frames grow with load and an idle publisher pays no delay
 a region, so that a node needs to remember only the last frame of each publisher in each region to recognise a repeat.
 
 Frames are numbered when they are taken and not changed any more: what is sent again after a broken connection is the
-same frame, and the ingress answers it with the numbers that it drew the first time. An ingress that begins anew has
-forgotten them: what was under way there may have been delivered to some, so it is not sent again, and its fate stays
-unknown.
+same frame, and the ingress answers it with the numbers that it drew the first time. Whatever else it is answered then,
+here or where its region has moved to, it may have been accepted that first time: its fate stays unknown, and its
+numbers are not used again. An ingress that begins anew has forgotten what it accepted: what was under way there may
+have been delivered to some, so it is not sent again, and its fate stays unknown, too.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class _Region(Generic[Token]):
     """What ``taken`` was sent as last."""
     unanswered: PublishedFrame | None = None
     """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
+    is_uncertain: bool = False
+    """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
     repeated_at: set[str] = field(default_factory=set)
     """The nodes that ``taken`` was sent to more than once, of those that may lose something: one answer does not tell
     of the other times."""
@@ -206,9 +209,7 @@ class Publisher(Generic[Token]):
     def take(self, node: str) -> list[PublishedFrame]:
         """Return the frames of the next request to a node, at most one a region; the same again until answered."""
         if node in self._in_flight:
-            if self._plan is not None and node in self._plan.runs:
-                for frame in self._in_flight[node]:
-                    self._regions[frame.region].repeated_at.add(node)
+            self.unanswered(node)
             return self._in_flight[node]
         ready = self._ready.get(node)
         if not ready:
@@ -220,6 +221,15 @@ class Publisher(Generic[Token]):
             frame_bytes += len(frames[-1].body)
         self._in_flight[node] = frames
         return frames
+
+    def unanswered(self, node: str) -> None:
+        """Note that the answer to the frames under way to a node was lost: they may have been accepted."""
+        for frame in self._in_flight.get(node, ()):
+            state = self._regions[frame.region]
+            if state.sent is frame:
+                state.is_uncertain = True
+                if self._plan is not None and node in self._plan.runs:
+                    state.repeated_at.add(node)
 
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
         """Take a node's answers to the frames under way; return what became of their events.
@@ -238,14 +248,14 @@ class Publisher(Generic[Token]):
 
         Of a region that has moved meanwhile, what is under way elsewhere goes its way.
         """
-        asked = {frame.region for frame in self._in_flight.pop(node, ())}
+        asked = self._asked(node)
         self._ready.pop(node, None)
         failed: list[Resolved[Token]] = []
         for state in self._regions.values():
             again = state.node == node and state.unanswered is not None
             if state.taken is not None and (state.name in asked or again):
                 failed.append(self._fail_taken(state, under_way))
-                self._doubt(state, under_way)
+                self._doubt(state, failed[-1].error)
             if state.node == node:
                 failed += self._fail_waiting(state, waiting)
             self._note(state)
@@ -270,7 +280,7 @@ class Publisher(Generic[Token]):
             self.stale.pop(region, None)
             if state.taken is not None:
                 failed.append(self._fail_taken(state, under_way))
-                self._doubt(state, under_way)
+                self._doubt(state, failed[-1].error)
             failed += self._fail_waiting(state, waiting)
         return failed
 
@@ -286,17 +296,26 @@ class Publisher(Generic[Token]):
             self._doubtful.discard(region)
             self._note(state)
 
-    def _doubt(self, state: _Region[Token], error: GamecastError) -> None:
-        if not error.definite:
+    def _doubt(self, state: _Region[Token], error: GamecastError | None) -> None:
+        if error is not None and not error.definite:
             self._doubtful.add(state.name)
 
     def _fail_taken(self, state: _Region[Token], error: GamecastError) -> Resolved[Token]:
-        taken, state.taken, state.sent, state.unanswered = state.taken, None, None, None
-        assert taken is not None
-        state.repeated_at.clear()
+        """Give up ``taken``: for certain only if all answers to it have come."""
+        if state.is_uncertain and error.definite:
+            error = PublishUncertain(f"{error}; and before that, an answer was lost")
+        taken = self._settled(state)
+        state.unanswered = None
         self.stale.pop(state.name, None)
         self._give_up(state, taken, numbered=True)
         return _failed(state.name, taken, error)
+
+    def _settled(self, state: _Region[Token]) -> _OpenFrame[Token]:
+        """Return ``taken``, whose fate is told now, and forget it."""
+        taken, state.taken, state.sent, state.is_uncertain = state.taken, None, None, False
+        assert taken is not None
+        state.repeated_at.clear()
+        return taken
 
     def _fail_waiting(self, state: _Region[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
@@ -310,7 +329,7 @@ class Publisher(Generic[Token]):
 
     def _forsake(self, node: str) -> None:
         """Give up what a node that begins anew may have accepted, and forgotten."""
-        doubtful = {frame.region for frame in self._in_flight.pop(node, ())}
+        doubtful = self._asked(node)
         for state in self._regions.values():
             if state.taken is not None and (state.name in doubtful or node in state.repeated_at):
                 error = PublishUncertain(
@@ -320,6 +339,14 @@ class Publisher(Generic[Token]):
                 self._forsaken.append(self._fail_taken(state, error))
                 state.next += len(self._forsaken[-1].tokens)
                 self._note(state)
+
+    def _asked(self, node: str) -> set[str]:
+        """Return the regions whose frames are under way to a node, which is not waited for any more.
+
+        Not those of which another frame is under way elsewhere by now, because that one was given up before.
+        """
+        frames = self._in_flight.pop(node, ())
+        return {frame.region for frame in frames if self._regions[frame.region].sent is frame}
 
     def _begin(self, region: str) -> _Region[Token]:
         state = self._regions[region] = _Region(region, self.incarnation)
@@ -360,8 +387,7 @@ class Publisher(Generic[Token]):
 
     def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         state = self._regions[frame.region]
-        taken = state.taken
-        if taken is None or state.sent is not frame:
+        if state.sent is not frame:
             return None  # given up meanwhile
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
             state.unanswered = frame
@@ -369,9 +395,8 @@ class Publisher(Generic[Token]):
                 self.stale[state.name] = frame.epoch
             self._note(state)
             return None
-        state.taken, state.sent = None, None
-        state.repeated_at.clear()
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
+            taken = self._settled(state)
             self.buffered_events -= len(taken.tokens)
             self.buffered_bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
@@ -383,8 +408,8 @@ class Publisher(Generic[Token]):
                 frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
             )
         else:
-            self._give_up(state, taken, numbered=True)
-            resolved = _failed(frame.region, taken, _refusal(frame, answer))
+            resolved = self._fail_taken(state, _refusal(frame, answer))
+            self._doubt(state, resolved.error)
         self._note(state)
         return resolved
 

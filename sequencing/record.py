@@ -100,18 +100,9 @@ class Record:
     expected: frozenset[Pair] = frozenset()
     leaving: Members = field(default_factory=dict)
 
-    def old_epochs(self) -> Iterator[OldEpoch]:
-        """Yield the epochs that the transition ends, each region's in order."""
-        if all(self.plan.is_laid_out_as(plan) for plan in self.behind):
-            return
-        begun = {(region, self.plan.epoch_of(region)) for region in self.plan.paths}
-        for plan in self.behind:
-            lost = frozenset(node for node in plan.nodes if plan.runs.get(node) != self.plan.runs.get(node))
-            for region, path in plan.paths.items():
-                key = region, plan.epoch_of(region)
-                if key not in begun:
-                    begun.add(key)
-                    yield OldEpoch(*key, path, lost.intersection(path))
+    def old_epochs(self) -> tuple[OldEpoch, ...]:
+        """Return the epochs that the transition ends, each region's in order."""
+        return _old_epochs(self.plan, self.behind)
 
     def settled(self) -> Record:
         """Return what is so when the transition has come to its end."""
@@ -126,14 +117,19 @@ class Record:
 
     def news(self) -> Record:
         """Return what everybody is to know of it: what only matters to managers is left out."""
-        behind = self.behind if any(True for _ in self.old_epochs()) else ()
+        behind = self.behind if self.old_epochs() else ()
         return replace(self, behind=behind, abandoned=(), expected=frozenset(), leaving={})
 
     def to_json(self) -> bytes:
-        """Serialise, as lines of JSON; `from_json` is the inverse.
+        """Serialise, as lines of JSON; `from_json` is the inverse."""
+        return b"\n".join(self.to_lines())
+
+    def to_lines(self) -> list[bytes]:
+        """Serialise; `from_lines` is the inverse.
 
         The first line has what is needed for `plan_of`, the second who wants what. Behind them are the regions and the
-        atoms of the plans, which mostly stay as they are: a line each, and the plans tell which lines are theirs.
+        atoms of the plans, and the expected overlaps, which mostly stay as they are: a line each, the very same object
+        for as long as they do. The first two tell which lines are theirs.
         """
         lines: dict[bytes, int] = {}
 
@@ -151,16 +147,21 @@ class Record:
             "members": {name: orjson.Fragment(_regions_json(regions)) for name, regions in self.members.items()},
             "heard": {name: orjson.Fragment(wish.to_json()) for name, wish in self.heard.items()},
             "ended": self.ended,
-            "expected": orjson.Fragment(_pairs_json(self.expected)),
+            "expected": lines.setdefault(_pairs_json(self.expected), len(lines)),
             "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
         }
-        return b"\n".join((orjson.dumps(head), orjson.dumps(people), *lines))
+        return [orjson.dumps(head), orjson.dumps(people), *lines]
 
     @classmethod
     def from_json(cls, text: bytes) -> Record:
         """Read a record back; raises `PlanError` saying what is wrong."""
+        return cls.from_lines(text.split(b"\n"))
+
+    @classmethod
+    def from_lines(cls, text: Sequence[bytes]) -> Record:
+        """Read a record back; raises `PlanError` saying what is wrong."""
         with _reading():
-            first, second, *lines = text.split(b"\n")
+            first, second, *lines = text
             head, people = orjson.loads(first), orjson.loads(second)
             return cls(
                 _plan(head["plan"], lines),
@@ -170,20 +171,36 @@ class Record:
                 tuple(_plan(plan, lines) for plan in head["abandoned"]),
                 int(head["next_atom"]),
                 {node: tuple((str(r), int(e)) for r, e in streams) for node, streams in people["ended"].items()},
-                frozenset((str(one), str(other)) for one, other in people["expected"]),
+                _parse_pairs(lines[people["expected"]]),
                 {name: frozenset(regions) for name, regions in people["leaving"].items()},
             )
 
     @staticmethod
-    def plan_of(text: bytes) -> Plan:
-        """Read the plan only of a record, at a small part of the cost; raises `PlanError` saying what is wrong."""
+    def plan_of(text: Sequence[bytes]) -> Plan:
+        """Read the plan only of what `to_lines` returned, at a small part of the cost; raises `PlanError`."""
         with _reading():
-            first, _, *lines = text.split(b"\n")
+            first, _, *lines = text
             return _plan(orjson.loads(first)["plan"], lines)
 
 
 def _plan(head: Any, lines: Sequence[bytes]) -> Plan:
     return Plan.from_parts(head, lines[head["regions"]], lines[head["atoms"]])
+
+
+@KeptFor
+def _old_epochs(following: Plan, behind: tuple[Plan, ...]) -> tuple[OldEpoch, ...]:
+    if all(following.is_laid_out_as(plan) for plan in behind):
+        return ()
+    found: list[OldEpoch] = []
+    begun = {(region, following.epoch_of(region)) for region in following.paths}
+    for plan in behind:
+        lost = frozenset(node for node in plan.nodes if plan.runs.get(node) != following.runs.get(node))
+        for region, path in plan.paths.items():
+            key = region, plan.epoch_of(region)
+            if key not in begun:
+                begun.add(key)
+                found.append(OldEpoch(*key, path, lost.intersection(path)))
+    return tuple(found)
 
 
 @contextmanager
@@ -202,3 +219,8 @@ def _regions_json(regions: frozenset[str]) -> bytes:
 @KeptFor
 def _pairs_json(pairs: frozenset[Pair]) -> bytes:
     return orjson.dumps(sorted(pairs))
+
+
+@lru_cache(maxsize=2)
+def _parse_pairs(text: bytes) -> frozenset[Pair]:
+    return frozenset((str(one), str(other)) for one, other in orjson.loads(text))

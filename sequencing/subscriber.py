@@ -11,6 +11,9 @@ comes before whatever it delivers of the new one, for every subscriber: a consis
 *Joins.* A region is joined when a plan reckons with it (*grants* it), and knew of the wish to have it: a grant that is
 left over from before may end with any epoch. The region is read from its end, marked, and
 handed out as `sequencing.delivery` says. A region that ends before its marker comes is joined as its next epoch begins.
+Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and handed out
+from its first frame, like those that go over into the epoch. It is joined when a frame has come, the marker if no
+other: then its ingress has closed the epoch before, and whatever is published from now on is in this one.
 
 *Shadows.* An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted
 (any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted. Nothing of
@@ -51,6 +54,8 @@ class _Region:
     epoch: int
     after: int | None
     marker: bytes | None = None
+    is_open: bool = True
+    """Whether events that are published now cannot come in an epoch before."""
     later: list[int] = field(default_factory=list)
     """The epochs that the region went on to, as far as the plans have told."""
 
@@ -143,12 +148,18 @@ class Subscriber:
             if before is not None and before.epoch_of(region) < epoch:
                 state.later.append(epoch)
                 moving.setdefault(epoch, set()).add(region)
-        for epoch, regions in moving.items():
-            staying = regions & self._mine.keys()
-            shadows = self._shadows(plan, staying)
-            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)
-            for region in shadows - self._regions.keys():
-                self._read(region, _Region(plan.paths[region][-1], epoch, 0))
+        joining: dict[int, set[str]] = {}
+        for region in self._mine.keys() - self._regions.keys():
+            if before is not None and before.epoch < plan.epoch_of(region):
+                joining.setdefault(plan.epoch_of(region), set()).add(region)
+        for epoch in moving.keys() | joining.keys():
+            regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
+            followed = regions & self._mine.keys() | fresh
+            followed |= self._shadows(plan, followed)
+            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)
+            for region in sorted(followed - self._regions.keys()):
+                marker = self._body() if region in fresh else None
+                self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, is_open=region not in fresh))
         return self._handed_out(self._go_on())
 
     def wish(self) -> Wish:
@@ -192,7 +203,7 @@ class Subscriber:
             state = self._regions.get(frame.region)
             if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
                 continue
-            state.after = frame.last
+            state.after, state.is_open = frame.last, True
             by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
         for number, received in by_epoch.items():
@@ -201,7 +212,10 @@ class Subscriber:
                 epoch.held += received
             else:
                 out += epoch.delivery.receive(received)
-        return self._handed_out(out if self.is_settled else out + self._go_on())
+        if not self.is_settled:
+            return self._handed_out(out + self._go_on())
+        self._note(out)
+        return out  # all that is followed is handed out
 
     def passed(self) -> dict[str, int]:
         """Return how far this very connection has delivered its own frames since the last call: region → own number.
@@ -233,21 +247,32 @@ class Subscriber:
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
-        return sum(epoch.delivery.held_frames + len(epoch.held) for epoch in self._epochs.values())
+        held = 0
+        for epoch in self._epochs.values():
+            held += epoch.delivery.held_frames + len(epoch.held)
+        return held
 
     def _handed_out(self, items: list[Ready | Missing]) -> list[Ready | Missing]:
-        """Keep what is for the application, and note what is this connection's own."""
+        """Keep what is for the application, and note the rest, too."""
+        self._note(items)
+        return [item for item in items if self._is_mine(item)]
+
+    def _note(self, items: list[Ready | Missing]) -> None:
+        """Note what is this connection's own, and which epochs have come to their ends."""
         silent: list[Ready | Missing] = []
         for epoch in self._epochs.values():
-            silent += epoch.delivery.silent
-            epoch.delivery.silent.clear()
-        for item in silent + items:
-            if isinstance(item, Ready) and item.meta.kind == FrameKind.TICK:
-                self._over[item.frame.region] = item.frame.epoch
-            elif isinstance(item, Ready) and item.meta.publisher == self.name:
-                number = own_number(item.frame.meta, self.incarnation)
-                self._passed[item.frame.region] = max(number, self._passed.get(item.frame.region, 0))
-        return [item for item in items if self._is_mine(item)]
+            if epoch.delivery.silent:
+                silent += epoch.delivery.silent
+                epoch.delivery.silent.clear()
+        for item in (*silent, *items) if silent else items:
+            if isinstance(item, Missing):
+                continue
+            frame, meta = item
+            if meta.kind == FrameKind.TICK:
+                self._over[frame.region] = frame.epoch
+            elif meta.publisher == self.name:
+                number = own_number(frame.meta, self.incarnation)
+                self._passed[frame.region] = max(number, self._passed.get(frame.region, 0))
 
     def _is_mine(self, item: Ready | Missing) -> bool:
         of = item if isinstance(item, Missing) else item.frame
@@ -260,25 +285,40 @@ class Subscriber:
         self._adjusted = True
         mine = self._mine.keys()
         followed = mine | self._shadows(self._plan, mine)
-        self._begin_joins(sorted(followed - self._regions.keys()), self._plan)
+        behind = {self._plan.epoch_of(region) for region in followed if self._is_behind(region)}
+        joining = (region for region in followed - self._regions.keys() if self._plan.epoch_of(region) not in behind)
+        self._begin_joins(sorted(joining), self._plan)
         out: list[Ready | Missing] = []
         for region in sorted(self._regions.keys() - followed):
             if not self._regions[region].later:  # else its old epoch still needs it
                 out += self._drop(region)
         return out
 
+    def _is_behind(self, region: str) -> bool:
+        """Return whether a region comes from an epoch before, and has to be joined anew in its newest one.
+
+        Others that its atoms order are joined together with it and not earlier, when nothing would order them.
+        """
+        state = self._regions.get(region)
+        if state is None or not state.later:
+            return False
+        return region not in self._epochs[state.later[-1]].delivery.regions
+
     def _shadows(self, plan: Plan, mine: AbstractSet[str]) -> set[str]:
         """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds."""
+        atoms = {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values()
+        # As a rule none is needed; an atom of many regions has very many pairs, and each region's turn asks for this.
+        needed = [
+            (not self._regions.keys() >= set(atom.regions), atom)
+            for atom in atoms
+            if not mine >= set(atom.regions) and self._granted >= set(atom.regions)
+        ]
+        if not needed:
+            return set()
         followed = set(mine)
-        ordered: set[tuple[str, str]] = set()
-        needed: list[tuple[bool, Atom, list[tuple[str, str]]]] = []
-        for atom in {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values():
-            pairs = list(combinations(sorted(mine & set(atom.regions)), 2))
-            if mine >= set(atom.regions):
-                ordered.update(pairs)
-            elif pairs and self._granted >= set(atom.regions):
-                needed.append((not self._regions.keys() >= set(atom.regions), atom, pairs))
-        for _, atom, pairs in sorted(needed, key=lambda entry: entry[:1]):
+        ordered = {pair for atom in atoms if mine >= set(atom.regions) for pair in _pairs(mine, atom)}
+        for _, atom in sorted(needed, key=lambda entry: entry[:1]):
+            pairs = _pairs(mine, atom)
             if not ordered.issuperset(pairs):
                 followed.update(atom.regions)
                 ordered.update(pairs)
@@ -309,7 +349,7 @@ class Subscriber:
                 number, *later = state.later
                 self._epochs[number].barrier.discard(region)
                 node = self._epochs[number].plan.paths[region][-1]
-                self._read(region, _Region(node, number, 0, None, later))
+                self._read(region, _Region(node, number, 0, later=later))
             else:
                 self._stop(region)  # it is marked in its newest epoch, when that grants it
         for _, epoch in sorted(self._epochs.items()):
@@ -324,6 +364,7 @@ class Subscriber:
             region
             for region, state in self._regions.items()
             if state.epoch >= self._mine.get(region, state.epoch + 1)
+            and state.is_open
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
@@ -358,3 +399,7 @@ class Subscriber:
 
     def _body(self) -> bytes:
         return b"%b %d %d" % (self.name.encode(), self.incarnation, next(self._serial))
+
+
+def _pairs(mine: AbstractSet[str], atom: Atom) -> list[tuple[str, str]]:
+    return list(combinations(sorted(mine & set(atom.regions)), 2))

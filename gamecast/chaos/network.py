@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from adapters.redis_connection import RedisConnection
 from adapters.redis_control import ControlKeys
+from adapters.redis_record import lines_of
 from gamecast.chaos.board import Board, Phase, Slot
 from gamecast.chaos.clock import Clock, ClockedServer
 from gamecast.chaos.notes import Kept
@@ -188,8 +190,13 @@ class Network:
     async def record(self) -> bytes:
         """Return the record that managers go on from, as it is stored."""
         connection = RedisConnection(self.redis[NODES[0]].url)
+
+        async def ask(digests: Sequence[bytes]) -> Any:
+            return await connection.call("HMGET", ControlKeys.parts, *digests)
+
         try:
-            return bytes(await connection.call("GET", ControlKeys.record) or b"")
+            story = await connection.call("GET", ControlKeys.record) or b""
+            return b"\n".join(await lines_of(story, ask))
         finally:
             await connection.close()
 

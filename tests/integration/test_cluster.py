@@ -235,7 +235,7 @@ async def test_a_script_is_sent_back_before_it_begins_while_its_streams_are_unde
     for _ in range(3):
         with pytest.raises(gamecast.Unreachable, match="has moved, or takes nothing now"):
             await node.publish(after)
-    newest = await node.newest("a", 1)
+    [newest] = await node.newest([("a", 1)])
     assert newest is not None
     assert newest.last == 1
     await asyncio.to_thread(cluster.move, "n1", 0, 1)

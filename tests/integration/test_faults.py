@@ -153,6 +153,39 @@ async def test_a_full_redis_refuses_for_certain_and_goes_on_when_there_is_room(r
         assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
 
 
+async def test_a_redis_that_cannot_write_to_its_disk_refuses_for_certain_and_goes_on_when_it_can() -> None:
+    with EmbeddedServer(settings={"save": "3600 1000"}) as server, redis.Redis.from_url(server.url) as client:
+        async with casts_on(server.url) as casts:
+            cast = casts["s0"]
+            before = await cast.publish("a", "before")
+            in_the_way = server.directory / "dump.rdb"
+            in_the_way.mkdir()
+            await snapshot(client, expected="err")
+            for _ in range(2):
+                with pytest.raises(gamecast.CannotPersist, match="MISCONF") as raised:
+                    await cast.publish("a", "refused")
+                assert raised.value.definite
+                assert raised.value.retriable
+            joining = asyncio.create_task(cast.subscribe("new"))
+            with pytest.raises(gamecast.CannotPersist):
+                await gamecast.connect(server.url, name="late").open()
+            assert not joining.done()
+            in_the_way.rmdir()
+            await snapshot(client, expected="ok")
+            await joining
+            assert (await cast.publish("a", "after")).sequence == before.sequence + 1
+            assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
+
+
+async def snapshot(client: redis.Redis, *, expected: str) -> None:
+    """Have Redis write a snapshot, until that ends as expected."""
+    async with asyncio.timeout(10):
+        while client.info("persistence")["rdb_last_bgsave_status"] != expected:
+            with suppress(redis.ResponseError):  # one is under way
+                client.bgsave()
+            await asyncio.sleep(0.05)
+
+
 async def test_a_stalled_server_is_given_up_and_its_late_answers_are_never_taken_for_others(
     redis_server: EmbeddedServer,
 ) -> None:

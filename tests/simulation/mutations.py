@@ -36,12 +36,18 @@ MUTATIONS = (
         "blocking = [atom for atom, number in numbers.items() if self._next[atom] < number]",
         "blocking = [atom for atom, number in list(numbers.items())[:1] if self._next[atom] < number]",
     ),
+    Mutation(
+        "a frame that is ahead is handed out when nothing waits",
+        DELIVERY,
+        "            if following[atom] < number:\n                return True\n",
+        "            pass\n",
+    ),
     Mutation("a delivered frame does not advance its atoms", DELIVERY, "self._next[atom] = number + 1\n", "pass\n"),
     Mutation(
         "waiting streams are not woken",
         DELIVERY,
-        "if self._waiting:\n                        _wake",
-        "if False:\n                        _wake",
+        "if self._waiting:\n                    for atom",
+        "if False:\n                    for atom",
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
@@ -52,8 +58,8 @@ MUTATIONS = (
     Mutation(
         "a view forgets what was delivered before it began",
         DELIVERY,
-        "view.begin = max(view.begin, number)\n                    else:",
-        "pass\n                    else:",
+        "view = self._views[atom]\n                view.begin = max(view.begin, number)",
+        "pass",
     ),
     Mutation(
         "a view does not wait for the other regions",
@@ -89,8 +95,14 @@ MUTATIONS = (
     Mutation(
         "an epoch waits for one TICK only",
         SUBSCRIBER,
-        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), regions)",
-        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, staying | shadows, plan.atoms), set(sorted(regions)[:1]))",
+        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)",
+        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), set(sorted(regions)[:1]))",
+    ),
+    Mutation(
+        "a region is joined before its epoch has begun",
+        SUBSCRIBER,
+        "is_open=region not in fresh",
+        "is_open=True",
     ),
     Mutation("twins are not followed in the shadow", SUBSCRIBER, "followed.update(atom.regions)", "pass"),
     Mutation(

@@ -107,7 +107,8 @@ def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_ep
     def receive_at_once(self: Subscriber, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
         out: list[Ready | Missing] = []
         for frame in frames:
-            self._regions[frame.region].after = frame.last
+            state = self._regions[frame.region]
+            state.after, state.is_open = frame.last, True
             out += self._epochs[frame.epoch].delivery.receive([frame])
         return self._handed_out(out + self._go_on())
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sequencing import publisher as publisher_module
-from sequencing.errors import NotConnected, PublishUncertain, Refused, Superseded
+from sequencing.errors import NotConnected, OutOfMemory, PublishUncertain, Refused, Superseded
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Plan
@@ -199,6 +199,71 @@ def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_los
     assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a3"], 3, None)
     assert node.publish(lost) == [Answer(Verdict.FENCED, (2,))]
     assert publisher.incarnation == 2
+
+
+@pytest.mark.parametrize("ending", ["given up", "refused", "failed"])
+def test_what_was_sent_and_not_answered_stays_uncertain_wherever_it_goes_then(ending: str) -> None:
+    """Its first ingress accepted it, the answer was lost, the region has moved, and the second one takes nothing."""
+    publisher = assigned("a", "n1")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    assert publisher.answered("n1", [Answer(Verdict.STALE, (2,))]) == []
+    publisher.assign(plan({"a": "n2"}, epoch=2))
+    assert numbered(publisher.take("n2")) == [("a", 1, 1)]
+    add(publisher, "a2")
+    full = OutOfMemory("full")
+    if ending == "given up":
+        under_way, waiting = publisher.give_up("n2", under_way=full, waiting=full)
+        assert (waiting.tokens, waiting.error) == (["a2"], full)
+    elif ending == "failed":
+        under_way, waiting = publisher.failed(["a"], under_way=full, waiting=full)
+        assert (waiting.tokens, waiting.error) == (["a2"], full)
+    else:
+        [under_way] = publisher.answered("n2", [Answer(Verdict.GAP, (7,))])
+    assert under_way.tokens == ["a1"]
+    assert isinstance(under_way.error, PublishUncertain)
+    assert publisher.doubtful() == ["a"], "its number must not be used for another event"
+
+
+def test_giving_a_node_up_does_not_touch_what_is_under_way_elsewhere_since_it_was_given_up_there() -> None:
+    """a1 may be lost at n1, which begins anew while a1 hangs at n2; a2 is under way at n3 when n2 answers at last."""
+
+    def moved(version: int, node: str, run: str) -> Plan:
+        return Plan(version, 1, "acyclic", dict.fromkeys(["n1", "n2", "n3"], ""), {"a": (node,)}, (), {}, {"n1": run})
+
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(moved(1, "n1", "first"))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    publisher.assign(moved(2, "n2", "first"))
+    publisher.answered("n1", [Answer(Verdict.STALE, ())])
+    assert numbered(publisher.take("n2")) == [("a", 1, 1)]
+    publisher.assign(moved(3, "n2", "second"))
+    assert [each.tokens for each in publisher.forsaken()] == [["a1"]]
+    add(publisher, "a2")
+    publisher.assign(moved(4, "n3", "second"))
+    assert numbered(publisher.take("n3")) == [("a", 2, 1)]
+    full = OutOfMemory("full")
+    assert publisher.give_up("n2", under_way=full, waiting=full) == []
+    [accepted] = publisher.answered("n3", [ok(4, 1)])
+    assert (accepted.tokens, accepted.error) == (["a2"], None)
+    add(publisher, "a3")
+    assert numbered(publisher.take("n3")) == [("a", 3, 1)]
+
+
+def test_what_was_answered_each_time_fails_for_certain() -> None:
+    publisher = assigned("a", "n1")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    publisher.answered("n1", [ok(1, 1)])
+    add(publisher, "a2")
+    publisher.take("n1")
+    full = OutOfMemory("full")
+    assert [each.error for each in publisher.give_up("n1", under_way=full, waiting=full)] == [full]
+    assert publisher.doubtful() == []
 
 
 def test_giving_up_a_node_gives_up_what_was_sent_there_and_nothing_that_is_under_way_elsewhere() -> None:

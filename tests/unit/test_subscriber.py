@@ -168,6 +168,46 @@ def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() 
     assert names(me.receive([frame("c4", "2,24")])) == ["c4", f"a{a + 3}"]
 
 
+def test_a_region_that_is_granted_as_an_epoch_begins_is_ordered_by_what_was_left_before() -> None:
+    """b is left while it still comes from epochs before; only its atom orders c, which is new, with a."""
+    me = joined("ab", AB)
+    last = {region: read.after or 0 for region, read in me.reads().items()}
+    me.update(record("ab", 1, AB, epoch=2))
+    me.unsubscribe("b")
+    me.subscribe("c")
+    me.update(record("abc", 3, ABC, epoch=3))
+    me.receive([tick(f"a{last['a'] + 1}", "1,3"), tick(f"b{last['b'] + 1}", "1,4")])
+    me.receive([tick("a1", "1,1", epoch=2), tick("b1", "1,2", epoch=2)])
+    assert names(me.receive([frame("c1", "2,3", epoch=3)])) == []
+    assert names(me.receive([frame("b1", "2,2", epoch=3)])) == []
+    assert names(me.receive([frame("a1", "2,1", epoch=3)])) == ["a1", "c1"]
+
+
+@pytest.mark.parametrize(("wanted", "last"), [("c", ["a2", "c2"]), ("bc", ["a2", "c2", "b2"])])
+def test_a_region_is_not_joined_before_one_that_was_left_and_orders_it(wanted: str, last: list[str]) -> None:
+    """b still comes from epochs before when c is granted, which only b's atom orders with a; b may be wanted again."""
+    me = joined("ab", AB)
+    begun = {region: read.after or 0 for region, read in me.reads().items()}
+    me.update(record("ab", 1, AB, epoch=2))
+    me.unsubscribe("b")
+    me.update(record("ab", 1, ABC, epoch=3))
+    me.subscribe(wanted)
+    me.update(record("abc", 3, ABC, epoch=3, version=2))
+    me.receive([tick(f"a{begun['a'] + 1}", "1,3"), tick(f"b{begun['b'] + 1}", "1,4")])
+    me.receive([tick("a1", "1,1", epoch=2)])
+    assert me.reads() == {"a": Read("n1", 3, 0), "b": Read("n1", 2, 0)}
+    me.receive([tick("b1", "1,2", epoch=2)])
+    assert me.reads() == {"a": Read("n1", 3, 0), "b": Read("n1", 3, None), "c": Read("n1", 3, None)}
+    for region in "bc":
+        me.found_end(region, 3, None)
+    bodies = dict(me.marks())
+    for number, region in enumerate("cb", start=4):
+        me.receive([frame(f"{region}1", f"2,{number}", epoch=3, meta="1 1 1 1 me", body=bodies[region])])
+    assert names(me.receive([frame("c2", "2,7", epoch=3), frame("b2", "2,8", epoch=3)])) == []
+    assert names(me.receive([frame("a1", "2,3", epoch=3)])) == ["a1"]
+    assert names(me.receive([frame("a2", "2,6", epoch=3)])) == last
+
+
 def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it_all_the_same() -> None:
     me = joined("abc", ABC)
     last = {region: read.after or 0 for region, read in me.reads().items()}
@@ -195,3 +235,35 @@ def test_what_is_wanted_no_more_need_not_be_granted() -> None:
     me.unsubscribe("b")
     assert me.update(record("a", 2, version=2)) == []
     assert me.joined == {"a"}
+
+
+def test_a_region_that_is_granted_as_an_epoch_begins_is_read_from_its_beginning_and_joined_at_its_first_frame() -> None:
+    me = joined("a", AB, granted="ab")
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, epoch=2))
+    assert me.reads()["b"] == Read("n1", 2, 0)
+    assert [region for region, _ in me.marks()] == ["b"]
+    me.receive([tick("a2")])
+    assert me.joined == {"a"}, "events of b may still be published in the old epoch"
+    assert names(me.receive([frame("b1", "1,2", epoch=2)])) == []
+    assert me.joined == {"a", "b"}
+    assert names(me.receive([frame("a1", "1,1", epoch=2)])) == ["a1", "b1"]
+    assert me.begin("b") == (2, 0)
+
+
+def test_a_region_that_is_granted_as_an_epoch_begins_waits_for_the_old_epoch_of_the_others() -> None:
+    me = joined("a", AB, granted="ab")
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, epoch=2))
+    assert names(me.receive([frame("b1", "1,1", epoch=2)])) == []
+    assert me.joined == {"a"}
+    assert names(me.receive([frame("a2", "1,2"), tick("a2")])) == ["a2"]
+    assert names(me.receive([tick("a3")])) == ["b1"]
+    assert me.joined == {"a", "b"}
+
+
+def test_whoever_hears_of_an_epoch_that_runs_already_marks_what_it_joins() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("b")
+    me.update(record("b", 1, AB, epoch=2, version=3))
+    assert me.reads()["b"] == Read("n1", 2, None)

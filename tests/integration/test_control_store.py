@@ -1,0 +1,104 @@
+"""The control store: records in parts, and wishes that are told together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from adapters.embedded import EmbeddedServer
+from adapters.redis_control import NEWS_KEPT, ControlKeys, RedisControl
+from sequencing.errors import Superseded
+from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+
+ME, LEASE_MS = "me", 60_000
+
+
+def record(version: int, tag: str = "old") -> Record:
+    """One whose regions take a part; those of one tag are the same."""
+    return Record(Plan(1, version, "acyclic", {"n1": ""}, {f"{tag}-{n}": ("n1",) for n in range(200)}, ()))
+
+
+def parts(server: EmbeddedServer) -> int:
+    with redis.Redis.from_url(server.url) as client:
+        counted = client.hgetall(ControlKeys.held)
+        assert counted.keys() == set(client.hkeys(ControlKeys.parts))
+        return len(counted)
+
+
+@pytest.fixture
+async def control(redis_server: EmbeddedServer) -> AsyncIterator[RedisControl]:
+    control = RedisControl(redis_server.url)
+    assert await control.look(ME, LEASE_MS) is not None
+    yield control
+    await control.close()
+
+
+async def test_a_part_is_kept_once_and_as_long_as_a_record_has_it(
+    redis_server: EmbeddedServer, control: RedisControl
+) -> None:
+    for version in (1, 2):
+        assert await control.save(ME, record(version))
+        assert await control.announce(ME, record(version))
+    assert parts(redis_server) == 1
+    assert await control.save(ME, record(3, "new"))
+    assert parts(redis_server) == 2, "the news still have the old one"
+    for version in range(3, NEWS_KEPT + 2):
+        assert await control.announce(ME, record(version, "new"))
+        assert parts(redis_server) == 2
+    assert await control.announce(ME, record(NEWS_KEPT + 2, "new"))
+    assert parts(redis_server) == 1
+    assert len(await control.plans()) == NEWS_KEPT
+
+
+async def test_others_read_what_was_saved_and_announced(redis_server: EmbeddedServer, control: RedisControl) -> None:
+    assert await control.save(ME, record(1))
+    assert await control.announce(ME, record(1))
+    other = RedisControl(redis_server.url)
+    try:
+        seen = await other.look(ME, LEASE_MS)
+        assert seen is not None
+        assert seen.record == record(1)
+        assert await other.newest() == record(1)
+        assert await other.latest_plan() == record(1).plan
+        assert await other.news(None, block_ms=1) == [record(1)]
+    finally:
+        await other.close()
+
+
+async def test_a_part_that_the_store_lost_is_given_again(redis_server: EmbeddedServer, control: RedisControl) -> None:
+    assert await control.save(ME, record(1))
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete(ControlKeys.parts, ControlKeys.held, ControlKeys.record)
+    assert await control.save(ME, record(2))
+    assert parts(redis_server) == 1
+
+
+async def test_whoever_does_not_lead_leaves_no_part_behind(redis_server: EmbeddedServer, control: RedisControl) -> None:
+    assert not await control.save("somebody else", record(1))
+    assert not await control.announce("somebody else", record(1))
+    assert parts(redis_server) == 0
+
+
+async def test_of_wishes_that_are_told_together_each_has_its_own_answer(control: RedisControl) -> None:
+    old, new = await control.introduce("a"), await control.introduce("a")
+    other = await control.introduce("b")
+    answers = await control.want_all(
+        [
+            ("a", Wish(old, 1, {"x": 1}), ["p"]),
+            ("a", Wish(new, 1, {"y": 1}), ()),
+            ("b", Wish(other, 2, {"z": 2}), [f"p{number}" for number in range(9_000)]),
+            ("nobody", Wish(1, 1, {"x": 1}), ()),
+        ]
+    )
+    assert [type(answer) for answer in answers] == [Superseded, type(None), type(None), Superseded]
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.wishes == {"a": Wish(new, 1, {"y": 1}), "b": Wish(other, 2, {"z": 2})}
+    assert len(seen.published) == 9_000
+    await control.want_all([("b", Wish(other, 1, {"old": 1}), ())])
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.wishes["b"].said == 2
