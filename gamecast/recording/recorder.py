@@ -11,19 +11,21 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from adapters.redis_connection import redacted
-from analytics.schema import CONNECTIONS, DELIVERIES, EPOCHS, FRAMES, LOSSES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF
+from analytics.schema import CONNECTIONS, EPOCHS, FRAMES, LOSSES, RECEIVES, STAMPS, TABLE_OF
 from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
-from gamecast.recording.files import SessionFiles
+from gamecast.recording.columns import Columns
+from gamecast.recording.event_rows import DeliveredFrame, DeliveryRows, PublishRows
+from gamecast.recording.files import ROW_GROUP_ROWS, SessionFiles
 from gamecast.recording.options import Recording, RecordingStatistics
-from gamecast.recording.tap import Receipts, Row, Tap
+from gamecast.recording.tap import Receipts, Row, Tap, cut
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, parse_meta
 from sequencing.plan import Plan
@@ -40,7 +42,7 @@ MUCH_ROWS = 100_000
 GATHERED_NOTES = 8_192
 """Of what is few a frame, so many notes are gathered before they are turned into columns."""
 
-SLICE_NOTES = 1024
+SLICE_NOTES = 512
 """So many frames are turned into columns at a time; then other threads have their turn. Python lets a thread that
 computes go on for 5 ms, and the game is to wait for none of them."""
 
@@ -68,16 +70,18 @@ class Recorder:
         self._files = SessionFiles(self.directory, session=session.session, recorder=self.name)
         self._users = 0
         self._taps: dict[Tap, Receipts] = {}
-        self._closed_taps: deque[Tap] = deque()
+        self._closed_taps: list[Tap] = []
         self._emptied: list[Tap] = []
-        self._rows: deque[tuple[str, Row]] = deque()
-        self._frames: deque[tuple[Any, ...]] = deque()
-        self._stamps: deque[tuple[Any, ...]] = deque()
+        self._rows: list[tuple[str, Row]] = []
+        self._frames: list[tuple[Any, ...]] = []
+        self._stamps: list[tuple[Any, ...]] = []
         self._lost: Counter[tuple[str, str]] = Counter()
         self._counting = threading.Lock()
         self._told: Counter[tuple[str, str]] = Counter()
-        self._received: list[Any] = []
+        self._received = _no_receives()
         self._noted_frames: list[Any] = []
+        self._delivered = DeliveryRows(self.host)
+        self._published = PublishRows(self.host)
         self._plan: tuple[int, int] | None = None
         self._seen_last: dict[tuple[str, int], int] = {}
         self._stop = threading.Event()
@@ -110,7 +114,7 @@ class Recorder:
         """Note the stamps of a frame at a node, the fields of `columns.NotedStamp` each."""
         self._add(self._stamps, "stamps", notes)
 
-    def _add(self, queue: deque[tuple[Any, ...]], table: str, notes: Sequence[tuple[Any, ...]]) -> None:
+    def _add(self, queue: list[tuple[Any, ...]], table: str, notes: Sequence[tuple[Any, ...]]) -> None:
         if len(queue) + len(notes) > self._recording.pending_rows_max:
             self.count_lost(table, "full", len(notes))
         else:
@@ -188,6 +192,8 @@ class Recorder:
 
     def _roll(self) -> None:
         self._add_gathered()
+        self._write_rows(self._delivered, 1)
+        self._write_rows(self._published, 1)
         at_ns = time.time_ns()
         connections = [self._connection(tap, at_ns) for tap in list(self._taps)]
         if connections:
@@ -245,69 +251,97 @@ class Recorder:
 
     def _empty(self) -> None:
         """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
-        self._emptied += _taken(self._closed_taps)  # nothing comes from them after this
+        self._emptied += cut(self._closed_taps)  # nothing comes from them after this
         single: dict[str, list[Mapping[str, Any]]] = {}
-        delivered: list[Any] = []
+        delivered: list[list[Any]] = [[] for _ in DeliveredFrame._fields]
         published: list[Any] = []
+        new: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         for tap, receipts in list(self._taps.items()):
             taken = tap.take()
-            name, incarnation = tap.name, tap.incarnation
-            for at, read in taken.receives:
-                self._take_read(tap, receipts, read, at)
-            for note in taken.deliveries:
-                received_at = receipts.delivered(note[0], note[2], note[7])
-                delivered.append((name, incarnation, *note[:7], received_at, note[8]))  # see `Tap.delivered`
-            published += [(name, *note) for note in taken.publishes]
+            if taken.receives:
+                frames = self._take_receives(tap, receipts, taken.receives)
+                new.update(zip(frames, taken.receives, strict=True))
+            if taken.deliveries:
+                region, publisher, epoch, first, events, place, times, last, at = zip(*taken.deliveries, strict=True)
+                received_at = receipts.delivered(list(zip(region, epoch, last, strict=True)))
+                named = [tap.name] * len(at), [tap.incarnation] * len(at)
+                noted: Columns = *named, region, publisher, epoch, first, events, place, times, received_at, at
+                for column, found in zip(delivered, noted, strict=True):
+                    column += found
+            published += [(tap.name, *note) for note in taken.publishes]
             for table, row in taken.single:
                 single.setdefault(table, []).append({"host": self.host, **row})
-        for table, row in _taken(self._rows):
+        self._take_frames(new.values())
+        for table, row in cut(self._rows):
             single.setdefault(table, []).append(row)
         for table, rows in single.items():
             self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
-        self._noted_frames += _taken(self._frames)
-        if max(len(self._received), len(self._noted_frames)) >= GATHERED_NOTES:
+        self._noted_frames += cut(self._frames)
+        if max(len(self._received[0]), len(self._noted_frames)) >= GATHERED_NOTES:
             self._add_gathered()
-        for part in _slices(_taken(self._stamps)):
+        for part in _slices(cut(self._stamps)):
             self._files.add(STAMPS, columns.stamps(self.host, part))
-        for part in _slices(delivered):
-            self._files.add(DELIVERIES, columns.deliveries(self.host, part))
+        for part in _slices_of_columns(delivered):
+            self._add_delivered(part)
+            self._write_rows(self._delivered, ROW_GROUP_ROWS)
         for part in _slices(published):
-            self._files.add(PUBLISHES, columns.publishes(self.host, part))
+            self._published.add(part)
+            self._write_rows(self._published, ROW_GROUP_ROWS)
 
     def _add_gathered(self) -> None:
-        received, self._received = self._received, []
+        received, self._received = self._received, _no_receives()
         noted, self._noted_frames = self._noted_frames, []
-        for part in _slices(received):
+        for part in _slices_of_columns(received):
             self._files.add(RECEIVES, columns.receives(self.host, part))
         for part in _slices(noted):
             self._add_frames(part)
 
-    def _take_read(self, tap: Tap, receipts: Receipts, read: list[tuple[Any, ...]], at: int) -> None:
-        received, noted = self._received, self._noted_frames
-        name, incarnation, seen_last = tap.name, tap.incarnation, self._seen_last
-        for region, epoch, last, meta, stamp, size in read:
-            received.append((name, incarnation, region, epoch, last, at, size))
-            receipts.received(region, epoch, last, at)
-            if seen_last.get((region, epoch), 0) < last:
-                if len(seen_last) >= STREAMS_KEPT:
-                    seen_last.clear()
-                seen_last[region, epoch] = last
-                self._note_frame(noted, region, epoch, last, meta, stamp, size, at)
+    def _write_rows(self, gathered: DeliveryRows | PublishRows, rows_min: int) -> None:
+        if gathered.rows >= rows_min:
+            self._files.write(gathered.table, gathered.take())
 
-    @staticmethod
-    def _note_frame(noted: list[Any], *fields: Any) -> None:
-        region, epoch, last, meta, stamp, size, at = fields
+    def _take_receives(self, tap: Tap, receipts: Receipts, notes: list[tuple[Any, ...]]) -> list[tuple[str, int, int]]:
+        """Gather what a tap received; return (region, epoch, last number) of each."""
+        region, epoch, last, _, _, size, at = zip(*notes, strict=True)
+        noted: Columns = [tap.name] * len(at), [tap.incarnation] * len(at), region, epoch, last, size, at
+        for column, found in zip(self._received, noted, strict=True):
+            column += found
+        frames = list(zip(region, epoch, last, strict=True))
+        receipts.received(frames, at)
+        return frames
+
+    def _take_frames(self, received: Iterable[tuple[Any, ...]]) -> None:
+        """Note the frames that no tap showed before."""
+        seen_last, reached = self._seen_last, dict[tuple[str, int], int]()
+        for region, epoch, last, meta, stamp, size, at in received:
+            stream = region, epoch
+            if seen_last.get(stream, 0) < last:
+                reached[stream] = max(last, reached.get(stream, 0))
+                try:
+                    kind, events, publisher = parse_meta(meta)
+                except UsageError:
+                    continue  # what no gamecast wrote; the subscriber's gap tells of it
+                if kind == FrameKind.EVENTS:
+                    self._noted_frames.append((region, epoch, last, events, publisher, stamp, size, at, None))
+        if len(seen_last) + len(reached) >= STREAMS_KEPT:
+            seen_last.clear()
+        seen_last.update(reached)
+
+    def _add_delivered(self, part: list[list[Any]]) -> None:
         try:
-            kind, events, publisher = parse_meta(meta)
-        except UsageError:
-            return  # what no gamecast wrote; the subscriber's gap tells of it
-        if kind == FrameKind.EVENTS:
-            noted.append((region, epoch, last, events, publisher, stamp, size, at, None))
+            self._delivered.add(part)
+        except columns.UNREADABLE:  # one of them has times that are none
+            frames = list(zip(*part, strict=True))
+            if len(frames) > 1:
+                for frame in frames:
+                    self._add_delivered([[field] for field in frame])
+            else:
+                self.count_lost("deliveries", "unread", DeliveredFrame(*frames[0]).events)
 
     def _add_frames(self, part: list[Any]) -> None:
         try:
             self._files.add(FRAMES, columns.frames(part))
-        except columns.NOT_STAMPS:  # one of them has a stamp that is none
+        except columns.UNREADABLE:  # one of them has a stamp that is none
             if len(part) > 1:
                 for each in part:
                     self._add_frames([each])
@@ -335,14 +369,20 @@ def open_recorder(recording: Recording, *, version: str, ordering: str, url: str
     return recorder
 
 
+def _no_receives() -> list[list[Any]]:
+    return [[] for _ in columns.ReceivedFrame._fields]
+
+
+def _slices_of_columns(noted: list[list[Any]]) -> Iterator[list[list[Any]]]:
+    for start in range(0, len(noted[0]), SLICE_NOTES):
+        yield [column[start : start + SLICE_NOTES] for column in noted]
+        time.sleep(0)  # let another thread go on that waits
+
+
 def _slices(notes: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(notes), SLICE_NOTES):
         yield notes[start : start + SLICE_NOTES]
         time.sleep(0)  # let another thread go on that waits
-
-
-def _taken(queue: deque[Any]) -> list[Any]:
-    return [queue.popleft() for _ in range(len(queue))]
 
 
 def _file_name(host: str) -> str:

@@ -7,9 +7,12 @@ counts for itself, so neither needs a lock. Notes hold no payloads: what is reco
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import itemgetter
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from gamecast.event import Gap
@@ -24,6 +27,9 @@ Row = Mapping[str, Any]
 
 RECEIVED_FRAMES_KEPT = 32_768
 """Of each region, frames whose time of receipt is kept until they are delivered; those of older ones stay unknown."""
+
+LOOK_FRAMES = 8_192
+"""When the times of so many more are kept, there is a look at which of them are not needed any more."""
 
 FULL = "full"
 """The reason of a loss: more waited than ``pending_rows_max``."""
@@ -59,10 +65,10 @@ class Tap:
         self._pending_max = pending_rows_max
         self._put = 0
         self._taken = 0
-        self._deliveries: deque[tuple[Any, ...]] = deque()
-        self._receives: deque[tuple[int, list[tuple[Any, ...]]]] = deque()
-        self._publishes: deque[tuple[Any, ...]] = deque()
-        self._rows: deque[tuple[str, Row]] = deque()
+        self._deliveries: list[tuple[Any, ...]] = []
+        self._receives: list[tuple[Any, ...]] = []
+        self._publishes: list[tuple[Any, ...]] = []
+        self._rows: list[tuple[str, Row]] = []
         self._stays: dict[str, _Stay] = {}
         self._stay_count = 0
 
@@ -77,9 +83,9 @@ class Tap:
             self.lost["frames"] += len(frames)
             return
         at = time.time_ns()
-        self._receives.append(
-            (at, [(region, epoch, last, meta, stamp, len(body)) for region, epoch, last, meta, stamp, body in frames])
-        )
+        self._receives += [
+            (region, epoch, last, meta, stamp, len(body), at) for region, epoch, last, meta, stamp, body in frames
+        ]
 
     def delivered(
         self, frame: StampedFrame, publisher: str, *, first: int, sent_at_ns: Sequence[int], at_ns: int
@@ -91,8 +97,11 @@ class Tap:
             self.lost["deliveries"] += events
             return
         self._put += events
+        # When each was sent is kept as the body's own text: a number of Python's for each event, kept until the thread
+        # comes, costs more than all else here. The text tells of all the frame's events, also of those before `first`.
+        body = frame.body
         # A tuple in the order of `DeliveredFrame`, and the frame's last number in place of when it was received.
-        note = (frame.region, publisher, frame.epoch, first, events, index, sent_at_ns, frame.last, at_ns)
+        note = (frame.region, publisher, frame.epoch, first, events, index, body[: body.find(b"]")], frame.last, at_ns)
         self._deliveries.append(note)
 
     def published(self, resolved: Resolved[Any]) -> None:
@@ -101,12 +110,15 @@ class Tap:
         if self._is_full("publishes", events):
             return
         at, error, sizes = time.time_ns(), resolved.error, list(map(len, resolved.payloads))
+        sent_at_ns = pack(
+            f"={len(resolved.sent_at_ns)}q", *resolved.sent_at_ns
+        )  # not as numbers of Python's, as in `delivered`
         if error is None:
-            fate: tuple[Any, ...] = resolved.epoch, resolved.first_sequence, sizes, resolved.sent_at_ns
+            fate: tuple[Any, ...] = resolved.epoch, resolved.first_sequence, sizes, sent_at_ns
             self._publishes.append((resolved.region, *fate, "acknowledged", None, at))
         else:
             outcome = "refused" if error.definite else "unknown"
-            nothing = resolved.region, None, None, sizes, resolved.sent_at_ns
+            nothing = resolved.region, None, None, sizes, sent_at_ns
             self._publishes.append((*nothing, outcome, type(error).__name__, at))
 
     def announced(self, gap: Gap) -> None:
@@ -151,8 +163,7 @@ class Tap:
 
     def take(self) -> Taken:
         """Return what was noted since the last call; for the recorder's thread."""
-        deliveries, receives = list(_emptied(self._deliveries)), list(_emptied(self._receives))
-        taken = Taken(deliveries, receives, list(_emptied(self._publishes)), list(_emptied(self._rows)))
+        taken = Taken(cut(self._deliveries), cut(self._receives), cut(self._publishes), cut(self._rows))
         self._taken += taken.rows
         return taken
 
@@ -192,45 +203,52 @@ class Taken:
     `PublishedFrame`; ``rows``: (table, row) one by one."""
 
     deliveries: list[tuple[Any, ...]]
-    receives: list[tuple[int, list[tuple[Any, ...]]]]
+    receives: list[tuple[Any, ...]]
     publishes: list[tuple[Any, ...]]
     single: list[tuple[str, Row]]
 
     @property
     def rows(self) -> int:
         """How many rows that was, as the tap counted them."""
-        delivered: int = sum(note[4] for note in self.deliveries)
-        received = sum(len(frames) for _, frames in self.receives)
-        return delivered + received + sum(len(note[3]) for note in self.publishes) + len(self.single)
+        delivered: int = sum(map(itemgetter(4), self.deliveries))
+        published = sum(map(len, map(itemgetter(3), self.publishes)))  # the sizes of their events
+        return delivered + len(self.receives) + published + len(self.single)
 
 
 class Receipts:
-    """When frames were received that are not delivered yet. Both come in the order of each region."""
+    """When frames were received that are not delivered yet, a frame being (region, epoch, last number)."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[tuple[int, int, int]]] = {}
+        self._at: dict[tuple[str, int, int], int] = {}
+        self._reached: dict[str, tuple[str, int, int]] = {}
+        self._look_at_frames = LOOK_FRAMES
 
-    def received(self, region: str, epoch: int, last: int, at_ns: int) -> None:
-        """Keep when a frame was received."""
-        waiting = self._waiting.get(region)
-        if waiting is None:
-            waiting = self._waiting[region] = deque(maxlen=RECEIVED_FRAMES_KEPT)
-        waiting.append((epoch, last, at_ns))
+    def received(self, frames: Iterable[tuple[str, int, int]], at_ns: Iterable[int]) -> None:
+        """Keep when frames were received."""
+        self._at.update(zip(frames, at_ns, strict=False))
+        if len(self._at) >= self._look_at_frames:
+            self._forget()
+            self._look_at_frames = 2 * len(self._at) + LOOK_FRAMES
 
-    def delivered(self, region: str, epoch: int, last: int) -> int | None:
-        """Return when a frame was received, None where that is not known, and forget those before it."""
-        waiting = self._waiting.get(region)
-        while waiting:
-            known_epoch, known_last, at_ns = waiting[0]
-            if (known_epoch, known_last) > (epoch, last):
-                return None
-            waiting.popleft()
-            if known_last == last and known_epoch == epoch:
-                return at_ns
-        return None
+    def delivered(self, frames: Sequence[tuple[str, int, int]]) -> list[int | None]:
+        """Return when frames were received, None where that is not known; each region's come in their order."""
+        self._reached.update(zip(map(itemgetter(0), frames), frames, strict=True))
+        return list(map(self._at.pop, frames, repeat(None)))
+
+    def _forget(self) -> None:
+        """Forget what is not delivered any more: it came before what is, as markers do, or its region was left."""
+        kept: list[tuple[tuple[str, int, int], int]] = []
+        frames_of: Counter[str] = Counter()
+        for frame, at_ns in reversed(self._at.items()):
+            region = frame[0]
+            if self._reached.get(region, (region, 0, 0)) < frame and frames_of[region] < RECEIVED_FRAMES_KEPT:
+                frames_of[region] += 1
+                kept.append((frame, at_ns))
+        self._at = dict(reversed(kept))
 
 
-def _emptied(notes: deque[Any]) -> Iterator[Any]:
-    """Yield what is in a queue now; more may come meanwhile at its other end."""
-    for _ in range(len(notes)):
-        yield notes.popleft()
+def cut(notes: list[Any]) -> list[Any]:
+    """Take what is in a list now; another thread may append to it meanwhile."""
+    taken = notes[: len(notes)]
+    del notes[: len(taken)]
+    return taken

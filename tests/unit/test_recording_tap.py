@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from struct import pack
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from gamecast.event import Gap
-from gamecast.recording.tap import Receipts, Tap
+from gamecast.recording.tap import Receipts, Tap, cut
 from sequencing.errors import PublishUncertain, Unreachable
 from sequencing.frames import StampedFrame
 from sequencing.publisher import Resolved
@@ -17,7 +20,7 @@ def tap(pending_rows_max: int = 100) -> Tap:
 
 
 def frame(last: int, region: str = "forest") -> StampedFrame:
-    return StampedFrame(region, 1, last, b"0 1 1 1 s2", b"", b"body")
+    return StampedFrame(region, 1, last, b"0 1 1 1 s2", b"", b"[5,[0,0],[1,2]]")
 
 
 def deliver(one: Tap, last: int, events: int) -> None:
@@ -31,6 +34,7 @@ def test_places_go_on_even_where_rows_were_dropped() -> None:
     deliver(one, 8, 2)
     taken = one.take()
     assert [note[5] for note in taken.deliveries] == [0, 6]
+    assert [note[6] for note in taken.deliveries] == [b"[5,[0,0"] * 2, "of a body, what tells when its events were sent"
     assert one.index == 8
     assert one.lost == {"deliveries": 3}
     deliver(one, 13, 5)  # there is room again
@@ -58,9 +62,9 @@ def test_the_fate_of_a_publish_is_told_by_its_error() -> None:
     one.published(Resolved("forest", ["a", "b"], error=PublishUncertain(), **common))
     found = [note[1:7] for note in one.take().publishes]
     assert found == [
-        (4, 10, [3, 1], [7, 8], "acknowledged", None),
-        (None, None, [3, 1], [7, 8], "refused", "Unreachable"),
-        (None, None, [3, 1], [7, 8], "unknown", "PublishUncertain"),
+        (4, 10, [3, 1], pack("2q", 7, 8), "acknowledged", None),
+        (None, None, [3, 1], pack("2q", 7, 8), "refused", "Unreachable"),
+        (None, None, [3, 1], pack("2q", 7, 8), "unknown", "PublishUncertain"),
     ]
 
 
@@ -93,11 +97,33 @@ def test_a_stay_is_told_with_each_thing_that_becomes_known() -> None:
 
 def test_when_a_frame_was_received_is_found_when_it_is_delivered_and_forgotten() -> None:
     receipts = Receipts()
-    for last, at in ((1, 10), (2, 20), (3, 30)):
-        receipts.received("forest", 1, last, at)
-    receipts.received("forest", 2, 1, 40)
-    assert receipts.delivered("river", 1, 1) is None
-    assert receipts.delivered("forest", 1, 2) == 20
-    assert receipts.delivered("forest", 1, 1) is None  # history: it came before
-    assert receipts.delivered("forest", 2, 1) == 40
-    assert receipts.delivered("forest", 1, 3) is None
+    receipts.received([("forest", 1, 1), ("forest", 1, 2), ("forest", 2, 1)], [10, 20, 40])
+    assert receipts.delivered([("river", 1, 1), ("forest", 1, 2)]) == [None, 20]
+    assert receipts.delivered([("forest", 1, 2), ("forest", 1, 3), ("forest", 2, 1)]) == [None, None, 40]
+
+
+def test_frames_that_are_never_delivered_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gamecast.recording.tap.LOOK_FRAMES", 10)
+    monkeypatch.setattr("gamecast.recording.tap.RECEIVED_FRAMES_KEPT", 30)
+    receipts = Receipts()
+    for last in range(1, 1001, 2):  # every other one is a marker
+        receipts.received([("forest", 1, last), ("forest", 1, last + 1), ("left", 1, last)], [last, last + 1, last])
+        if last > 3:
+            assert receipts.delivered([("forest", 1, last - 2)]) == [last - 2], "what waits is kept"
+    assert len(receipts._at) < 100
+    assert receipts.delivered([("left", 1, 999), ("left", 1, 1)]) == [999, None]
+
+
+class Busy(list[str]):
+    """Notes to which another thread adds one as soon as it can: behind every look at them."""
+
+    def __getitem__(self, part: Any) -> Any:
+        found = super().__getitem__(part)
+        self.append("later")
+        return found
+
+
+def test_what_is_noted_while_the_thread_takes_is_taken_the_next_time() -> None:
+    notes = Busy(["one", "two"])
+    assert cut(notes) == ["one", "two"]
+    assert list(notes) == ["later"]
