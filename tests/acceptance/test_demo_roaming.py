@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from gamecast.demo.hosting import build_workload
 from gamecast.demo.skirmish import generate_skirmish
 from gamecast.event import Event, Gap
 from gamecast.incoming import Incoming
-from sequencing.delivery import Delivery
+from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.subscriber import Subscriber
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_order_violations"
@@ -60,6 +62,48 @@ def test_servers_of_a_skirmish_follow_their_players(nodes: int) -> None:
     joins = sum(len(change.joins) for changes in workload.changes.values() for change in changes)
     assert report["joins"] + report["joins_cut_short"] < joins, "those before the replay began do not count"
     assert report["deliveries"] <= sum(build_workload(generate_skirmish(1)).expected_deliveries().values())
+
+
+WINDOWS = [
+    pytest.param(["--seed", "1"], id="skirmish 1"),
+    pytest.param(["--seed", "2"], id="skirmish 2"),
+    pytest.param([BLACK_GOLD, "--duration-s", "800"], id="recorded", marks=needs_shared_data),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_a_server_is_in_is_ordered_at_every_moment(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That deliveries come in one order may be luck: here each step of each subscriber is looked at."""
+    go_on = Subscriber._go_on
+    looked_at, loose = 0, []
+
+    def look(self: Subscriber) -> list[Ready | Missing]:
+        nonlocal looked_at
+        items = go_on(self)
+        for pair, is_bound in bound_pairs(self).items():
+            looked_at += 1
+            if not is_bound:
+                loose.append((self.name, pair))
+        return items
+
+    monkeypatch.setattr(Subscriber, "_go_on", look)
+    done = call("demo", *window, "--roam", "--json")
+    assert done.exit_code == 0, done.output
+    assert looked_at > 1_000
+    assert loose == []
+
+
+def bound_pairs(subscriber: Subscriber) -> dict[tuple[str, str], bool]:
+    """Return, of regions that are handed out in one epoch and have an atom, whether one of these binds now."""
+    bound: dict[tuple[str, str], bool] = {}
+    for number, epoch in subscriber._epochs.items():
+        delivery = epoch.delivery
+        regions = {region for region in subscriber.joined if subscriber._regions[region].epoch == number}
+        for atom in {atom.id: atom for region in regions for atom in delivery._atoms_of.get(region, ())}.values():
+            binds = atom.id not in delivery._views and delivery.regions >= set(atom.regions)
+            for pair in combinations(sorted(regions.intersection(atom.regions)), 2):
+                bound[pair] = bound.get(pair, False) or binds
+    return bound
 
 
 @needs_shared_data
