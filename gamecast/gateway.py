@@ -16,6 +16,7 @@ from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tracing import Tracing
 from adapters.redis_connection import RedisConnection
+from adapters.redis_network import RedisNetwork
 from gamecast.event import Event
 from gamecast.holding import HOLD_BOUNDS_MS
 from gamecast.regionhistory import RegionHistory
@@ -38,7 +39,7 @@ class CastDoor:
     def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis. Does not connect yet."""
         self._shared = share(url, ordering=ordering, routes=routes)
-        self._history = RegionHistory(url, routes=routes)
+        self._history = RegionHistory(RedisNetwork(url, ordering=ordering, retention_events=1, routes=routes))
         self._probe = RedisConnection((routes or {}).get(url, url), "control")
 
     async def open(self) -> None:

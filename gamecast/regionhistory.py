@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 
 from adapters.gateway.ports import Page
-from adapters.network import Reader
-from adapters.redis_network import RedisNetwork
+from adapters.network import Network, Reader
 from gamecast.event import Event, Gap
-from gamecast.history import FOUND_AT_ONCE_MS, parse_since
+from gamecast.history import END_S_MAX, FOUND_AT_ONCE_MS, READ_AGAIN_S, parse_since
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
 from sequencing.plan import Plan
@@ -18,6 +16,7 @@ from sequencing.plan import Plan
 FRAMES_MAX = 64
 READERS_MAX = 8
 """Connections to nodes that are kept for the next page."""
+GONE = "the node no longer has them"
 
 
 class RegionHistory:
@@ -27,41 +26,86 @@ class RegionHistory:
     more is a gap.
     """
 
-    def __init__(self, url: str, *, routes: Mapping[str, str] | None = None) -> None:
-        """``url``: of the control Redis. Does not connect yet."""
-        self._network = RedisNetwork(url, ordering="acyclic", retention_events=1, routes=routes)
+    def __init__(self, network: Network) -> None:
+        """``network``: for this alone; it is closed with this."""
+        self._network = network
         self._readers: dict[str, Reader] = {}
         self._turn = asyncio.Lock()
+        self._latest_epoch = 0
+        self._ending: set[tuple[str, int]] = set()
+        """Regions and epochs that the latest plan leaves, but for those whose end was waited for in vain."""
 
     async def page(self, region: str, *, after: str, events_max: int) -> Page:
-        """Return events and gaps after a position, at most so many and at least one frame's; see `Page`."""
+        """Return events and gaps after a position, at most so many and at least one frame's; see `Page`.
+
+        Where nothing is found yet of an epoch that may be ending just now, its end is waited for, as `gamecast.history`
+        does.
+        """
         ((epoch, sequence),) = parse_since(after, {region}).values()
-        async with self._turn:
-            known = await self._places(region, epoch)
-            items: list[Event | Gap] = []
-            if known and (epoch, sequence) != (0, 0) and epoch < min(known):
-                items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
-            for number in sorted(known):
-                if number < epoch:
-                    continue
-                if number > epoch:
-                    epoch, sequence = number, 0
-                while True:
-                    frames = await self._read(known[epoch], region, epoch, sequence)
+        from_anywhere = (epoch, sequence) == (0, 0)
+        known = await self._places(region, epoch)
+        items: list[Event | Gap] = []
+        if known and not from_anywhere and epoch < min(known):
+            items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
+        for number in sorted(known):
+            if number < epoch:
+                continue
+            if number > epoch:
+                epoch, sequence = number, 0
+            while True:
+                while frames := await self._read(known[epoch], region, epoch, sequence):
                     for frame in frames:
                         sequence = self._add(items, frame, sequence, events_max)
                         if len(items) >= events_max:
                             return Page(items, f"{epoch}-{sequence}", True)
-                    if not frames:
-                        break
-            return Page(items, f"{epoch}-{sequence}", False)
+                if epoch == max(known) or await self._is_end(known[epoch], region, epoch, sequence):
+                    break
+                if (region, epoch) in self._ending:
+                    if items:
+                        return Page(items, f"{epoch}-{sequence}", True)
+                    if await self._more_comes(known[epoch], region, epoch, sequence):
+                        continue
+                if await self._read(known[epoch], region, epoch, sequence):
+                    continue  # it has come since
+                if items or not from_anywhere:
+                    items.append(Gap(region, epoch, sequence + 1, 0, GONE))
+                break
+        return Page(items, f"{epoch}-{sequence}", False)
 
     async def _places(self, region: str, epoch: int) -> dict[int, Plan]:
         """Return epoch → a plan that tells where that epoch of a region is, from ``epoch`` on as far as is known."""
-        latest = await self._network.latest_plan()
-        if latest is not None and region in latest.paths and latest.epoch_of(region) == epoch:
-            return {epoch: latest}
-        return {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+        async with self._turn:
+            latest = await self._network.latest_plan()
+            if latest is None:
+                return {}
+            if region in latest.paths and latest.epoch_of(region) == epoch:
+                return {epoch: latest}
+            if latest.epoch != self._latest_epoch:
+                for record in await self._network.news(None, block_ms=FOUND_AT_ONCE_MS):
+                    self._ending = {(old.region, old.epoch) for old in record.old_epochs()}
+                self._latest_epoch = latest.epoch
+            return {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+
+    async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
+        """Return whether something comes of an epoch that may be ending. Who asks next need not wait in vain again."""
+        deadline = time.monotonic() + END_S_MAX
+        while time.monotonic() < deadline:
+            await asyncio.sleep(READ_AGAIN_S)
+            if await self._read(plan, region, epoch, sequence):
+                return True
+        self._ending.discard((region, epoch))
+        return False
+
+    async def _is_end(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
+        """Return whether the frame at a sequence is the last of its epoch; more may have come behind it meanwhile."""
+        if not sequence:
+            return False
+        frames = await self._read(plan, region, epoch, sequence - 1)
+        try:
+            at = frames[0] if frames and frames[0].last == sequence else None
+            return at is not None and parse_meta(at.meta).kind == FrameKind.TICK
+        except InvalidInput:
+            return False
 
     async def close(self) -> None:
         """Release the connections."""
@@ -72,14 +116,15 @@ class RegionHistory:
             await self._network.close()
 
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
-        node = plan.paths[region][-1]
-        reader = self._readers.get(node)
-        if reader is None:
-            if len(self._readers) >= READERS_MAX:
-                await self._readers.pop(next(iter(self._readers))).close()
-            reader = self._readers[node] = self._network.reader(node, plan)
-        reader.follow(plan)
-        return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+        async with self._turn:
+            node = plan.paths[region][-1]
+            reader = self._readers.get(node)
+            if reader is None:
+                if len(self._readers) >= READERS_MAX:
+                    await self._readers.pop(next(iter(self._readers))).close()
+                reader = self._readers[node] = self._network.reader(node, plan)
+            reader.follow(plan)
+            return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
 
     @staticmethod
     def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:
@@ -89,7 +134,7 @@ class RegionHistory:
             first = frame.last - meta.events + 1
             if sequence + 1 < first:
                 last = first - 1 if first < UNKNOWN_END else 0
-                items.append(Gap(frame.region, frame.epoch, sequence + 1, last, "the node no longer has them"))
+                items.append(Gap(frame.region, frame.epoch, sequence + 1, last, GONE))
             if meta.kind != FrameKind.EVENTS:
                 return frame.last
             sent_at_ns, payloads = decode_body(frame.body)

@@ -24,7 +24,6 @@ from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, is_cancelled,
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Close, Code, Hello, Refusal, read_json, read_message
 from adapters.gateway.outbox import Outbox
-from adapters.gateway.ports import Connection
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
@@ -59,11 +58,6 @@ class Session:
     def subject(self) -> str | None:
         """Whose session it is."""
         return self._caller.subject
-
-    @property
-    def connection(self) -> Connection | None:
-        """The connection to the network, once there is one."""
-        return self._resumption.place.connection if self._resumption.place is not None else None
 
     def leave(self, close_code: int, reason: str) -> None:
         """Have the session end."""

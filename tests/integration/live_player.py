@@ -191,7 +191,7 @@ class LivePlayer(Live):
                 return
             for region, read in reads.items():
                 if read.after is None:
-                    newest = await node.newest(region, read.epoch)
+                    [newest] = await node.newest([(region, read.epoch)])
                     self._deliver(self.subscriber.found_end(region, read.epoch, newest))
             after = {region: (read.epoch, read.after) for region, read in reads.items() if read.after is not None}
             if after:

@@ -78,9 +78,8 @@ async def test_a_slow_session_that_is_waited_for_gets_everything_later_and_holds
             await socket.subscribe("flood")
         transport = stalled(slow)
         await flood(talks, quick)
-        [session] = [session for session in running.gateway.sessions if session.name == "slow"]
-        assert session.connection is not None
-        assert session.connection.statistics().inbox_events < 200, "more is kept for it than was said"
+        kept = max(each.inbox_events for each in running.gateway.connections.statistics())
+        assert 0 < kept < 200, "more is kept for it than was said"
         transport.resume_reading()
         await slow.take(FLOOD)
         assert numbers(slow) == list(range(FLOOD))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from adapters.network import Position
-from gamecast import history
+from gamecast import history, regionhistory
+from gamecast.event import Event
 from gamecast.history import History, Recall
+from gamecast.regionhistory import RegionHistory
 from sequencing.delivery import Missing, Ready
-from sequencing.frames import FrameKind, StampedFrame
+from sequencing.frames import FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
+from sequencing.record import Record
 
 OLD = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
 NEW = Plan(2, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(2), ("forest",), "a"),))
@@ -22,16 +25,26 @@ NEW = Plan(2, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId
 class LateNetwork:
     """Stands for a network whose streams get their frames when it has been asked so often."""
 
-    def __init__(self, frames: Mapping[int, list[StampedFrame]]) -> None:
-        """``frames``: after how many reads → which are there."""
+    def __init__(self, frames: Mapping[int, list[StampedFrame]], *, ending: bool = True) -> None:
+        """``frames``: after how many reads → which are there; ``ending``: whether the old epoch is being left."""
         self.reads = 0
+        self.ending = ending
         self._frames = frames
 
     async def plans(self) -> list[Plan]:
         return [OLD, NEW]
 
+    async def latest_plan(self) -> Plan | None:
+        return NEW
+
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        return [Record(NEW, behind=(OLD,) if self.ending else ())]
+
     def reader(self, node: str, plan: Plan) -> LateNetwork:
         return self
+
+    def follow(self, plan: Plan) -> None:
+        pass
 
     async def close(self) -> None:
         pass
@@ -44,7 +57,14 @@ class LateNetwork:
 
 
 def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> StampedFrame:
-    return StampedFrame("forest", epoch, number, b"%d 1 1 %d s" % (kind, number), b"%d,%d" % (epoch, number), b"")
+    return StampedFrame(
+        "forest",
+        epoch,
+        number,
+        b"%d 1 1 %d s" % (kind, number),
+        b"%d,%d" % (epoch, number),
+        encode_json_body([1], [b"1"]),
+    )
 
 
 async def replayed(network: Any, ending: AbstractSet[tuple[str, int]]) -> list[Ready | Missing]:
@@ -74,3 +94,58 @@ async def test_an_epoch_that_has_no_end_any_more_is_a_gap(
     assert gap == Missing("forest", 1, 2, 0)
     assert isinstance(event, Ready)
     assert (network.reads > 2) == bool(ending)
+
+
+async def pages(network: Any, after: str, *, events_max: int = 10) -> list[str]:
+    """Return what pages have from a position on, to the last: events by their positions, and gaps in brackets."""
+    read, found, more = RegionHistory(network), list[str](), True
+    while more:
+        page = await read.page("forest", after=after, events_max=events_max)
+        found += [
+            e.position if isinstance(e, Event) else f"[{e.epoch}: {e.first_sequence}-{e.last_sequence}]"
+            for e in page.items
+        ]
+        after, more = page.next, page.more
+    return found
+
+
+@pytest.mark.parametrize("events_max", [1, 10])
+async def test_pages_wait_for_what_is_under_way_in_an_epoch_that_is_being_left(events_max: int) -> None:
+    network = LateNetwork({0: [frame(1, 2), frame(2, 1)], 3: [frame(1, 3)], 6: [frame(1, 4, FrameKind.TICK)]})
+    assert await pages(network, "1-1", events_max=events_max) == ["1-2", "1-3", "2-1"]
+
+
+@pytest.mark.parametrize("ending", [False, True])
+async def test_pages_have_what_comes_with_the_end_of_an_epoch_while_that_is_looked_for(ending: bool) -> None:
+    last = [frame(1, 3), frame(1, 4, FrameKind.TICK)]
+    network = LateNetwork({0: [frame(1, 1), frame(1, 2), frame(2, 1)], 2: last}, ending=ending)
+    assert await pages(network, "1-0") == ["1-1", "1-2", "1-3", "2-1"]
+
+
+@pytest.mark.parametrize("after", ["0-0", "1-1", "1-2", "1-3"])
+async def test_pages_do_not_wait_behind_the_end_of_an_epoch(after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regionhistory, "END_S_MAX", 60.0)
+    network = LateNetwork({0: [frame(1, 1), frame(1, 2), frame(1, 3, FrameKind.TICK), frame(2, 1)]})
+    expected = ["1-1", "1-2", "2-1"]
+    assert await pages(network, after) == expected[min(2, int(after[-1])) :]
+
+
+@pytest.mark.parametrize("ending", [False, True])
+@pytest.mark.parametrize(("after", "gap"), [("1-1", ["[1: 2-0]"]), ("0-0", [])])
+async def test_pages_of_an_epoch_that_has_no_end_any_more_have_a_gap(
+    ending: bool, after: str, gap: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regionhistory, "END_S_MAX", 0.1)
+    network = LateNetwork({0: [frame(2, 1)]}, ending=ending)
+    assert await pages(network, after) == [*gap, "2-1"]
+    assert (network.reads > 5) == ending
+
+
+async def test_what_was_waited_for_in_vain_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regionhistory, "END_S_MAX", 0.1)
+    network = LateNetwork({0: [frame(2, 1)]})
+    read = RegionHistory(cast(Any, network))
+    await read.page("forest", after="1-1", events_max=10)
+    reads = network.reads
+    await read.page("forest", after="1-1", events_max=10)
+    assert network.reads - reads <= 5
