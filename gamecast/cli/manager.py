@@ -14,7 +14,7 @@ from adapters.planning import planner_over  # noqa: F401 - brings scipy, for whi
 from adapters.redis_connection import redacted
 from adapters.redis_control import RedisControl
 from adapters.redis_network import RedisNetwork
-from gamecast.cli.daemons import expect_option, stopping
+from gamecast.cli.daemons import expect_option, once_there, stopping, wait_option
 from gamecast.cli.reporting import require_reachable
 from gamecast.configuration import Limits
 from gamecast.planning.reading import read_overlaps
@@ -41,7 +41,8 @@ logger = logging.getLogger("gamecast.manager.daemon")
     help="How many events of each region its node keeps, by the plans made here.",
 )
 @expect_option
-def manager(control_url: str, *, ordering: Ordering, retention_events: int, expect: Path | None) -> None:
+@wait_option
+def manager(control_url: str, *, ordering: Ordering, retention_events: int, expect: Path | None, wait_s: float) -> None:
     """Stand for leading the network of a control Redis: who leads makes the plans.
 
     Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
@@ -50,7 +51,7 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int, expe
     Runs until SIGINT or SIGTERM, then gives the lease back. Says on standard error when it begins and ceases to lead.
 
     Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if the
-    control Redis is not there when it starts.
+    control Redis is not there when it starts, nor within --wait-s.
 
     \b
     Example:
@@ -60,15 +61,23 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int, expe
     logger.setLevel(logging.INFO)
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
     require_reachable(control_url)
-    asyncio.run(_run(control_url, ordering, retention_events, overlaps))
+    asyncio.run(_run(control_url, ordering, retention_events, overlaps, wait_s))
 
 
-async def _run(control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair]) -> None:
+async def _run(
+    control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair], wait_s: float
+) -> None:
     stop = stopping()
     network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events)
-    try:
+
+    async def begin() -> None:
         await network.open()
         await network.expect(overlaps)
+
+    try:
+        await once_there(begin, wait_s=wait_s, stop=stop)
+        if stop.is_set():
+            return
         network.stand(_TellingControl(control_url))
         logger.info("stands for leading at %s", redacted(control_url))
         await stop.wait()

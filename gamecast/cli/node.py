@@ -10,7 +10,7 @@ from adapters.redis_connection import redacted
 from adapters.redis_network import RedisNetwork
 from adapters.redis_probe import ServerProbe
 from adapters.redis_relays import RedisRelays
-from gamecast.cli.daemons import stopping
+from gamecast.cli.daemons import once_there, stopping, wait_option
 
 
 @click.command()
@@ -24,7 +24,8 @@ from gamecast.cli.daemons import stopping
     "gap then.  [default: asks the server; it keeps all with appendonly yes and appendfsync always, and where no "
     "replica takes over from it]",
 )
-def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None) -> None:
+@wait_option
+def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
     """Register a sequencing node, and carry its frames to the next ones.
 
     Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
@@ -39,7 +40,7 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None) 
     not and say --keeps-all.
 
     Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use (a name that is
-    taken, too), 3 if one of the two is not there when it starts.
+    taken, too), 3 if one of the two is not there when it starts, nor within --wait-s.
 
     \b
     Example, three nodes whose first Redis is also the control:
@@ -47,20 +48,26 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None) 
       gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
       gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
     """
-    asyncio.run(_run(name, redis_url, control_url, may_lose))
+    asyncio.run(_run(name, redis_url, control_url, may_lose, wait_s))
 
 
-async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None) -> None:
+async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float) -> None:
     stop = stopping()
     server = ServerProbe(redis_url, name)
     network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
-    try:
+
+    async def register() -> None:
         described = await server.describe()
         await network.open()
         await network.register_node(name, redis_url, may_lose=not described.keeps_all if may_lose is None else may_lose)
+
+    try:
+        await once_there(register, wait_s=wait_s, stop=stop)
     finally:
         await server.close()
         await network.close()
+    if stop.is_set():
+        return
     relays = RedisRelays(control_url, frozenset({name}))
     relays.start()
     click.echo(f"node {name} at {redacted(redis_url)} is registered and relays", err=True)

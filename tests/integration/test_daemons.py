@@ -388,8 +388,8 @@ def test_wrong_use_and_absent_servers_have_their_statuses(
     for arguments, expected, why in (
         (("--control", "http://x", *rest), 2, "is not a Redis URL"),
         (("--control", "memory://world", *rest), 2, "memory://world"),
-        (("--control", absent, *rest), 3, f"nothing answers at {absent} "),
-        (("--control", redis_server.url, "--name", "n1", "--redis", absent), 3 if rest else 2, ""),
+        (("--control", absent, *rest, "--wait-s", "0"), 3, f"nothing answers at {absent} "),
+        (("--control", redis_server.url, "--name", "n1", "--redis", absent, "--wait-s", "0"), 3 if rest else 2, ""),
         ((), 2, ""),
     ):
         monkeypatch.setattr(sys, "argv", ["gamecast", command, *arguments])
@@ -401,6 +401,43 @@ def test_wrong_use_and_absent_servers_have_their_statuses(
         assert (complained.startswith("gamecast: "), complained.count("\n")) == (True, 1) or not why
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("command", ["manager", "node"])
+async def test_a_daemon_that_starts_before_its_redis_waits_for_it(command: str, start: Start) -> None:
+    with EmbeddedServer() as server, EmbeddedServer() as other:
+        rest = ("--name", "n1", "--redis", other.url) if command == "node" else ()
+        server.kill()
+        daemon = start(command, "--control", server.url, *rest)
+        await daemon.is_there(f"nothing answers at {server.url} ")
+        server.restart()
+        await daemon.is_there("is registered and relays" if rest else " leads\n")
+        assert daemon.complained.count("nothing answers") == 1
+        assert await daemon.ended(signal.SIGTERM) == 0
+
+
+async def test_a_node_waits_for_its_own_redis_too(redis_server: EmbeddedServer, start: Start) -> None:
+    with EmbeddedServer() as own:
+        own.kill()
+        node = start("node", "--name", "n1", "--control", redis_server.url, "--redis", own.url)
+        await node.is_there(f"nothing answers at {own.url} ")
+        own.restart()
+        await node.is_there("is registered and relays")
+        assert await node.ended(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("command", ["manager", "node"])
+async def test_a_daemon_waits_for_its_redis_no_longer_than_it_is_told(command: str, start: Start) -> None:
+    absent = f"redis://127.0.0.1:{free_port()}"
+    rest = ("--name", "n1", "--redis", absent) if command == "node" else ()
+    patient, hasty = (start(command, "--control", absent, *rest, "--wait-s", wait_s) for wait_s in ("60", "0.3"))
+    assert await hasty.ended() == 3
+    assert "Trying again for 0.3 s." in hasty.complained
+    assert hasty.complained.splitlines()[-1].startswith(f"gamecast: nothing answers at {absent} ")
+    await patient.is_there("Trying again for 60 s.")
+    assert await patient.ended(signal.SIGTERM) == 0
+    assert "registered" not in patient.complained
+    assert "leads" not in patient.complained
 
 
 def test_up_of_no_nodes_is_wrong_use(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
