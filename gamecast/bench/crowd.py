@@ -9,8 +9,8 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,14 +23,12 @@ from typing import Any, Self
 from redis import Redis
 
 import gamecast
-from adapters.embedded import EmbeddedServer
 from adapters.redis_control import RedisControl
-from adapters.redis_network import RedisNetwork
 from gamecast.bench.board import Board
 from gamecast.bench.parent import end_with_parent
 from gamecast.bench.peers.redis_client import redis_client
+from gamecast.bench.surroundings import allow_connections, managed, server_for
 from gamecast.bench.trial import TrialError
-from gamecast.configuration import Limits
 from gamecast.testing import DeliverySequence, judge
 from sequencing.checkers import Published
 from sequencing.errors import UsageError
@@ -38,7 +36,6 @@ from sequencing.errors import UsageError
 SHARED = 2
 """How many of its neighbour's regions each subscriber has: enough that the order of those matters to both."""
 
-CONNECTIONS_A_SUBSCRIBER = 6
 PROCESSES = 4
 """Of subscribers: what is told to all of them takes some seconds, in which one process would miss its heartbeats."""
 
@@ -78,14 +75,14 @@ def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
     Blocks for some minutes with 1,000 subscribers. Raises `TrialError`, `EmbeddedServerError`, and `UsageError` where
     the system allows too few open files.
     """
-    _allow_connections(world.subscribers)
-    with _server(world) as url, _manager(url):
-        figures = _measure(world, url, events=events, seed=seed)
-    with _server(world) as url, _Crowd(world, url, plain=True) as crowd:
-        before, began = _stage(crowd, url), time.monotonic()
+    allow_connections(world.subscribers)
+    with server_for(world.subscribers) as server, managed(server.url):
+        figures = _measure(world, server.url, events=events, seed=seed)
+    with server_for(world.subscribers) as server, _Crowd(world, server.url, plain=True) as crowd:
+        before, began = _stage(crowd, server.url), time.monotonic()
         crowd.do("open")
         crowd.do("subscribe")
-        plain = _growth(before, _stage(crowd, url), time.monotonic() - began)
+        plain = _growth(before, _stage(crowd, server.url), time.monotonic() - began)
     ours = {key: figures["opened"][key] + figures["joined"][key] for key in ("process_bytes", "redis_bytes")}
     ours["redis_bytes"] -= figures["a_region"]["redis_bytes"] * world.regions
     each = {key: ours[key] / world.subscribers for key in ours}
@@ -201,49 +198,6 @@ def _families(url: str) -> tuple[dict[str, int], int]:
     return dict(families.most_common()), sum(families[name] for name in ("egress", "steps", "counters", "publishers"))
 
 
-@contextmanager
-def _server(world: World) -> Iterator[str]:
-    connections = CONNECTIONS_A_SUBSCRIBER * world.subscribers + 100
-    with EmbeddedServer(settings={"maxclients": str(connections)}) as server:
-        yield server.url
-
-
-@contextmanager
-def _manager(url: str) -> Iterator[None]:
-    """A manager in a process of its own: no server does the work of leading a thousand others beside its own."""
-    process = _context.Process(target=_manage, args=(url,), daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-
-
-def _manage(url: str) -> None:
-    end_with_parent()
-    asyncio.run(_manage_for_ever(url))
-
-
-async def _manage_for_ever(url: str) -> None:
-    network = RedisNetwork(url, ordering="acyclic", retention_events=Limits().retention_events)
-    network.stand(RedisControl(url))
-    await asyncio.Event().wait()
-
-
-def _allow_connections(subscribers: int) -> None:
-    wanted = CONNECTIONS_A_SUBSCRIBER * subscribers + 200
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise UsageError(
-            f"{subscribers} subscribers may open {wanted} files, and the system allows {hard}: raise ulimit -n, or "
-            "measure fewer"
-        )
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 class _Crowd:
     """All subscribers, in `PROCESSES` processes, which do one thing after the other when told to."""
 
@@ -294,7 +248,7 @@ class _Crowd:
 
 def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
     end_with_parent()
-    _allow_connections(len(numbers))
+    allow_connections(len(numbers))
     try:
         asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it

@@ -70,11 +70,14 @@ def measure_recording(
     measured = document(trials, campaign, RECORDED)
     figures = {name: measured["peers"][name][str(size)] for name in (PLAIN, RECORDED)}
     pairs = list(zip(trials[PLAIN][size], trials[RECORDED][size], strict=True))
+    overheads = [1 - after.deliveries_per_s / before.deliveries_per_s for before, after in pairs]
     return {
         "figures": figures,
         "ratios": {name: measured["ratios"][name][PLAIN][str(size)] for name in (*MEASURES, COST, CEILING)},
-        "overhead": median([1 - after.deliveries_per_s / before.deliveries_per_s for before, after in pairs]),
+        "overhead": median(overheads),
+        "overheads": overheads,
         "session": kept,
+        "unrecorded": trials[RECORDED][size][-1].expected - kept.get("deliveries", {"rows": 0})["rows"],
         **{key: measured[key] for key in ("cores", "versions", "workload")},
     }
 
@@ -106,8 +109,10 @@ def report(result: Mapping[str, Any]) -> Group:
     table.add_row("ratio", *(f"{ratio:.2f}" for ratio in ratios))
     kept = result["session"].get("deliveries", {"rows": 0, "bytes": 0})
     runs, each = result["workload"]["runs"], kept["bytes"] / max(1, kept["rows"])
+    pairs = "one pair" if runs == 1 else f"the median of {runs} pairs"
     note = (
-        f"Recording overhead: {result['overhead']:.1%} of throughput, the median of {runs} pairs\n"
-        f"of runs. The last session holds {kept['rows']:,} deliveries, {each:.1f} bytes each."
+        f"Recording overhead: {result['overhead']:.1%} of throughput, {pairs} of runs\n"
+        f"({min(result['overheads']):.1%} to {max(result['overheads']):.1%}). "
+        f"The last session holds {kept['rows']:,} deliveries,\n{each:.1f} bytes each."
     )
     return Group(table, note)

@@ -15,9 +15,11 @@ from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
 from gamecast.bench.workload import FAN_OUT, Phases
+from gamecast.cli.bench_all import bench_all
 from gamecast.cli.bench_gateway import bench_gateway
+from gamecast.cli.bench_joins import bench_joins
 from gamecast.cli.bench_memory import bench_memory
-from gamecast.cli.bench_options import json_option, progress, trial_options
+from gamecast.cli.bench_options import exit_if_broken, json_option, named, progress, trial_options
 from gamecast.cli.bench_paths import bench_paths
 from gamecast.cli.bench_recording import bench_recording
 
@@ -25,7 +27,7 @@ from gamecast.cli.bench_recording import bench_recording
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
     if names is None:
         return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
-    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    chosen = named(names)
     for name in chosen:
         if name not in OTHERS:
             raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
@@ -74,8 +76,9 @@ def bench(
     exit status is 1 if gamecast lost, repeated or reordered anything.
 
     Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
-    regions and subscribers take, `gamecast bench recording` what recording a session costs, `gamecast bench plan` how
-    planning grows, and `gamecast bench arrangements` how far plans of small worlds are from the best there are.
+    regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
+    what recording a session costs, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    plans of small worlds are from the best there are.
     """
     if context.invoked_subcommand is not None:
         return
@@ -94,9 +97,7 @@ def bench(
     else:
         Console().print(report(result, OURS.name))
     broken = violations(result["peers"][OURS.name])
-    if broken:
-        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(1)
+    exit_if_broken(context, broken)
 
 
 @bench.command("plan")
@@ -139,8 +140,10 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
         Console().print(growth_table(costs))
 
 
+bench.add_command(bench_all)
 bench.add_command(arrangements)
 bench.add_command(bench_paths)
+bench.add_command(bench_joins)
 bench.add_command(bench_memory)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)

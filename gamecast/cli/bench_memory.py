@@ -8,7 +8,7 @@ import click
 import orjson
 from rich.console import Console
 
-from gamecast.cli.bench_options import json_option
+from gamecast.cli.bench_options import exit_if_broken, json_option
 
 
 @click.command("memory")
@@ -52,6 +52,4 @@ def bench_memory(
         Console().print(report(result))
     kinds = ("lost", "duplicated", "inversions", "cycles", "publisher_order_violations")
     broken = [f"{count} {kind.replace('_', ' ')}" for kind in kinds if (count := result["crowd"][kind])]
-    if broken:
-        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(1)
+    exit_if_broken(context, broken)

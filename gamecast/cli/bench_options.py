@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,6 +53,18 @@ def trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_TRIAL_OPTIONS):
         command = option(command)
     return command
+
+
+def named(text: str) -> tuple[str, ...]:
+    """Return the names in a list like ``a, b``, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
+    """End with 1, saying what, if gamecast broke a promise while it was measured."""
+    if broken:
+        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+        context.exit(1)
 
 
 @contextmanager

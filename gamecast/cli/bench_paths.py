@@ -7,7 +7,7 @@ import orjson
 from rich.console import Console
 
 from gamecast.bench.workload import FAN_OUT, Phases
-from gamecast.cli.bench_options import json_option, progress, trial_options
+from gamecast.cli.bench_options import exit_if_broken, json_option, progress, trial_options
 
 NODES_MAX = 8
 
@@ -52,6 +52,4 @@ def bench_paths(
     else:
         Console().print(report(result))
     broken = [what for figures in result["paths"].values() for what in violations({str(size): figures})]
-    if broken:
-        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(1)
+    exit_if_broken(context, broken)

@@ -7,11 +7,14 @@ import orjson
 from rich.console import Console
 
 from gamecast.bench.workload import FAN_OUT, Phases
-from gamecast.cli.bench_options import json_option, progress, trial_options
+from gamecast.cli.bench_options import exit_if_broken, json_option, progress, trial_options
 from gamecast.recording.options import require_pyarrow
 
+EVENTS = 1_000_000
+"""Five times what other commands take: what a recorder does once, as it begins, is not to count as if it went on."""
 
-@click.command("recording")
+
+@click.command("recording", context_settings={"default_map": {"events": EVENTS}})
 @click.option(
     "--size", default=8, show_default=True, type=click.IntRange(FAN_OUT, 1_000), help="Subscribers, and regions."
 )
@@ -34,7 +37,7 @@ def bench_recording(
 
     The workload of `gamecast bench`; all publishers and all subscribers record. The overhead is the part of the
     throughput that it takes, the median over pairs of runs. The exit status is 1 if anything was lost, repeated or
-    reordered.
+    reordered, or was delivered and is not in the session: what a recorder drops costs nothing.
     """
     require_pyarrow()
     from gamecast.bench.campaign import violations
@@ -47,7 +50,8 @@ def bench_recording(
         click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     else:
         Console().print(report(result))
-    broken = [what for name, of_name in result["figures"].items() for what in violations({name: of_name})]
-    if broken:
-        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+    if result["unrecorded"]:
+        click.echo(f"{result['unrecorded']:,} deliveries of the last run were not recorded", err=True)
         context.exit(1)
+    broken = [what for name, of_name in result["figures"].items() for what in violations({name: of_name})]
+    exit_if_broken(context, broken)

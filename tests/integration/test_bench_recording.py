@@ -23,6 +23,8 @@ def test_the_command_prints_both_their_ratios_and_what_was_recorded() -> None:
     ratio = recorded["deliveries_per_s"] / plain["deliveries_per_s"]
     assert document["ratios"]["deliveries_per_s"] == pytest.approx(ratio)
     assert document["overhead"] == pytest.approx(1 - ratio)
+    assert document["overheads"] == [document["overhead"]]
+    assert document["unrecorded"] == 0
     assert document["session"]["deliveries"]["rows"] == recorded["expected"]
     assert document["session"]["publishes"]["rows"] * FAN_OUT == recorded["expected"]
     assert "losses" not in document["session"]

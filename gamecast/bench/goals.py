@@ -1,0 +1,83 @@
+"""What the bench is to show, figure by figure, beside what it did show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+
+GOAL_SIZE = 32
+"""With so many subscribers, everybody reading all is to show what it costs."""
+
+_THROUGHPUT = {"streams": 4.0, "pubsub": 6.0, "single-stream": 20.0}
+_DELAYS = {"p50_ms": 1.2, "p99_ms": 1.5}
+_TWO_NODES = 0.5
+_RECORDING = 0.10
+_JOINS_PER_S = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One figure: ``measured`` is to be at least ``wanted``, or at most."""
+
+    figure: str
+    measured: float
+    wanted: float
+    at_most: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is; a figure that could not be measured (NaN) is not."""
+        return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "is_reached": self.is_reached}
+
+
+def goals_of(parts: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
+    """Return the figures that there is something to say of: ``parts`` has what the commands of the bench print."""
+    return [goal for part, read in _READERS.items() if part in parts for goal in read(parts[part])]
+
+
+def report(goals: list[Goal]) -> Group:
+    """A table of 80 columns."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("figure", no_wrap=True)
+    for heading in ("measured", "wanted", ""):
+        table.add_column(heading, justify="right")
+    for goal in goals:
+        sign = "<=" if goal.at_most else ">="
+        reached = "reached" if goal.is_reached else "short"
+        table.add_row(goal.figure, f"{goal.measured:,.2f}", f"{sign} {goal.wanted:,.2f}", reached)
+    return Group(table, "x: gamecast's figure in multiples of the peer's, in the same run.")
+
+
+def _compared(part: Mapping[str, Any]) -> Iterator[Goal]:
+    ratios = part["ratios"]
+    for peer, wanted in _THROUGHPUT.items():
+        for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
+            if peer != "single-stream" or int(size) == GOAL_SIZE:
+                yield Goal(f"deliveries/s, x {peer}, {size} subscribers", ratio, wanted)
+    for measure, wanted in _DELAYS.items():
+        for size, ratio in ratios[measure].get("streams", {}).items():
+            yield Goal(f"{measure.removesuffix('_ms')}, x streams, {size} subscribers", ratio, wanted, at_most=True)
+
+
+def _paths(part: Mapping[str, Any]) -> Iterator[Goal]:
+    yield Goal("deliveries/s by two nodes, x one node", part["ratios"]["deliveries_per_s"]["2"], _TWO_NODES)
+
+
+def _recording(part: Mapping[str, Any]) -> Iterator[Goal]:
+    yield Goal("part of the throughput that recording takes", part["overhead"], _RECORDING, at_most=True)
+
+
+def _joins(part: Mapping[str, Any]) -> Iterator[Goal]:
+    for kind, figures in part["kinds"].items():
+        yield Goal(f"joins/s, {kind}", figures["joins_per_s"], _JOINS_PER_S)
+
+
+_READERS = {"peers": _compared, "paths": _paths, "recording": _recording, "joins": _joins}

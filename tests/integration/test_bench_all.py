@@ -1,0 +1,27 @@
+"""The bench's figures beside what they are to be, printed by one command."""
+
+from __future__ import annotations
+
+import orjson
+from click.testing import CliRunner
+
+from gamecast.cli.bench import bench
+
+
+def test_one_command_prints_each_figure_beside_its_goal() -> None:
+    result = CliRunner().invoke(bench, ["all", "--quick", "--parts", "paths,joins", "--json"])
+    assert result.exit_code == 0, result.output
+    document = orjson.loads(result.stdout)
+    assert list(document["parts"]) == ["paths", "joins"]
+    [paths, *joins] = document["goals"]
+    assert paths["measured"] == document["parts"]["paths"]["ratios"]["deliveries_per_s"]["2"]
+    assert [goal["figure"] for goal in joins] == ["joins/s, in place", "joins/s, epochs"]
+    assert all(goal["is_reached"] == (goal["measured"] >= goal["wanted"]) for goal in document["goals"])
+    assert "measuring: joins" in result.stderr
+
+
+def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
+    result = CliRunner().invoke(bench, ["all", "--parts", "paths,speed"])
+    assert result.exit_code == 2
+    assert "'speed'" in result.stderr
+    assert "memory" in result.stderr

@@ -1,0 +1,43 @@
+"""What the bench is to show beside what it showed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+
+from gamecast.bench.goals import goals_of, report
+
+
+def peers(**ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
+    return {"ratios": {"deliveries_per_s": {}, "p50_ms": {}, "p99_ms": {}} | ratios}
+
+
+def test_more_is_to_be_more_and_delay_is_to_be_less() -> None:
+    part = peers(
+        deliveries_per_s={"streams": {"8": 4.0, "32": 3.9}, "single-stream": {"8": 1.0, "32": 20.5}},
+        p50_ms={"streams": {"8": 1.2}, "pubsub": {"8": 9.0}},
+        p99_ms={"streams": {"8": 1.6}},
+    )
+    assert [(goal.figure, goal.is_reached) for goal in goals_of({"peers": part})] == [
+        ("deliveries/s, x streams, 8 subscribers", True),
+        ("deliveries/s, x streams, 32 subscribers", False),
+        ("deliveries/s, x single-stream, 32 subscribers", True),
+        ("p50, x streams, 8 subscribers", True),
+        ("p99, x streams, 8 subscribers", False),
+    ]
+
+
+def test_what_could_not_be_measured_is_not_reached() -> None:
+    recording, joins = {"overhead": math.nan}, {"kinds": {"in place": {"joins_per_s": math.nan}}}
+    assert [goal.is_reached for goal in goals_of({"recording": recording, "joins": joins})] == [False, False]
+
+
+def test_the_table_of_goals_fits_eighty_columns() -> None:
+    part = peers(deliveries_per_s={"single-stream": {"32": 1234.5}})
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(report(goals_of({"peers": part})))
+    assert "reached" in capture.get()
+    assert max(map(len, capture.get().splitlines())) <= 80
