@@ -23,6 +23,9 @@ from .bots import decide
 from .world import REGIONS, Bot, Deed, World, region_of, state
 
 TICK_S = 0.1
+TICKS_VARY = 0.2
+"""By what part of `TICK_S` a tick is longer or shorter: with ticks of one length, servers that do not meet at the start
+never do."""
 AGES_KEPT = 500
 
 
@@ -60,7 +63,7 @@ class GameServer:
                 assert isinstance(bot, Bot)
                 deeds.append((region_of(bot), decide(self.world, bot, self._random)))
             await self.say(deeds)
-            tick_s = max(tick_s + TICK_S, loop.time())
+            tick_s = max(tick_s + TICK_S * self._random.uniform(1 - TICKS_VARY, 1 + TICKS_VARY), loop.time())
 
     async def say(self, deeds: Sequence[tuple[str, Deed]]) -> None:
         """Publish what bots do, each in its region."""
