@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from analytics.reading import Sources as Sources
     from analytics.reading import read_sources as read_sources
     from analytics.report import write_report as write_report
+    from analytics.runs import spread as spread
     from analytics.schema import SCHEMA_VERSION as SCHEMA_VERSION
     from analytics.schema import TABLE_OF as TABLE_OF
     from analytics.schema import TABLES as TABLES
@@ -78,6 +79,7 @@ _MODULE_OF = {
         "reading",
     ),
     **dict.fromkeys(("write_report",), "report"),
+    **dict.fromkeys(("spread",), "runs"),
     **dict.fromkeys(("cut",), "slices"),
     **dict.fromkeys(("open_spark",), "spark"),
     **dict.fromkeys(("audit_stamps",), "stamp_audit"),

@@ -72,6 +72,6 @@ def _shaped(rows: DataFrame, table: str) -> DataFrame:
             .cast(column.dataType)
             .alias(column.name)
             for column in schema
-            if column.name in TABLE_OF[table].names
+            if column.name in TABLE_OF[table].event_names
         )
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analytics.schema import DELIVERIES, FILE_SUFFIX, PUBLISHES, SESSION_FILE
+from analytics.runs import spread_arrow, stored_names
+from analytics.schema import DELIVERIES, FILE_SUFFIX, PUBLISHES, SESSION_FILE, Table
 from sequencing.errors import InvalidInput, UsageError
 
 NS_PER_S = 1e9
@@ -17,34 +18,35 @@ def read_session_rates(directory: Path) -> dict[str, float]:
     session or has no events, and for a damaged file, which it names.
     """
     try:
+        import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
-        from pyarrow import ArrowException, Table
     except ImportError as error:
         raise UsageError("reading a session needs pyarrow: install gamecast[recording]") from error
     if not (directory / SESSION_FILE).is_file():
         raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}")
 
-    def read(table: str, columns: list[str]) -> Table | None:
+    def read(table: Table, *columns: str) -> pa.Table | None:
         files = sorted(
             str(file)
-            for file in (directory / table).rglob(f"*{FILE_SUFFIX}")
+            for file in (directory / table.name).rglob(f"*{FILE_SUFFIX}")
             if not any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
         )
         if not files:
             return None
         try:
-            found = ds.dataset(files).to_table(columns)
-        except (ArrowException, OSError) as error:
-            raise InvalidInput(f"{directory}: a file of {table} cannot be read: {error}") from error
+            stored = ds.dataset(files, table.arrow_schema()).to_table(list(stored_names(table, columns)))
+            found = spread_arrow(stored, table)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InvalidInput(f"{directory}: a file of {table.name} cannot be read: {error}") from error
         return found if len(found) else None
 
-    rows = read(PUBLISHES.name, ["region", "sequence", "published_at_ns"])
+    rows = read(PUBLISHES, "region", "sequence", "published_at_ns")
     if rows is not None:
         rows = rows.filter(pc.is_valid(rows["sequence"]))
         at = rows["published_at_ns"]
     else:
-        rows = read(DELIVERIES.name, ["region", "epoch", "sequence", "event", "delivered_at_ns"])
+        rows = read(DELIVERIES, "region", "epoch", "sequence", "event", "delivered_at_ns")
         if rows is None:
             raise InvalidInput(f"{directory} has neither publishes nor deliveries")
         at = rows["delivered_at_ns"]

@@ -22,7 +22,17 @@ from pyspark.sql import functions as fn
 
 from analytics.logs import LOG_SUFFIXES, read_logs
 from analytics.quarantine import Quarantine
-from analytics.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, SCHEMA_VERSION, SESSION_FILE, TABLE_OF, TABLES
+from analytics.runs import events_in, spread
+from analytics.schema import (
+    FILE_SCHEMA,
+    FILE_SESSION,
+    FILE_SUFFIX,
+    READABLE,
+    READABLE_VERSIONS,
+    SESSION_FILE,
+    TABLE_OF,
+    TABLES,
+)
 from sequencing.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -35,9 +45,10 @@ LOGS_SESSION = "logs"
 
 @dataclass(slots=True)
 class Sources:
-    """What there is to analyse: a DataFrame a table, each with a column session before the schema's.
+    """What there is to analyse: a DataFrame a table, each with a column session before the schema's, and a row for each
+    event in a table of runs.
 
-    ``rows`` is how many rows the files of a table say that they have; Spark may find fewer in a damaged one.
+    ``rows`` is how many rows, or events, a table's files say that they have; Spark may find fewer in a damaged one.
     """
 
     tables: Mapping[str, DataFrame]
@@ -98,7 +109,7 @@ def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
         whole = [file for file in files if is_whole(file)]
         for file in sorted(set(files) - set(whole)):
             sources.quarantine.add("file", "damaged inside", examples=[str(file)])
-            rows[name] -= rows_of(file)
+            rows[name] -= events_in(file)
         if whole:
             parts.append(_read(spark, session, name, whole))
     if not parts:
@@ -108,14 +119,7 @@ def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
 
 def _read(spark: SparkSession, session: str, table: str, files: Sequence[Path]) -> DataFrame:
     read = spark.read.schema(TABLE_OF[table].spark_schema()).option("ignoreCorruptFiles", "true")
-    return read.parquet(*map(str, files)).withColumn("session", fn.lit(session))
-
-
-def rows_of(file: Path) -> int:
-    """Return how many rows the footer of a Parquet file says that it has."""
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(file).num_rows)
+    return spread(read.parquet(*map(str, files)), TABLE_OF[table]).withColumn("session", fn.lit(session))
 
 
 def is_whole(file: Path) -> bool:
@@ -134,7 +138,7 @@ def is_whole(file: Path) -> bool:
 
 def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> DataFrame:
     """Return the parts of a table as one, with a column session; an empty table of none."""
-    columns = ["session", *TABLE_OF[name].names]
+    columns = ["session", *TABLE_OF[name].event_names]
     if not parts:
         empty = spark.createDataFrame([], TABLE_OF[name].spark_schema()).withColumn("session", fn.lit(""))
         return empty.select(*columns)
@@ -210,14 +214,14 @@ class Finding:
                 "session", f"its {SESSION_FILE} is missing or cannot be read", examples=[str(directory)]
             )
             return None
-        if schema != SCHEMA_VERSION or not isinstance(session, str):
-            reason = f"of schema version {schema}, and this reads version {SCHEMA_VERSION}"
+        if schema not in READABLE_VERSIONS or not isinstance(session, str):
+            reason = f"of schema version {schema}, and this reads {READABLE}"
             self._quarantine.add("session", reason, examples=[str(directory)])
             return None
         return {**described, "directory": str(directory)}
 
     def check(self, file: Path, table: str, session: str) -> int:
-        """Return how many rows a Parquet file has, 0 if it is put aside."""
+        """Return how many rows, or events, a Parquet file has, 0 if it is put aside."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -231,8 +235,8 @@ class Finding:
         notes = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
         if FILE_SCHEMA not in notes:
             return self._aside(file, "foreign: says nothing of a schema")
-        if notes[FILE_SCHEMA] != str(SCHEMA_VERSION):
-            return self._aside(file, f"of schema version {notes[FILE_SCHEMA]}, and this reads version {SCHEMA_VERSION}")
+        if notes[FILE_SCHEMA] not in map(str, READABLE_VERSIONS):
+            return self._aside(file, f"of schema version {notes[FILE_SCHEMA]}, and this reads {READABLE}")
         if notes.get(FILE_SESSION) != session:
             return self._aside(file, "of another session")
         wrong = _wrong_columns(schema, table)
@@ -243,7 +247,7 @@ class Finding:
         # Deliveries are most of a session: `without_damaged` reads them where fewer are found than should be.
         if table != "deliveries" and not is_whole(file):
             return self._aside(file, "damaged inside")
-        return int(footer.num_rows)
+        return events_in(file)
 
     def _log(self, file: Path) -> None:
         with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""The schema of a recorded session, version 1: its directory, its tables, and what each column means.
+"""The schema of a recorded session, version 2: its directory, its tables, and what each column means.
 
 A session is a directory. Several recorders (processes, each with any number of connections) may write into it at once:
 
@@ -12,7 +12,8 @@ synced to disk and renamed when it is rolled, so every file that can be seen is 
 
 All times are nanoseconds since the Unix epoch by the clock of the host that took them, and ``host`` says whose. Rows
 are in no order. The pyarrow schema, the Spark schema and the documentation's tables are all made of `TABLES`.
-Version 1 may get more columns and tables: readers go by names, and take a missing column for null.
+A version may get more columns and tables: readers go by names, and take a missing column for null. In version 1 every
+row of `PUBLISHES` and `DELIVERIES` was one event: it is read as version 2, whose other columns are null then.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, SCHEMA_VERSION)
+READABLE = "versions " + " and ".join(map(str, READABLE_VERSIONS))
 
 SESSION_FILE = "session.json"
 PARTITION = "hour"
@@ -39,9 +42,14 @@ FILE_SESSION = "gamecast.session"
 """The session's id, as in `SESSION_FILE`."""
 FILE_RECORDER = "gamecast.recorder"
 """The recorder that wrote the file."""
+FILE_EVENTS = "gamecast.events"
+"""How many events a file's rows are, in a table of `Runs`; without it, as many as rows."""
 
-Kind = Literal["int64", "string", "stamps"]
-"""``stamps``: a list of structs of ``atom`` and ``number``, both int64."""
+EVENTS = "events"
+"""The column of a table of `Runs` that says how many events a row is."""
+
+Kind = Literal["int64", "string", "stamps", "int64s"]
+"""``stamps``: a list of structs of ``atom`` and ``number``, both int64; ``int64s``: a list of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Runs:
+    """How a row that is several events, one after the other, tells of each; see `analytics.runs`.
+
+    ``numbered``: columns that have the first event's number, and grow by one from event to event. ``each``: column that
+    has the first event's value → the column with a list of all of them, null for one event. All else is the same for
+    all of them.
+    """
+
+    numbered: tuple[str, ...]
+    each: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One table. ``row``: what one row is; ``time``: the column whose hour a row is filed under."""
 
@@ -63,18 +84,32 @@ class Table:
     row: str
     time: str
     columns: tuple[Column, ...]
+    runs: Runs | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """The names of what is left when each event has a row of its own; of a table without `Runs` all."""
+        if self.runs is None:
+            return self.names
+        of_runs = {EVENTS, *self.runs.each.values()}
+        return tuple(name for name in self.names if name not in of_runs)
+
     def arrow_schema(self, metadata: Mapping[str, str] | None = None) -> pa.Schema:
         """Return the pyarrow schema of a file, without the partition; needs pyarrow."""
         import pyarrow as pa
 
         stamps = pa.list_(pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.int64(), False)]))
-        kinds: dict[Kind, pa.DataType] = {"int64": pa.int64(), "string": pa.string(), "stamps": stamps}
+        kinds: dict[Kind, pa.DataType] = {
+            "int64": pa.int64(),
+            "string": pa.string(),
+            "stamps": stamps,
+            "int64s": pa.list_(pa.int64()),
+        }
         fields = [pa.field(column.name, kinds[column.kind], column.nullable) for column in self.columns]
         return pa.schema(fields, metadata=dict(metadata) if metadata is not None else None)
 
@@ -89,6 +124,7 @@ class Table:
             "int64": types.LongType(),
             "string": types.StringType(),
             "stamps": types.ArrayType(stamp),
+            "int64s": types.ArrayType(types.LongType()),
         }
         fields = [types.StructField(column.name, kinds[column.kind]) for column in self.columns]
         return types.StructType([*fields, types.StructField(PARTITION, types.StringType())])
@@ -109,6 +145,10 @@ def _time(name: str, meaning: str, *, nullable: bool = False) -> Column:
     return Column(name, "int64", meaning, "ns", nullable)
 
 
+def _list(name: str, meaning: str, unit: str) -> Column:
+    return Column(name, "int64s", meaning, unit, nullable=True)
+
+
 def _text(name: str, meaning: str, *, nullable: bool = False) -> Column:
     return Column(name, "string", meaning, "", nullable)
 
@@ -123,25 +163,34 @@ _INCARNATION = _number(
     "nobody knows of more than one",
     nullable=True,
 )
+_EVENTS = _number(EVENTS, "how many events the row is; null for one", "events", nullable=True)
 _LAST = _number("sequence", "the region sequence of the frame's last event; (region, epoch, sequence) names the frame")
 
 PUBLISHES = Table(
     "publishes",
-    "an event that a connection published, or tried to",
+    "events that a connection published together, or tried to; what it says of one it says of the first",
     "published_at_ns",
     (
         _text("publisher", "the name of the connection that published; null in foreign logs", nullable=True),
         _HOST,
         _REGION,
         _number("epoch", "of the event, null if not acknowledged", nullable=True),
-        _number("sequence", "of the event in its region and epoch, null if not acknowledged", nullable=True),
+        _number(
+            "sequence",
+            "of the event in its region and epoch, the others follow; null if not acknowledged",
+            nullable=True,
+        ),
+        _EVENTS,
         _text("event", "the id that a foreign log gave the event, else null", nullable=True),
         _number("bytes", "size of the encoded payload; null in foreign logs", "bytes", nullable=True),
+        _list("each_bytes", "`bytes` of each event, null for one event", "bytes"),
         _time("published_at_ns", "when publish was called; null in foreign logs", nullable=True),
+        _list("each_published_at_ns", "`published_at_ns` of each event, null for one event", "ns"),
         _time("acknowledged_at_ns", "when the answer of the ingress was there", nullable=True),
         _text("outcome", "`acknowledged`, `refused` (certainly not published) or `unknown`"),
         _text("error", "the kind of error, null if acknowledged", nullable=True),
     ),
+    Runs(("sequence",), {"bytes": "each_bytes", "published_at_ns": "each_published_at_ns"}),
 )
 
 STAMPS = Table(
@@ -211,24 +260,30 @@ RECEIVES = Table(
 
 DELIVERIES = Table(
     "deliveries",
-    "an event that was handed to a subscriber's application",
+    "events of a frame that were handed to a subscriber's application one after the other; what it says of one it says "
+    "of the first",
     "delivered_at_ns",
     (
         _SUBSCRIBER,
         _INCARNATION,
         _HOST,
-        _number("index", "place in that connection's delivery order, from 0"),
+        _number("index", "place in that connection's delivery order, from 0; the other events follow"),
         _REGION,
         _text("publisher", "the name of the connection that published"),
         _number("epoch", "of the event, null in foreign logs", nullable=True),
         _number(
-            "sequence", "in its region and epoch; names the event together with them, null as `epoch`", nullable=True
+            "sequence",
+            "in its region and epoch, the other events follow; names an event together with them, null as `epoch`",
+            nullable=True,
         ),
+        _EVENTS,
         _text("event", "the id that a foreign log gave the event, else null", nullable=True),
         _time("sent_at_ns", "when publish was called, by the publisher's clock", nullable=True),
+        _list("each_sent_at_ns", "`sent_at_ns` of each event, null for one event", "ns"),
         _time("received_at_ns", "when the event's frame was received", nullable=True),
         _time("delivered_at_ns", "when the application got it", nullable=True),
     ),
+    Runs(("index", "sequence"), {"sent_at_ns": "each_sent_at_ns"}),
 )
 
 STAYS = Table(
@@ -332,7 +387,7 @@ LOSSES = Table(
         _HOST,
         _text("table", "the table that lacks rows; for an unread frame at a node `stamps`"),
         _text("reason", "why: `full`, `disk`, `unread`"),
-        _number("rows", "how many so far", "rows"),
+        _number("rows", "how many so far; of `publishes` and `deliveries` events", "rows"),
         _time("noted_at_ns", "when it was counted"),
     ),
 )
@@ -341,13 +396,16 @@ TABLES = (PUBLISHES, STAMPS, FRAMES, RECEIVES, DELIVERIES, STAYS, EPOCHS, GAPS, 
 TABLE_OF: Mapping[str, Table] = {table.name: table for table in TABLES}
 
 
+_DOCUMENTED = {"stamps": "list of (atom int64, number int64)", "int64s": "list of int64"}
+
+
 def documentation() -> Iterator[str]:
     """Yield the lines of the documentation's tables, in Markdown."""
     for table in TABLES:
         yield from (f"### `{table.name}`", "", f"A row is {table.row}. Filed by `{table.time}`.", "")
         yield from ("| column | type | unit | null | meaning |", "|---|---|---|---|---|")
         for column in table.columns:
-            kind = "list of (atom int64, number int64)" if column.kind == "stamps" else column.kind
+            kind = _DOCUMENTED.get(column.kind, column.kind)
             null = "yes" if column.nullable else ""
             yield f"| `{column.name}` | {kind} | {column.unit} | {null} | {column.meaning} |"
         yield ""

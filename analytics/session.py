@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from analytics.schema import SCHEMA_VERSION, SESSION_FILE
+from analytics.schema import READABLE, READABLE_VERSIONS, SCHEMA_VERSION, SESSION_FILE
 from sequencing.errors import InvalidInput, UsageError
 
 
@@ -50,8 +50,8 @@ def read_session(directory: Path) -> Session:
             "ordering": str(ordering),
             "url": str(url),
         }:
-            if schema != SCHEMA_VERSION:
-                raise InvalidInput(f"{file}: schema {schema} is not {SCHEMA_VERSION}, the one that this gamecast reads")
+            if schema not in READABLE_VERSIONS:
+                raise InvalidInput(f"{file}: of schema version {schema}, and this gamecast reads {READABLE}")
             return Session(schema, session, began_at_ns, version, ordering, url)
     raise InvalidInput(f"{file} does not describe a session")
 

@@ -28,7 +28,8 @@ from analytics.order import audit_order, audit_publishers, audit_repetitions
 from analytics.probes import direct_from_probes
 from analytics.quarantine import Quarantine
 from analytics.reading import Finding, read_sources
-from analytics.schema import SESSION_FILE, TABLE_OF
+from analytics.runs import spread
+from analytics.schema import DELIVERIES, SESSION_FILE, TABLE_OF
 from analytics.slices import cut
 from analytics.spark import set_for
 from analytics.stretch import delay_histogram, measure_stretch, quantile
@@ -78,10 +79,9 @@ class Following:
         for file in sorted(self._kept("files").glob("*.json")):
             for name in json.loads(file.read_text()):
                 self._finding.again(Path(name))
-        schema = TABLE_OF["deliveries"].spark_schema()
         (self.directory / "deliveries").mkdir(exist_ok=True)
         rows = (
-            self.spark.readStream.schema(schema)
+            self.spark.readStream.schema(DELIVERIES.spark_schema())
             .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
             .option("ignoreCorruptFiles", "true")
             .parquet(str(self.directory / "deliveries"))
@@ -131,8 +131,8 @@ class Following:
         if not files:
             return
         noted.write_text(json.dumps(files))
-        schema = TABLE_OF["deliveries"].spark_schema()
-        rows = self.spark.read.schema(schema).parquet(*files).withColumn("session", fn.lit(session)).persist()
+        stored = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
+        rows = spread(stored, DELIVERIES).withColumn("session", fn.lit(session)).persist()
         for what, made in (("cells", add_up(rows)), ("delays", delay_histogram(rows))):
             made.coalesce(1).write.mode("overwrite").parquet(str(self._kept(what) / f"batch={batch_number}"))
         alarms = self._audit(rows, batch_number)
@@ -141,7 +141,7 @@ class Following:
 
     def _audit(self, rows: DataFrame, batch_number: int) -> tuple[str, ...]:
         """Audit the batch with the tail before it, and keep the tail of both for the next one."""
-        columns = TABLE_OF["deliveries"].names
+        columns = DELIVERIES.event_names
         kept = sorted(self._kept("tail").glob("batch=*"), key=lambda folder: int(folder.name.partition("=")[2]))
         before = [folder for folder in kept if int(folder.name.partition("=")[2]) < batch_number]
         recent = rows.select("session", *columns)

@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow.dataset as pd
+import pyarrow.parquet as pq
 from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from analytics.schema import PARTITION, TABLE_OF
+from analytics.runs import events_of
+from analytics.schema import EVENTS, PARTITION, TABLE_OF
 from gamecast.bench.campaign import CEILING, COST, MEASURES, Campaign, document
 from gamecast.bench.figures import median
 from gamecast.bench.peers.network import GamecastPeer
@@ -66,7 +67,7 @@ def measure_recording(
         peers = (GamecastPeer(PLAIN), RecordingPeer(RECORDED, Path(directory)))
         campaign = Campaign(peers=peers, sizes=(size,), runs=runs, phases=phases)
         trials = campaign.run(begin)
-        kept = rows_and_bytes(peers[1].session)
+        kept = _kept(peers[1].session)
     measured = document(trials, campaign, RECORDED)
     figures = {name: measured["peers"][name][str(size)] for name in (PLAIN, RECORDED)}
     pairs = list(zip(trials[PLAIN][size], trials[RECORDED][size], strict=True))
@@ -77,20 +78,23 @@ def measure_recording(
         "overhead": median(overheads),
         "overheads": overheads,
         "session": kept,
-        "unrecorded": trials[RECORDED][size][-1].expected - kept.get("deliveries", {"rows": 0})["rows"],
+        "unrecorded": trials[RECORDED][size][-1].expected - kept.get("deliveries", {"events": 0})["events"],
         **{key: measured[key] for key in ("cores", "versions", "workload")},
     }
 
 
-def rows_and_bytes(session: Path) -> dict[str, dict[str, int]]:
-    """Return, table → rows and bytes on disk, what a session holds."""
+def _kept(session: Path) -> dict[str, dict[str, int]]:
+    """Return, table → rows, events and bytes on disk, what a session holds; events are rows but where they are runs."""
     found = {}
-    for name in TABLE_OF:
-        files = [str(file) for file in sorted(session.glob(f"{name}/{PARTITION}=*/*.parquet"))]
+    for table in TABLE_OF.values():
+        files = sorted(session.glob(f"{table.name}/{PARTITION}=*/*.parquet"))
         if files:
-            found[name] = {
-                "rows": pd.dataset(files).count_rows(),
-                "bytes": sum(Path(file).stat().st_size for file in files),
+            found[table.name] = {
+                "rows": sum(pq.read_metadata(file).num_rows for file in files),
+                "events": sum(
+                    events_of(pq.read_table(file, columns=[EVENTS] if table.runs else []), table) for file in files
+                ),
+                "bytes": sum(file.stat().st_size for file in files),
             }
     return found
 
@@ -107,12 +111,12 @@ def report(result: Mapping[str, Any]) -> Group:
         table.add_row(name, *row, f"{figures[CEILING]:,.0f}")
     ratios = (result["ratios"][name] for name in ("deliveries_per_s", "p50_ms", "p99_ms", COST, CEILING))
     table.add_row("ratio", *(f"{ratio:.2f}" for ratio in ratios))
-    kept = result["session"].get("deliveries", {"rows": 0, "bytes": 0})
-    runs, each = result["workload"]["runs"], kept["bytes"] / max(1, kept["rows"])
+    kept = result["session"].get("deliveries", {"events": 0, "bytes": 0})
+    runs, each = result["workload"]["runs"], kept["bytes"] / max(1, kept["events"])
     pairs = "one pair" if runs == 1 else f"the median of {runs} pairs"
     note = (
         f"Recording overhead: {result['overhead']:.1%} of throughput, {pairs} of runs\n"
         f"({min(result['overheads']):.1%} to {max(result['overheads']):.1%}). "
-        f"The last session holds {kept['rows']:,} deliveries,\n{each:.1f} bytes each."
+        f"The last session holds {kept['events']:,} deliveries,\n{each:.1f} bytes each."
     )
     return Group(table, note)

@@ -1,4 +1,4 @@
-"""From what a tap noted, a note a frame, to the columns of a session's tables; see `event_rows` for rows of events.
+"""From what a tap noted, a note a frame, to the columns of a session's tables, which have a row a frame, too.
 
 Python sees frames, and what it does with them it does for columns of them, in C, for the game waits for the
 interpreter meanwhile. So of what is much, columns are given: all frames' first fields, all their second ones, ….
@@ -12,14 +12,15 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from analytics.schema import FRAMES, RECEIVES, STAMPS, TABLE_OF, Table
+from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF, Table
 from gamecast.recording.files import writable_schema
+from gamecast.recording.sent_times import IntArray, sent_times
+from sequencing.frames import FrameKind
 
-IntArray = npt.NDArray[np.int64]
 Columns = Sequence[Sequence[Any]]
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -27,7 +28,7 @@ _STAMP = pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.i
 
 
 UNREADABLE = (ValueError, TypeError, OverflowError)
-"""What `frames` raises for stamps that are none, and `DeliveryRows.add` for times that are none."""
+"""What `frames` raises for metas and stamps that are none, and `deliveries` for times that are none."""
 
 
 class ReceivedFrame(NamedTuple):
@@ -43,13 +44,12 @@ class ReceivedFrame(NamedTuple):
 
 
 class NotedFrame(NamedTuple):
-    """A frame of events, and its stamp as it travels."""
+    """A frame, and its meta and stamp as they travel."""
 
     region: str
     epoch: int
     last: int
-    events: int
-    publisher: str
+    meta: bytes
     stamp: bytes
     body_bytes: int
     noted_at_ns: int
@@ -71,10 +71,96 @@ class NotedStamp(NamedTuple):
     number: int | None
 
 
+class DeliveredFrame(NamedTuple):
+    """A frame as it was handed to an application: the last ``events`` of it, numbered from ``first``.
+
+    ``times``: the frame's body as far as it tells when each event was sent, without the bracket that ends that.
+    """
+
+    subscriber: str
+    incarnation: int
+    region: str
+    publisher: str
+    epoch: int
+    first: int
+    events: int
+    place: int
+    times: bytes
+    received_at_ns: int | None
+    delivered_at_ns: int
+
+
+class ResolvedFrame(NamedTuple):
+    """The events of a frame and their fate; ``first`` and ``epoch`` None where they were not acknowledged.
+
+    ``sent_at_ns``: eight bytes for each event.
+    """
+
+    publisher: str
+    region: str
+    epoch: int | None
+    first: int | None
+    sizes: Sequence[int]
+    sent_at_ns: bytes
+    outcome: str
+    error: str | None
+    answered_at_ns: int
+
+
+def deliveries(host: str, frames: Columns) -> pa.Table:
+    """Return rows of `DELIVERIES` from columns of `DeliveredFrame`; raises one of `UNREADABLE`."""
+    names, incarnation, region, publisher, epoch, first, counts, place, times, received, delivered = frames
+    events = np.array(counts, np.int64)
+    sent = sent_times(times, events)
+    return _table_of(
+        DELIVERIES,
+        subscriber=_names(names),
+        incarnation=np.array(incarnation, np.int64),
+        host=_same(host, len(events)),
+        index=np.array(place, np.int64),
+        region=_names(region),
+        publisher=_names(publisher),
+        epoch=np.array(epoch, np.int64),
+        sequence=np.array(first, np.int64),
+        events=events,
+        event=pa.nulls(len(events), NAME),
+        sent_at_ns=_firsts(sent, events),
+        each_sent_at_ns=_lists(sent, events),
+        received_at_ns=pa.array(received, pa.int64()),
+        delivered_at_ns=np.array(delivered, np.int64),
+    )
+
+
+def publishes(host: str, frames: Columns) -> pa.Table:
+    """Return rows of `PUBLISHES` from columns of `ResolvedFrame`."""
+    names, region, epoch, first, sizes, sent_at_ns, outcome, error, answered = frames
+    events = np.fromiter(map(len, sizes), np.int64, count=len(sizes))
+    size = np.fromiter(chain.from_iterable(sizes), np.int64, count=int(events.sum()))
+    sent = np.frombuffer(b"".join(sent_at_ns), np.int64)
+    numbers = pa.array(epoch, pa.int64())
+    return _table_of(
+        PUBLISHES,
+        publisher=_names(names),
+        host=_same(host, len(events)),
+        region=_names(region),
+        epoch=numbers,
+        sequence=pa.array(first, pa.int64()),
+        events=events,
+        event=pa.nulls(len(events), NAME),
+        bytes=_firsts(size, events),
+        each_bytes=_lists(size, events),
+        published_at_ns=_firsts(sent, events),
+        each_published_at_ns=_lists(sent, events),
+        acknowledged_at_ns=pc.if_else(pc.is_valid(numbers), pa.array(answered, pa.int64()), None),
+        outcome=_names(outcome),
+        error=_names(error),
+    )
+
+
 def receives(host: str, frames: Columns) -> pa.Table:
     """Return rows of `RECEIVES` from columns of `ReceivedFrame`."""
     names, incarnation, region, epoch, last, size, received = frames
-    return table_of(
+    return _table_of(
         RECEIVES,
         subscriber=_names(names),
         incarnation=np.array(incarnation, np.int64),
@@ -87,37 +173,50 @@ def receives(host: str, frames: Columns) -> pa.Table:
     )
 
 
-def frames(noted: Sequence[NotedFrame]) -> pa.Table:
-    """Return rows of `FRAMES`; raises one of `UNREADABLE`."""
-    region, epoch, last, events, publisher, stamp, size, at, first_sent = zip(*noted, strict=True)
+def frames(noted: Columns) -> pa.Table:
+    """Return rows of `FRAMES` from columns of `NotedFrame`, without markers; raises one of `UNREADABLE`."""
+    region, epoch, last, meta, stamp, size, at, first_sent = noted
+    kind, events, publisher = _metas(meta)
     lists: list[list[int]] = orjson.loads(b"[[%b]]" % b"],[".join(stamp))
     lengths = np.fromiter(map(len, lists), np.int64, count=len(lists))
     flat = np.fromiter(chain.from_iterable(lists), np.int64, count=int(lengths.sum()))
-    if (lengths % 2).any() or len(lists) != len(noted):
+    if (lengths % 2).any() or len(lists) != len(stamp):
         raise ValueError("a stamp holds pairs of atom and number")
     offsets = np.concatenate([[0], np.cumsum(lengths // 2)]).astype(np.int32)
     pairs = pa.StructArray.from_arrays([pa.array(flat[::2]), pa.array(flat[1::2])], fields=list(_STAMP))
-    return table_of(
+    rows = _table_of(
         FRAMES,
         region=_names(region),
         epoch=np.array(epoch, np.int64),
         sequence=np.array(last, np.int64),
-        events=np.array(events, np.int64),
-        publisher=_names(publisher),
+        events=events,
+        publisher=publisher.dictionary_encode(),
         stamps=pa.ListArray.from_arrays(pa.array(offsets), pairs),
         bytes=np.array(size, np.int64),
         noted_at_ns=np.array(at, np.int64),
         first_sent_at_ns=pa.array(first_sent, pa.int64()),
     )
+    return rows.filter(pc.equal(kind, int(FrameKind.EVENTS)))
 
 
-def stamps(host: str, noted: Sequence[NotedStamp]) -> pa.Table:
-    """Return rows of `STAMPS`."""
-    node, region, epoch, last, hop, hops, at, not_before, atom, number = zip(*noted, strict=True)
-    return table_of(
+def _metas(metas: Sequence[bytes]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return kind, events and publisher of each; as `sequencing.frames.parse_meta` does of one."""
+    parts = pc.split_pattern(pa.array(metas, pa.binary()).cast(pa.string()), " ", max_splits=4)
+    if pc.min(pc.list_value_length(parts)).as_py() < 5:
+        raise ValueError("not the meta of a frame")
+    kind, events = (pc.list_element(parts, place).cast(pa.int64()) for place in (0, 1))
+    if pc.min(events).as_py() < 1:
+        raise ValueError("a frame takes at least one number of its region")
+    return kind, events, pc.list_element(parts, 4)
+
+
+def stamps(host: str, noted: Columns) -> pa.Table:
+    """Return rows of `STAMPS` from columns of `NotedStamp`."""
+    node, region, epoch, last, hop, hops, at, not_before, atom, number = noted
+    return _table_of(
         STAMPS,
         node=_names(node),
-        host=_same(host, len(noted)),
+        host=_same(host, len(last)),
         region=_names(region),
         epoch=np.array(epoch, np.int64),
         sequence=np.array(last, np.int64),
@@ -137,7 +236,7 @@ def rows_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.table([pa.array([row.get(field.name) for row in listed], field.type) for field in schema], schema=schema)
 
 
-def table_of(table: Table, **columns: Any) -> pa.Table:
+def _table_of(table: Table, **columns: Any) -> pa.Table:
     schema = _schema_of(table.name)
     arrays = [columns[name] for name in schema.names]
     return pa.table([pa.array(each) if isinstance(each, np.ndarray) else each for each in arrays], schema=schema)
@@ -148,26 +247,32 @@ def _schema_of(name: str) -> pa.Schema:
     return writable_schema(TABLE_OF[name])
 
 
+def _firsts(values: IntArray, events: IntArray) -> IntArray:
+    """Return of each frame's values the first."""
+    firsts: IntArray = values[np.cumsum(events) - events]
+    return firsts
+
+
+def _lists(values: IntArray, events: IntArray) -> pa.ListArray:
+    """Return of each frame all values, null for one event: the row has it already."""
+    several = events > 1
+    listed = np.where(several, events, 0)
+    offsets = np.concatenate([[0], np.cumsum(listed)]).astype(np.int32)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(values[np.repeat(several, events)]), mask=pa.array(~several)
+    )
+
+
 def _same(name: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([name]))
 
 
 def _names(names: Sequence[str | None]) -> pa.DictionaryArray:
     """Return names as a dictionary."""
-    places: dict[str | None, int] = {}
-    return named(codes_of(names, places), places)
-
-
-def codes_of(names: Sequence[str | None], places: dict[str | None, int]) -> npt.NDArray[np.int32]:
-    """Return each name's place; new names get one."""
-    for name in dict.fromkeys(names):
-        places.setdefault(name, len(places))
-    return np.fromiter(map(places.__getitem__, names), np.int32, count=len(names))
-
-
-def named(codes: npt.NDArray[Any], places: Mapping[str | None, int]) -> pa.DictionaryArray:
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     if list(places) == [None]:
-        return pa.nulls(len(codes), NAME)
+        return pa.nulls(len(names), NAME)
+    codes = np.fromiter(map(places.__getitem__, names), np.int32, count=len(names))
     nothing = codes == places[None] if None in places else None
     known = pa.array([name or "" for name in places], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=nothing), known)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import orjson
-import pyarrow as pa
 
 from analytics.schema import DELIVERIES, PUBLISHES, STAYS, Table
 from analytics.session import begin_session
@@ -180,7 +179,7 @@ def _offsets(reader: SessionReader) -> dict[Connection, int]:
     """Return where each connection's order begins in that of its subscriber, for those that do not begin it."""
     lengths: dict[Connection, int] = {}
     for batch in reader.rows(DELIVERIES, ("subscriber", "incarnation", "index")):
-        longest = pa.Table.from_batches([batch]).group_by(["subscriber", "incarnation"]).aggregate([("index", "max")])
+        longest = batch.group_by(["subscriber", "incarnation"]).aggregate([("index", "max")])
         for row in longest.to_pylist():
             key = row["subscriber"], row["incarnation"]
             lengths[key] = max(lengths.get(key, 0), row["index_max"] + 1)

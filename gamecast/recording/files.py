@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analytics.runs import events_of
 from analytics.schema import (
+    FILE_EVENTS,
     FILE_RECORDER,
     FILE_SCHEMA,
     FILE_SESSION,
@@ -42,6 +44,10 @@ SEARCHED = ("index", "sequence")
 """Beside the time, columns of whose row groups a reader learns what is in them; to say that of all numbers took a tenth
 of the writing's time."""
 
+ENCODING = "DELTA_BINARY_PACKED"
+_PATH = {"int64": "%s", "int64s": "%s.list.element"}
+"""Kinds of columns that are numbers → what Parquet calls such a column."""
+
 HOUR_NS = 3_600_000_000_000
 
 
@@ -53,8 +59,9 @@ class _Open:
     file: Path
     stream: pa.OSFile
     writer: pq.ParquetWriter
-    table: str
-    rows: int = 0
+    table: Table
+    events: int = 0
+    """Rows; in a table of runs, events."""
 
 
 @dataclass(slots=True)
@@ -75,7 +82,7 @@ class SessionFiles:
         self.directory = directory
         self.recorder = recorder
         self.lost: Counter[tuple[str, str]] = Counter()
-        """(table, ``disk``) → rows that could not be written."""
+        """(table, ``disk``) → rows that could not be written; in tables of runs, events, as in `rolled_rows`."""
         self.trouble: OSError | None = None
         self.rolled_rows: Counter[str] = Counter()
         self.rolled_files = 0
@@ -100,11 +107,6 @@ class SessionFiles:
             if gathered.rows >= ROW_GROUP_ROWS or gathered.bytes >= ROW_GROUP_BYTES:
                 self._write(key)
 
-    def write(self, table: Table, rows: pa.Table) -> None:
-        """Write rows in the form of `writable_schema` at once, in row groups of their own, and keep none of them."""
-        for hour, part in _by_hour(table, rows):
-            self._write_rows((table.name, hour), table, part)
-
     def roll(self) -> list[Path]:
         """Finish all files, and return those that are visible now and stay."""
         for key in list(self._gathered):
@@ -113,6 +115,8 @@ class SessionFiles:
         for key in list(self._open):
             done = self._open.pop(key)
             try:
+                if done.table.runs is not None:
+                    done.writer.add_key_value_metadata({FILE_EVENTS: str(done.events)})
                 done.writer.close()
                 done.stream.close()
                 _sync(done.draft)
@@ -124,22 +128,21 @@ class SessionFiles:
             for above in (directory, directory.parent, directory.parent.parent):
                 sync_directory(above)
         for done, _ in finished:
-            self.rolled_rows[done.table] += done.rows
+            self.rolled_rows[done.table.name] += done.events
         self.rolled_files += len(finished)
         return [file for _, file in finished]
 
     def _write(self, key: tuple[str, str]) -> None:
         gathered = self._gathered.pop(key)
-        self._write_rows(key, gathered.table, pa.concat_tables(gathered.chunks).unify_dictionaries())
-
-    def _write_rows(self, key: tuple[str, str], table: Table, rows: pa.Table) -> None:
+        rows = pa.concat_tables(gathered.chunks).unify_dictionaries()
+        events = events_of(rows, gathered.table)
         try:
-            opened = self._open.get(key) or self._begin(key, table)
+            opened = self._open.get(key) or self._begin(key, gathered.table)
         except OSError as error:
             self.trouble = error
-            self.lost[key[0], "disk"] += rows.num_rows
+            self.lost[key[0], "disk"] += events
             return
-        opened.rows += rows.num_rows
+        opened.events += events
         try:
             opened.writer.write_table(rows)
         except OSError as error:
@@ -154,7 +157,7 @@ class SessionFiles:
         file = directory / f"{self.recorder}-{self._number:06}{FILE_SUFFIX}"
         draft = directory / f".{file.name}.partial"
         stream = pa.OSFile(str(draft), "wb")
-        numbers = {column.name: "DELTA_BINARY_PACKED" for column in table.columns if column.kind == "int64"}
+        numbers = {_PATH[column.kind] % column.name: ENCODING for column in table.columns if column.kind in _PATH}
         writer = pq.ParquetWriter(
             stream,
             writable_schema(table),
@@ -165,12 +168,12 @@ class SessionFiles:
             store_schema=False,  # strings are strings to readers, however they were gathered
         )
         writer.add_key_value_metadata(self._metadata)
-        opened = self._open[key] = _Open(draft, file, stream, writer, name)
+        opened = self._open[key] = _Open(draft, file, stream, writer, table)
         return opened
 
     def _give_up(self, opened: _Open, error: OSError) -> None:
         self.trouble = error
-        self.lost[opened.table, "disk"] += opened.rows
+        self.lost[opened.table.name, "disk"] += opened.events
         for end in (opened.writer.close, opened.stream.close, opened.draft.unlink):
             try:
                 end()

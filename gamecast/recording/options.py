@@ -68,9 +68,9 @@ class RecordingStatistics:
     directory: Path
     session: str
     rolled_rows: Mapping[str, int] = field(default_factory=dict)
-    """Table → rows in finished files."""
+    """Table → rows in finished files; of `publishes` and `deliveries` events."""
     rolled_files: int = 0
     lost_rows: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """(table, reason) → rows that were dropped, or whose file could not be written."""
+    """(table, reason) → what was dropped, or whose file could not be written, counted likewise."""
     trouble: str | None = None
     """The last error of the disk, None if there was none."""

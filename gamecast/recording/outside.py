@@ -216,7 +216,7 @@ class OutsideTap:
     def _note(self, node: str, seen: Seen, at_ns: int, not_before_ns: int | None) -> None:
         region, epoch, last, meta, stamp, body = seen.frame
         try:
-            kind, events, publisher = parse_meta(meta)
+            kind, events, _ = parse_meta(meta)
             numbers = parse_stamp(stamp)
         except InvalidInput:
             self._recorder.count_lost("frames", "unread", 1)
@@ -237,7 +237,7 @@ class OutsideTap:
         if seen.leaves:
             self.frames += 1
             self.events += events
-            note = region, epoch, last, events, publisher, stamp, len(body), at_ns, _first_sent_at_ns(body)
+            note = region, epoch, last, meta, stamp, len(body), at_ns, _first_sent_at_ns(body)
             self._recorder.add_frame(note)
 
     def _plan_of(self, region: str, epoch: int, node: str) -> Plan | None:

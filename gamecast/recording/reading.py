@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, SCHEMA_VERSION, Table
+from analytics.runs import spread_arrow, stored_names
+from analytics.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, READABLE, READABLE_VERSIONS, Table
 from analytics.session import Session, read_session
 
 BATCH_ROWS = 16_384
+BATCH_RUNS = 256
+"""The same of rows that are many events each."""
 
 
 @dataclass(slots=True)
@@ -29,9 +32,10 @@ class SessionReader:
         """Raises `InvalidInput` for what is no session."""
         return cls(directory, read_session(directory))
 
-    def rows(self, table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows in batches, in no order; a column that an older file lacks is null."""
-        names = list(columns or table.names)
+    def rows(self, table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield a table's rows in batches, in no order, of a table of runs its events; a column that an older file
+        lacks is null."""
+        names = stored_names(table, tuple(columns or table.event_names))
         schema = table.arrow_schema()
         for file in sorted((self.directory / table.name).rglob(f"*{FILE_SUFFIX}")):
             if file.name.startswith((".", "_")):
@@ -40,14 +44,14 @@ class SessionReader:
                 with pq.ParquetFile(file) as opened:
                     self._require_ours(opened)
                     known = [name for name in names if name in opened.schema_arrow.names]
-                    for batch in opened.iter_batches(BATCH_ROWS, columns=known):
+                    for batch in opened.iter_batches(BATCH_ROWS if table.runs is None else BATCH_RUNS, columns=known):
                         arrays = [
                             batch.column(name).cast(schema.field(name).type)
                             if name in known
                             else pa.nulls(batch.num_rows, schema.field(name).type)
                             for name in names
                         ]
-                        yield pa.RecordBatch.from_arrays(arrays, names)
+                        yield spread_arrow(pa.table(arrays, names), table)
             except (OSError, pa.ArrowException, ValueError) as error:
                 self.quarantined[file] = str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -56,7 +60,7 @@ class SessionReader:
         version = metadata.get(FILE_SCHEMA.encode())
         if version is None:
             raise ValueError("not a file of a recorded session: it names no schema")
-        if version != str(SCHEMA_VERSION).encode():
-            raise ValueError(f"schema {version.decode(errors='replace')} is not {SCHEMA_VERSION}")
+        if version.decode(errors="replace") not in map(str, READABLE_VERSIONS):
+            raise ValueError(f"of schema version {version.decode(errors='replace')}, and this reads {READABLE}")
         if metadata.get(FILE_SESSION.encode()) != self.session.session.encode():
             raise ValueError("a file of another session")

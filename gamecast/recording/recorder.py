@@ -12,22 +12,32 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from adapters.redis_connection import redacted
-from analytics.schema import CONNECTIONS, EPOCHS, FRAMES, LOSSES, RECEIVES, STAMPS, TABLE_OF
+from analytics.schema import (
+    CONNECTIONS,
+    DELIVERIES,
+    EPOCHS,
+    FRAMES,
+    LOSSES,
+    PUBLISHES,
+    RECEIVES,
+    STAMPS,
+    TABLE_OF,
+)
 from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
-from gamecast.recording.columns import Columns
-from gamecast.recording.event_rows import DeliveredFrame, DeliveryRows, PublishRows
-from gamecast.recording.files import ROW_GROUP_ROWS, SessionFiles
+from gamecast.recording.columns import DeliveredFrame, NotedFrame, NotedStamp, ReceivedFrame, ResolvedFrame
+from gamecast.recording.files import SessionFiles
+from gamecast.recording.gathering import Gathering
 from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.recording.tap import Receipts, Row, Tap, cut
 from sequencing.errors import UsageError
-from sequencing.frames import FrameKind, parse_meta
 from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.recording")
@@ -38,13 +48,6 @@ LOOK_S = 0.1
 WAIT_S = 1.0
 MUCH_ROWS = 100_000
 """The taps are emptied when so much time has passed or so many rows wait: each time has its price."""
-
-GATHERED_NOTES = 8_192
-"""Of what is few a frame, so many notes are gathered before they are turned into columns."""
-
-SLICE_NOTES = 512
-"""So many frames are turned into columns at a time; then other threads have their turn. Python lets a thread that
-computes go on for 5 ms, and the game is to wait for none of them."""
 
 STREAMS_KEPT = 100_000
 """Of so many streams it is known how far their frames are noted; when there are more, some may be noted twice."""
@@ -78,10 +81,12 @@ class Recorder:
         self._lost: Counter[tuple[str, str]] = Counter()
         self._counting = threading.Lock()
         self._told: Counter[tuple[str, str]] = Counter()
-        self._received = _no_receives()
-        self._noted_frames: list[Any] = []
-        self._delivered = DeliveryRows(self.host)
-        self._published = PublishRows(self.host)
+        self._delivered = Gathering(DELIVERIES, DeliveredFrame, partial(columns.deliveries, self.host))
+        self._published = Gathering(PUBLISHES, ResolvedFrame, partial(columns.publishes, self.host))
+        self._received = Gathering(RECEIVES, ReceivedFrame, partial(columns.receives, self.host))
+        self._noted = Gathering(FRAMES, NotedFrame, columns.frames)
+        self._stamped = Gathering(STAMPS, NotedStamp, partial(columns.stamps, self.host))
+        self._gatherings = self._delivered, self._published, self._received, self._noted, self._stamped
         self._plan: tuple[int, int] | None = None
         self._seen_last: dict[tuple[str, int], int] = {}
         self._stop = threading.Event()
@@ -191,9 +196,8 @@ class Recorder:
                 return
 
     def _roll(self) -> None:
-        self._add_gathered()
-        self._write_rows(self._delivered, 1)
-        self._write_rows(self._published, 1)
+        for gathering in self._gatherings:
+            self._add_gathered(gathering)
         at_ns = time.time_ns()
         connections = [self._connection(tap, at_ns) for tap in list(self._taps)]
         if connections:
@@ -253,100 +257,58 @@ class Recorder:
         """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
         self._emptied += cut(self._closed_taps)  # nothing comes from them after this
         single: dict[str, list[Mapping[str, Any]]] = {}
-        delivered: list[list[Any]] = [[] for _ in DeliveredFrame._fields]
-        published: list[Any] = []
-        new: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+        received: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         for tap, receipts in list(self._taps.items()):
             taken = tap.take()
             if taken.receives:
-                frames = self._take_receives(tap, receipts, taken.receives)
-                new.update(zip(frames, taken.receives, strict=True))
+                region, epoch, last, _, _, size, at = zip(*taken.receives, strict=True)
+                self._received.add((*_names(tap, len(at)), region, epoch, last, size, at))
+                frames = list(zip(region, epoch, last, strict=True))
+                receipts.received(frames, at)
+                received.update(zip(frames, taken.receives, strict=True))
             if taken.deliveries:
                 region, publisher, epoch, first, events, place, times, last, at = zip(*taken.deliveries, strict=True)
                 received_at = receipts.delivered(list(zip(region, epoch, last, strict=True)))
-                named = [tap.name] * len(at), [tap.incarnation] * len(at)
-                noted: Columns = *named, region, publisher, epoch, first, events, place, times, received_at, at
-                for column, found in zip(delivered, noted, strict=True):
-                    column += found
-            published += [(tap.name, *note) for note in taken.publishes]
+                noted = region, publisher, epoch, first, events, place, times, received_at, at
+                self._delivered.add((*_names(tap, len(at)), *noted))
+            if taken.publishes:
+                self._published.add(([tap.name] * len(taken.publishes), *zip(*taken.publishes, strict=True)))
             for table, row in taken.single:
                 single.setdefault(table, []).append({"host": self.host, **row})
-        self._take_frames(new.values())
+        self._take_frames(received)
         for table, row in cut(self._rows):
             single.setdefault(table, []).append(row)
         for table, rows in single.items():
             self._files.add(TABLE_OF[table], columns.rows_of(TABLE_OF[table], rows))
-        self._noted_frames += cut(self._frames)
-        if max(len(self._received[0]), len(self._noted_frames)) >= GATHERED_NOTES:
-            self._add_gathered()
-        for part in _slices(cut(self._stamps)):
-            self._files.add(STAMPS, columns.stamps(self.host, part))
-        for part in _slices_of_columns(delivered):
-            self._add_delivered(part)
-            self._write_rows(self._delivered, ROW_GROUP_ROWS)
-        for part in _slices(published):
-            self._published.add(part)
-            self._write_rows(self._published, ROW_GROUP_ROWS)
+        for gathering, notes in ((self._noted, cut(self._frames)), (self._stamped, cut(self._stamps))):
+            if notes:
+                gathering.add(list(zip(*notes, strict=True)))
+        for gathering in self._gatherings:
+            if gathering.is_enough:
+                self._add_gathered(gathering)
 
-    def _add_gathered(self) -> None:
-        received, self._received = self._received, _no_receives()
-        noted, self._noted_frames = self._noted_frames, []
-        for part in _slices_of_columns(received):
-            self._files.add(RECEIVES, columns.receives(self.host, part))
-        for part in _slices(noted):
-            self._add_frames(part)
+    def _add_gathered(self, gathering: Gathering) -> None:
+        for rows in gathering.take():
+            self._files.add(gathering.table, rows)
+        if gathering.unreadable_events:
+            self.count_lost(gathering.table.name, "unread", gathering.unreadable_events)
+            gathering.unreadable_events = 0
 
-    def _write_rows(self, gathered: DeliveryRows | PublishRows, rows_min: int) -> None:
-        if gathered.rows >= rows_min:
-            self._files.write(gathered.table, gathered.take())
-
-    def _take_receives(self, tap: Tap, receipts: Receipts, notes: list[tuple[Any, ...]]) -> list[tuple[str, int, int]]:
-        """Gather what a tap received; return (region, epoch, last number) of each."""
-        region, epoch, last, _, _, size, at = zip(*notes, strict=True)
-        noted: Columns = [tap.name] * len(at), [tap.incarnation] * len(at), region, epoch, last, size, at
-        for column, found in zip(self._received, noted, strict=True):
-            column += found
-        frames = list(zip(region, epoch, last, strict=True))
-        receipts.received(frames, at)
-        return frames
-
-    def _take_frames(self, received: Iterable[tuple[Any, ...]]) -> None:
-        """Note the frames that no tap showed before."""
+    def _take_frames(self, received: Mapping[tuple[str, int, int], tuple[Any, ...]]) -> None:
+        """Gather the frames that no tap showed before."""
         seen_last, reached = self._seen_last, dict[tuple[str, int], int]()
-        for region, epoch, last, meta, stamp, size, at in received:
+        new: list[tuple[Any, ...]] = []
+        for (region, epoch, last), frame in received.items():
             stream = region, epoch
             if seen_last.get(stream, 0) < last:
-                reached[stream] = max(last, reached.get(stream, 0))
-                try:
-                    kind, events, publisher = parse_meta(meta)
-                except UsageError:
-                    continue  # what no gamecast wrote; the subscriber's gap tells of it
-                if kind == FrameKind.EVENTS:
-                    self._noted_frames.append((region, epoch, last, events, publisher, stamp, size, at, None))
+                new.append(frame)
+                if reached.get(stream, 0) < last:
+                    reached[stream] = last
         if len(seen_last) + len(reached) >= STREAMS_KEPT:
             seen_last.clear()
         seen_last.update(reached)
-
-    def _add_delivered(self, part: list[list[Any]]) -> None:
-        try:
-            self._delivered.add(part)
-        except columns.UNREADABLE:  # one of them has times that are none
-            frames = list(zip(*part, strict=True))
-            if len(frames) > 1:
-                for frame in frames:
-                    self._add_delivered([[field] for field in frame])
-            else:
-                self.count_lost("deliveries", "unread", DeliveredFrame(*frames[0]).events)
-
-    def _add_frames(self, part: list[Any]) -> None:
-        try:
-            self._files.add(FRAMES, columns.frames(part))
-        except columns.UNREADABLE:  # one of them has a stamp that is none
-            if len(part) > 1:
-                for each in part:
-                    self._add_frames([each])
-            else:
-                self.count_lost("frames", "unread", 1)
+        if new:
+            self._noted.add((*zip(*new, strict=True), [None] * len(new)))
 
 
 def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
@@ -369,20 +331,8 @@ def open_recorder(recording: Recording, *, version: str, ordering: str, url: str
     return recorder
 
 
-def _no_receives() -> list[list[Any]]:
-    return [[] for _ in columns.ReceivedFrame._fields]
-
-
-def _slices_of_columns(noted: list[list[Any]]) -> Iterator[list[list[Any]]]:
-    for start in range(0, len(noted[0]), SLICE_NOTES):
-        yield [column[start : start + SLICE_NOTES] for column in noted]
-        time.sleep(0)  # let another thread go on that waits
-
-
-def _slices(notes: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(notes), SLICE_NOTES):
-        yield notes[start : start + SLICE_NOTES]
-        time.sleep(0)  # let another thread go on that waits
+def _names(tap: Tap, notes: int) -> tuple[list[str], list[int]]:
+    return [tap.name] * notes, [tap.incarnation] * notes
 
 
 def _file_name(host: str) -> str:

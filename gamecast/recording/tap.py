@@ -200,7 +200,7 @@ class Tap:
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What was noted, as tuples: of the fields of `DeliveredFrame` but for the time of receipt, of a read, and of
-    `PublishedFrame`; ``rows``: (table, row) one by one."""
+    `ResolvedFrame`; ``rows``: (table, row) one by one."""
 
     deliveries: list[tuple[Any, ...]]
     receives: list[tuple[Any, ...]]

@@ -40,7 +40,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     (hour / "foreign-000000.parquet").write_bytes(b"hello")
     (hour / ".unfinished-000000.parquet").write_bytes(b"PAR1")
     table = pq.read_table(files[0])
-    newer = {**table.schema.metadata, b"gamecast.schema": b"2"}
+    newer = {**table.schema.metadata, b"gamecast.schema": b"3"}
     pq.write_table(table.replace_schema_metadata(newer), hour / "newer-000000.parquet")
     # Its footer is whole, so that only reading the rows tells.
     pq.write_table(table.slice(0, 10), hour / "damaged-000000.parquet")
@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_put_aside_and_counted(found: Analysis) -> None:
     assert counted == {
         ("file", "the same content as another file"): 1,
         ("file", "truncated"): 2,
-        ("file", "of schema version 2"): 1,
+        ("file", "of schema version 3"): 1,
         ("session", "no deliveries in it"): 1,
         ("subscriber", "in a region"): 1,
         ("file", "damaged inside"): 1,

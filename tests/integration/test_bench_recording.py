@@ -25,8 +25,8 @@ def test_the_command_prints_both_their_ratios_and_what_was_recorded() -> None:
     assert document["overhead"] == pytest.approx(1 - ratio)
     assert document["overheads"] == [document["overhead"]]
     assert document["unrecorded"] == 0
-    assert document["session"]["deliveries"]["rows"] == recorded["expected"]
-    assert document["session"]["publishes"]["rows"] * FAN_OUT == recorded["expected"]
+    assert document["session"]["deliveries"]["events"] == recorded["expected"]
+    assert document["session"]["publishes"]["events"] * FAN_OUT == recorded["expected"]
     assert "losses" not in document["session"]
 
 

@@ -91,7 +91,7 @@ def test_a_session_becomes_logs_and_a_session_again(tmp_path: Path) -> None:
     assert rows(again, DELIVERIES) == rows(first, DELIVERIES)
     (known,) = rows(again, STAYS)
     assert known == {**dict.fromkeys(STAYS.names), **stay("s1", 0, 0, **left), "noted_at_ns": None}
-    assert rows(again, PUBLISHES) == [{**dict.fromkeys(PUBLISHES.names), **PUBLISH}]
+    assert rows(again, PUBLISHES) == [{**dict.fromkeys(PUBLISHES.event_names), **PUBLISH}]
 
 
 def test_foreign_logs_become_a_session_and_the_same_logs_again(tmp_path: Path) -> None:

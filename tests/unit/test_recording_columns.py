@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
+from analytics.runs import events_of, spread_arrow
 from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, STAYS
 from analytics.session import begin_session
 from gamecast.recording import columns
-from gamecast.recording.columns import NotedFrame, NotedStamp, ReceivedFrame
-from gamecast.recording.event_rows import DeliveredFrame, DeliveryRows, PublishedFrame, PublishRows, sent_times
+from gamecast.recording.columns import DeliveredFrame, NotedFrame, NotedStamp, ReceivedFrame, ResolvedFrame
 from gamecast.recording.options import Recording
 from gamecast.recording.recorder import Recorder
-from sequencing.frames import StampedFrame, encode_binary_body, encode_json_body
+from gamecast.recording.sent_times import sent_times
+from sequencing.errors import InvalidInput
+from sequencing.frames import FrameKind, StampedFrame, encode_binary_body, encode_json_body, parse_meta
 
 names = st.sampled_from(["forest", "river", "bad", "", "s1", "wörld"])
 numbers = st.integers(0, 2**53)
@@ -42,11 +44,11 @@ def in_columns(frames: list[Any]) -> list[list[Any]]:
 @settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(names, numbers, names, names, numbers, times_of_events, st.booleans(), st.integers(0, 3), maybe)
-    ),
-    st.integers(1, 4),
+        st.tuples(names, numbers, names, names, numbers, times_of_events, st.booleans(), st.integers(0, 3), maybe),
+        min_size=1,
+    )
 )
-def test_deliveries_number_each_event_of_each_frame(rows: list[tuple[Any, ...]], at_a_time: int) -> None:
+def test_deliveries_are_a_row_a_frame_that_tells_of_each_event(rows: list[tuple[Any, ...]]) -> None:
     frames, expected = [], []
     for at, (who, number, region, publisher, place, sent, is_binary, known, received) in enumerate(rows):
         handed = sent[min(known, len(sent) - 1) :]  # the first ones the application had before
@@ -69,15 +71,11 @@ def test_deliveries_number_each_event_of_each_frame(rows: list[tuple[Any, ...]],
             }
             for turn, sent_at_ns in enumerate(handed)
         ]
-    gathered = DeliveryRows("vm")
-    for _ in range(2 if frames else 0):  # once more, in the memory of before
-        for start in range(0, len(frames), at_a_time):
-            gathered.add(in_columns(frames[start : start + at_a_time]))
-        assert gathered.rows == len(expected)
-        table = gathered.take()
-        assert table.to_pylist() == expected
-        assert tuple(table.schema.names) == DELIVERIES.names
-        assert gathered.rows == 0
+    table = columns.deliveries("vm", in_columns(frames))
+    assert tuple(table.schema.names) == DELIVERIES.names
+    assert table.num_rows == len(frames)
+    assert events_of(table, DELIVERIES) == len(expected)
+    assert spread_arrow(table, DELIVERIES).to_pylist() == expected
 
 
 @settings(deadline=None)
@@ -92,20 +90,17 @@ def test_times_are_read_however_json_may_write_them(sent: list[list[int]]) -> No
 @pytest.mark.parametrize(
     "times", [b"", b"[5", b"[5,[", b"[5,[1", b"[5,[1,x", b"[5,[99999999999999999999,1", b'[5,["1",2']
 )
-def test_times_that_are_none_are_refused_and_nothing_is_gathered(times: bytes) -> None:
-    gathered = DeliveryRows("vm")
+def test_times_that_are_none_are_refused(times: bytes) -> None:
     good = DeliveredFrame("s1", 1, "forest", "s2", 1, 1, 2, 0, times_of([5, 6]), 7, 8)
     with pytest.raises(columns.UNREADABLE):
-        gathered.add(in_columns([good, good._replace(times=times)]))
-    gathered.add(in_columns([good]))
-    assert gathered.take().num_rows == 2
+        columns.deliveries("vm", in_columns([good, good._replace(times=times)]))
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(names, st.booleans(), numbers, times_of_events, times), min_size=1))
 def test_publishes_know_their_numbers_only_where_they_were_acknowledged(rows: list[tuple[Any, ...]]) -> None:
     frames = [
-        PublishedFrame(
+        ResolvedFrame(
             "s1",
             region,
             2 if good else None,
@@ -118,12 +113,10 @@ def test_publishes_know_their_numbers_only_where_they_were_acknowledged(rows: li
         )
         for region, good, first, sent, answered in rows
     ]
-    gathered = PublishRows("vm")
-    gathered.add(frames[:1])
-    if frames[1:]:
-        gathered.add(frames[1:])
-    table = gathered.take()
+    table = columns.publishes("vm", in_columns(frames))
     assert tuple(table.schema.names) == PUBLISHES.names
+    assert table.num_rows == len(frames)
+    table = spread_arrow(table, PUBLISHES)
     found = [
         tuple(row[name] for name in ("region", "epoch", "sequence", "published_at_ns", "acknowledged_at_ns", "error"))
         for row in table.to_pylist()
@@ -140,21 +133,42 @@ def test_publishes_know_their_numbers_only_where_they_were_acknowledged(rows: li
 @given(st.lists(st.lists(st.tuples(numbers, numbers), max_size=4), min_size=1))
 def test_frames_have_their_stamps_as_pairs(stamps: list[list[tuple[int, int]]]) -> None:
     noted = [
-        NotedFrame("forest", 1, 10, 2, "s1", b",".join(b"%d,%d" % pair for pair in stamp), 99, 5, None)
+        NotedFrame("forest", 1, 10, b"0 2 7 9 s1", b",".join(b"%d,%d" % pair for pair in stamp), 99, 5, None)
         for stamp in stamps
     ]
-    table = columns.frames(noted)
+    table = columns.frames(in_columns(noted))
     assert tuple(table.schema.names) == FRAMES.names
     assert [row["stamps"] for row in table.to_pylist()] == [
         [{"atom": atom, "number": number} for atom, number in stamp] for stamp in stamps
     ]
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(FrameKind), st.integers(1, 2**40), names), min_size=1))
+def test_frames_are_those_of_events_and_know_what_their_metas_say(metas: list[tuple[FrameKind, int, str]]) -> None:
+    noted = [
+        NotedFrame("forest", 1, 10, b"%d %d 7 9 %b" % (kind, events, publisher.encode()), b"", 99, 5, None)
+        for kind, events, publisher in metas
+    ]
+    found = [(row["events"], row["publisher"]) for row in columns.frames(in_columns(noted)).to_pylist()]
+    parsed = [parse_meta(frame.meta) for frame in noted]
+    assert found == [(meta.events, meta.publisher) for meta in parsed if meta.kind == FrameKind.EVENTS]
+
+
+@pytest.mark.parametrize("meta", [b"", b"0 2 7 9", b"0 0 7 9 s1", b"x 2 7 9 s1", b"0 x 7 9 s1", b"0 2 7 9 \xff"])
+def test_what_is_no_meta_is_refused(meta: bytes) -> None:
+    good = NotedFrame("forest", 1, 10, b"0 2 7 9 s1", b"1,2", 99, 5, None)
+    with pytest.raises(InvalidInput):
+        parse_meta(meta)
+    with pytest.raises(columns.UNREADABLE):
+        columns.frames(in_columns([good, good._replace(meta=meta)]))
+
+
 @pytest.mark.parametrize("stamp", [b"1", b"1,2,3", b"x", b"1],[2", b'"a",2', b"[1],2", b"1,99999999999999999999"])
 def test_what_is_no_stamp_is_refused(stamp: bytes) -> None:
-    good = NotedFrame("forest", 1, 10, 2, "s1", b"1,2", 99, 5, None)
+    good = NotedFrame("forest", 1, 10, b"0 2 7 9 s1", b"1,2", 99, 5, None)
     with pytest.raises(columns.UNREADABLE):
-        columns.frames([good, good._replace(stamp=stamp)])
+        columns.frames(in_columns([good, good._replace(stamp=stamp)]))
 
 
 def test_receives_stamps_and_single_rows_have_the_columns_of_their_tables() -> None:
@@ -162,7 +176,7 @@ def test_receives_stamps_and_single_rows_have_the_columns_of_their_tables() -> N
     assert received.to_pylist() == [
         dict(zip(RECEIVES.names, ("s1", 1, "vm", "forest", 2, 3, 4, 5), strict=True)),
     ]
-    stamped = columns.stamps("vm", [NotedStamp("n1", "forest", 1, 2, 0, 2, 9, None, None, None)])
+    stamped = columns.stamps("vm", in_columns([NotedStamp("n1", "forest", 1, 2, 0, 2, 9, None, None, None)]))
     assert stamped.to_pylist() == [
         dict(zip(STAMPS.names, ("n1", "vm", "forest", 1, 2, 0, 2, 9, None, None, None), strict=True)),
     ]
@@ -170,7 +184,7 @@ def test_receives_stamps_and_single_rows_have_the_columns_of_their_tables() -> N
     assert stay.to_pylist()[0]["joined_at_ns"] is None
 
 
-def test_a_delivery_whose_times_cannot_be_read_costs_no_other_one(tmp_path: Path) -> None:
+def test_a_frame_whose_times_cannot_be_read_costs_no_other_one(tmp_path: Path) -> None:
     session = begin_session(tmp_path, version="1", ordering="causal", url="memory://x")
     recorder = Recorder(Recording(tmp_path), session)
     tap = recorder.tap("s1", 1)

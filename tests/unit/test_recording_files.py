@@ -71,7 +71,7 @@ def test_a_file_says_what_it_is_and_strings_are_strings(files: SessionFiles) -> 
     (file,) = files.roll()
     opened = pq.ParquetFile(file)
     metadata = opened.metadata.metadata
-    assert metadata[b"gamecast.schema"] == b"1"
+    assert metadata[b"gamecast.schema"] == b"2"
     assert metadata[b"gamecast.session"] == b"the-session"
     assert metadata[b"gamecast.recorder"] == b"r"
     assert opened.schema_arrow.remove_metadata().equals(RECEIVES.arrow_schema())

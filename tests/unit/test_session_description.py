@@ -18,7 +18,7 @@ def test_the_first_describes_and_others_join(tmp_path: Path) -> None:
     first = begin(tmp_path / "deep" / "session")
     assert begin(tmp_path / "deep" / "session", "redis://two") == first
     found = read_session(tmp_path / "deep" / "session")
-    assert (found.schema, found.session, found.ordering, found.url) == (1, first, "causal", "redis://one")
+    assert (found.schema, found.session, found.ordering, found.url) == (2, first, "causal", "redis://one")
     assert [file.name for file in (tmp_path / "deep" / "session").iterdir()] == ["session.json"]
 
 
@@ -49,9 +49,9 @@ def test_a_file_in_the_place_of_the_directory_is_said(tmp_path: Path) -> None:
         (b'{"schema": 1}', "does not describe a session"),
         (
             orjson.dumps(
-                {"schema": 2, "session": "x", "began_at_ns": 1, "gamecast": "9", "ordering": "acyclic", "url": ""}
+                {"schema": 3, "session": "x", "began_at_ns": 1, "gamecast": "9", "ordering": "acyclic", "url": ""}
             ),
-            "schema 2 is not 1",
+            "of schema version 3, and this gamecast reads versions 1 and 2",
         ),
     ],
 )

@@ -9,11 +9,11 @@ from analytics.schema import PARTITION, TABLES, UNKNOWN_HOUR, documentation, hou
 
 def test_pyarrow_gets_each_column_with_its_type_and_whether_it_may_be_null() -> None:
     pa = pytest.importorskip("pyarrow")
-    kinds = {"int64": pa.int64(), "string": pa.string()}
+    kinds = {"int64": pa.int64(), "string": pa.string(), "int64s": pa.list_(pa.int64())}
     for table in TABLES:
-        schema = table.arrow_schema({"gamecast.schema": "1"})
+        schema = table.arrow_schema({"gamecast.schema": "2"})
         assert tuple(schema.names) == table.names
-        assert schema.metadata == {b"gamecast.schema": b"1"}
+        assert schema.metadata == {b"gamecast.schema": b"2"}
         for column in table.columns:
             field = schema.field(column.name)
             assert field.nullable == column.nullable
@@ -25,7 +25,12 @@ def test_pyarrow_gets_each_column_with_its_type_and_whether_it_may_be_null() -> 
 
 def test_spark_gets_the_same_columns_and_the_partition_last() -> None:
     pytest.importorskip("pyspark")
-    simple = {"int64": "bigint", "string": "string", "stamps": "array<struct<atom:bigint,number:bigint>>"}
+    simple = {
+        "int64": "bigint",
+        "string": "string",
+        "stamps": "array<struct<atom:bigint,number:bigint>>",
+        "int64s": "array<bigint>",
+    }
     for table in TABLES:
         found = [(field.name, field.dataType.simpleString()) for field in table.spark_schema()]
         expected = [(column.name, simple[column.kind]) for column in table.columns]
@@ -43,6 +48,17 @@ def test_names_of_times_end_in_the_unit() -> None:
     for table in TABLES:
         for column in table.columns:
             assert (column.unit == "ns") == column.name.endswith("_ns")
+
+
+def test_what_is_left_of_runs_is_a_row_an_event() -> None:
+    for table in TABLES:
+        if table.runs is None:
+            assert table.event_names == table.names
+        else:
+            of_runs = {"events", *table.runs.each.values()}
+            assert set(table.event_names) == set(table.names) - of_runs
+            assert {*table.runs.numbered, *table.runs.each} <= set(table.event_names)
+            assert of_runs <= set(table.names)
 
 
 def test_an_hour_is_utc_and_floors() -> None:
