@@ -79,9 +79,12 @@ class _Region(Generic[Token]):
     """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
     is_uncertain: bool = False
     """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
-    repeated_at: set[str] = field(default_factory=set)
-    """The nodes that ``taken`` was sent to more than once, of those that may lose something: one answer does not tell
-    of the other times."""
+    is_forgotten: bool = False
+    """Whether a node that the region was at has begun anew while ``taken`` was under way elsewhere: if an answer to it is
+    lost, nobody knows any more that it was accepted."""
+    been_at: set[str] = field(default_factory=set)
+    """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one before
+    had accepted."""
 
 
 class Publisher(Generic[Token]):
@@ -159,12 +162,16 @@ class Publisher(Generic[Token]):
             for node, run in before.runs.items():
                 if plan.runs.get(node) != run:
                     self._forsake(node)
+            if (before.runs or plan.runs) and plan.epoch > before.epoch + 1:
+                self._forsake(None)
         for state in self._regions.values():
             path = plan.paths.get(state.name)
             if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
                 continue
             if state.node is not None:
                 self._ready.get(state.node, {}).pop(state.name, None)
+                if state.taken is not None:
+                    state.been_at |= {state.node, path[0]}
             state.node, state.epoch = path[0], plan.epoch_of(state.name)
             self.stale.pop(state.name, None)
             self._note(state)
@@ -228,8 +235,6 @@ class Publisher(Generic[Token]):
             state = self._regions[frame.region]
             if state.sent is frame:
                 state.is_uncertain = True
-                if self._plan is not None and node in self._plan.runs:
-                    state.repeated_at.add(node)
 
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
         """Take a node's answers to the frames under way; return what became of their events.
@@ -314,7 +319,8 @@ class Publisher(Generic[Token]):
         """Return ``taken``, whose fate is told now, and forget it."""
         taken, state.taken, state.sent, state.is_uncertain = state.taken, None, None, False
         assert taken is not None
-        state.repeated_at.clear()
+        state.is_forgotten = False
+        state.been_at.clear()
         return taken
 
     def _fail_waiting(self, state: _Region[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
@@ -327,18 +333,35 @@ class Publisher(Generic[Token]):
         """Return all regions that events were ever added for."""
         return list(self._regions)
 
-    def _forsake(self, node: str) -> None:
-        """Give up what a node that begins anew may have accepted, and forgotten."""
-        doubtful = self._asked(node)
+    def _forsake(self, node: str | None) -> None:
+        """Give up what a node that begins anew may have accepted, and forgotten.
+
+        Also what another node may have accepted before the region came to this one: it was told what was accepted
+        there, and has forgotten that, too. None: any node may have been that between two plans, and nobody told us.
+        """
+        asked = self._asked(node) if node is not None else set()
         for state in self._regions.values():
-            if state.taken is not None and (state.name in doubtful or node in state.repeated_at):
-                error = PublishUncertain(
-                    f"node {node} has begun anew, and may have accepted and lost {len(state.taken.tokens)} event(s) of "
-                    f"{state.name!r}, before or after somebody delivered them"
-                )
-                self._forsaken.append(self._fail_taken(state, error))
-                state.next += len(self._forsaken[-1].tokens)
-                self._note(state)
+            if state.taken is None:
+                continue
+            was_here = node is None or node == state.node or node in state.been_at
+            if state.name in asked or (was_here and state.is_uncertain):
+                self._forsaken.append(self._forget(state))
+            elif was_here and state.unanswered is None:
+                state.is_forgotten = True
+
+    def _forget(self, state: _Region[Token]) -> Resolved[Token]:
+        """Give up ``taken``: it may have been accepted, and who knew of that has begun anew."""
+        assert state.taken is not None
+        if state.node is not None:
+            self._ready.get(state.node, {}).pop(state.name, None)
+        error = PublishUncertain(
+            f"a node of {state.name!r} has begun anew, and may have accepted and lost {len(state.taken.tokens)} event(s), "
+            "before or after somebody delivered them"
+        )
+        forgotten = self._fail_taken(state, error)
+        state.next += len(forgotten.tokens)
+        self._note(state)
+        return forgotten
 
     def _asked(self, node: str) -> set[str]:
         """Return the regions whose frames are under way to a node, which is not waited for any more.
@@ -390,6 +413,9 @@ class Publisher(Generic[Token]):
         if state.sent is not frame:
             return None  # given up meanwhile
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
+            if state.is_forgotten and state.is_uncertain:
+                return self._forget(state)
+            state.is_forgotten = False
             state.unanswered = frame
             if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
                 self.stale[state.name] = frame.epoch

@@ -442,6 +442,63 @@ def test_what_an_ingress_that_begins_anew_refused_once_goes_to_the_next() -> Non
     assert (publisher.forsaken(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
 
 
+def uncertain_at(node: str) -> Publisher[str]:
+    """Of a1, an answer was lost at a node; n1 may lose something."""
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(in_run("x", {"a": node, "b": "n2"}, 1))
+    add(publisher, "a1")
+    publisher.take(node)
+    publisher.unanswered(node)
+    return publisher
+
+
+def test_what_is_forsaken_is_not_taken_where_it_had_moved_to() -> None:
+    publisher = uncertain_at("n1")
+    add(publisher, "b1")
+    publisher.take("n2")  # so a1 waits for its turn there
+    publisher.assign(in_run("x", {"a": "n2", "b": "n2"}, 2))
+    assert publisher.answered("n1", [Answer(Verdict.STALE, (2,))]) == []
+    publisher.assign(in_run("y", {"a": "n2", "b": "n2"}, 3))
+    assert [each.tokens for each in publisher.forsaken()] == [["a1"]]
+    publisher.answered("n2", [ok(1, 1)])
+    assert publisher.take("n2") == []
+
+
+@pytest.mark.parametrize("heard", ["each plan", "the last plan", "no answer until then"])
+def test_a_node_that_begins_anew_forgets_what_the_one_before_told_it(heard: str) -> None:
+    """n3 may have accepted a1, and told n1 so; n1 begins anew. n2 would take a1 for new."""
+    publisher = uncertain_at("n3")
+    if heard == "no answer until then":
+        publisher = Publisher("p", 1)
+        publisher.assign(in_run("x", {"a": "n3", "b": "n2"}, 1))
+        add(publisher, "a1")
+        publisher.take("n3")
+    if heard != "the last plan":
+        publisher.assign(in_run("x", {"a": "n1", "b": "n2"}, 2))
+    publisher.assign(in_run("y", {"a": "n2", "b": "n2"}, 3))
+    told = publisher.forsaken()
+    if not told:
+        publisher.unanswered("n3")
+        told = publisher.answered("n3", [Answer(Verdict.STALE, (2,))])
+    [forsaken] = told
+    assert (forsaken.tokens, type(forsaken.error)) == (["a1"], PublishUncertain)
+    add(publisher, "a2")
+    assert numbered(publisher.take("n2")) == [("a", 2, 1)]
+
+
+def test_what_was_refused_for_certain_goes_on_though_a_node_began_anew() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(in_run("x", {"a": "n3"}, 1))
+    add(publisher, "a1")
+    publisher.take("n3")
+    publisher.assign(in_run("x", {"a": "n1"}, 2))
+    publisher.assign(in_run("y", {"a": "n2"}, 3))
+    assert publisher.answered("n3", [Answer(Verdict.STALE, (2,))]) == []
+    assert (publisher.forsaken(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
+    publisher.unanswered("n2")
+    assert publisher.answered("n2", [Answer(Verdict.WAIT, (3,))]) == [], "only n2 can have accepted it, and knows"
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_what_is_lost_is_not_waited_for_once_its_epoch_has_ended(late: bool) -> None:
     publisher = causal()
