@@ -10,10 +10,10 @@ comes before whatever it delivers of the new one, for every subscriber: a consis
 
 *Joins.* A region is joined when a plan reckons with it (*grants* it), and knew of the wish to have it: a grant that is
 left over from before may end with any epoch. The region is read from its end, marked, and
-handed out as `sequencing.delivery` says. A region that ends before its marker comes is joined as its next epoch begins.
+handed out as `sequencing.delivery` says. A region that ends before its marker comes is marked anew in its next epoch.
 Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and handed out
-from its first frame, like those that go over into the epoch. It is joined when a frame has come, the marker if no
-other: then its ingress has closed the epoch before, and whatever is published from now on is in this one.
+from its first frame, like those that go over into the epoch. Either way it is joined when the marker has come: whatever
+is published from then on is handed out, and what an earlier connection of the name can have published came before.
 
 *Shadows.* An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted
 (any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted. Nothing of
@@ -54,8 +54,9 @@ class _Region:
     epoch: int
     after: int | None
     marker: bytes | None = None
-    is_open: bool = True
-    """Whether events that are published now cannot come in an epoch before."""
+    """To be published."""
+    awaited: bytes | None = None
+    """The marker that is to come before it is joined, where the delivery does not wait for it."""
     later: list[int] = field(default_factory=list)
     """The epochs that the region went on to, as far as the plans have told."""
 
@@ -159,7 +160,7 @@ class Subscriber:
             self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)
             for region in sorted(followed - self._regions.keys()):
                 marker = self._body() if region in fresh else None
-                self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, is_open=region not in fresh))
+                self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, marker))
         return self._handed_out(self._go_on())
 
     def wish(self) -> Wish:
@@ -203,7 +204,9 @@ class Subscriber:
             state = self._regions.get(frame.region)
             if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
                 continue
-            state.after, state.is_open = frame.last, True
+            if state.awaited is not None and _may_be_past(state.awaited, state.after, frame):
+                state.awaited = None
+            state.after = frame.last
             by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
         for number, received in by_epoch.items():
@@ -349,7 +352,8 @@ class Subscriber:
                 number, *later = state.later
                 self._epochs[number].barrier.discard(region)
                 node = self._epochs[number].plan.paths[region][-1]
-                self._read(region, _Region(node, number, 0, later=later))
+                marker = None if region in self.joined or region not in self._mine else self._body()
+                self._read(region, _Region(node, number, 0, marker, marker, later))
             else:
                 self._stop(region)  # it is marked in its newest epoch, when that grants it
         for _, epoch in sorted(self._epochs.items()):
@@ -364,7 +368,7 @@ class Subscriber:
             region
             for region, state in self._regions.items()
             if state.epoch >= self._mine.get(region, state.epoch + 1)
-            and state.is_open
+            and state.awaited is None
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
@@ -399,6 +403,12 @@ class Subscriber:
 
     def _body(self) -> bytes:
         return b"%b %d %d" % (self.name.encode(), self.incarnation, next(self._serial))
+
+
+def _may_be_past(marker: bytes, after: int, frame: StampedFrame) -> bool:
+    """Return whether a marker has come with the next frame after a number, or is in what is missing before that."""
+    meta = parse_meta(frame.meta)
+    return (meta.kind == FrameKind.JOIN and frame.body == marker) or frame.last - meta.events > after
 
 
 def _pairs(mine: AbstractSet[str], atom: Atom) -> list[tuple[str, str]]:

@@ -101,8 +101,8 @@ MUTATIONS = (
     Mutation(
         "a region is joined before its epoch has begun",
         SUBSCRIBER,
-        "is_open=region not in fresh",
-        "is_open=True",
+        "epoch, 0, marker, marker)",
+        "epoch, 0, marker)",
     ),
     Mutation("twins are not followed in the shadow", SUBSCRIBER, "followed.update(atom.regions)", "pass"),
     Mutation(

@@ -108,7 +108,7 @@ def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_ep
         out: list[Ready | Missing] = []
         for frame in frames:
             state = self._regions[frame.region]
-            state.after, state.is_open = frame.last, True
+            state.after, state.awaited = frame.last, None
             out += self._epochs[frame.epoch].delivery.receive([frame])
         return self._handed_out(out + self._go_on())
 

@@ -237,25 +237,59 @@ def test_what_is_wanted_no_more_need_not_be_granted() -> None:
     assert me.joined == {"a"}
 
 
-def test_a_region_that_is_granted_as_an_epoch_begins_is_read_from_its_beginning_and_joined_at_its_first_frame() -> None:
+def marked(place: str, body: bytes, stamp: str = "", *, epoch: int = 1) -> StampedFrame:
+    return frame(place, stamp, epoch=epoch, meta="1 1 1 1 me", body=body)
+
+
+def joining_b_in_epoch_2() -> tuple[Subscriber, bytes]:
+    """A subscriber that reads b from its beginning, and its marker there."""
     me = joined("a", AB, granted="ab")
     me.subscribe("b")
     me.update(record("ab", 2, AB, epoch=2))
     assert me.reads()["b"] == Read("n1", 2, 0)
-    assert [region for region, _ in me.marks()] == ["b"]
+    [(region, marker)] = me.marks()
+    assert region == "b"
+    return me, marker
+
+
+def test_a_region_that_is_granted_as_an_epoch_begins_is_read_from_its_beginning_and_joined_at_its_marker() -> None:
+    me, marker = joining_b_in_epoch_2()
     me.receive([tick("a2")])
     assert me.joined == {"a"}, "events of b may still be published in the old epoch"
     assert names(me.receive([frame("b1", "1,2", epoch=2)])) == []
+    assert me.joined == {"a"}, "an earlier connection of this name may still publish in b"
+    me.receive([marked("b2", b"me 1 99", "1,3", epoch=2)])
+    assert me.joined == {"a"}, "that is another marker"
+    me.receive([marked("b3", marker, "1,4", epoch=2)])
     assert me.joined == {"a", "b"}
     assert names(me.receive([frame("a1", "1,1", epoch=2)])) == ["a1", "b1"]
     assert me.begin("b") == (2, 0)
 
 
+def test_a_marker_that_may_be_in_what_is_missing_is_not_waited_for() -> None:
+    me, _ = joining_b_in_epoch_2()
+    me.receive([tick("a2"), frame("b5", "1,9", epoch=2, meta="0 2 1 1 p")])
+    assert me.joined == {"a", "b"}
+
+
+@pytest.mark.parametrize("has_come", [False, True])
+def test_a_region_that_ends_before_its_marker_comes_is_marked_in_the_next_epoch(has_come: bool) -> None:
+    me, marker = joining_b_in_epoch_2()
+    me.receive([tick("a2")])
+    if has_come:
+        me.receive([marked("b1", marker, "1,1", epoch=2)])
+    me.update(record("ab", 2, AB, epoch=3))
+    me.receive([tick("a1", "1,3", epoch=2), tick("b2", "1,2", epoch=2)])
+    again = me.marks()
+    assert [region for region, _ in again] == ([] if has_come else ["b"])
+    assert ("b" in me.joined) == has_come
+    me.receive([marked("b1", body, "1,1", epoch=3) for _, body in again])
+    assert me.joined == {"a", "b"}
+
+
 def test_a_region_that_is_granted_as_an_epoch_begins_waits_for_the_old_epoch_of_the_others() -> None:
-    me = joined("a", AB, granted="ab")
-    me.subscribe("b")
-    me.update(record("ab", 2, AB, epoch=2))
-    assert names(me.receive([frame("b1", "1,1", epoch=2)])) == []
+    me, marker = joining_b_in_epoch_2()
+    assert names(me.receive([frame("b1", "1,1", epoch=2), marked("b2", marker, "1,2", epoch=2)])) == []
     assert me.joined == {"a"}
     assert names(me.receive([frame("a2", "1,2"), tick("a2")])) == ["a2"]
     assert names(me.receive([tick("a3")])) == ["b1"]
