@@ -261,7 +261,12 @@ class Cast:
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Follow these regions no more."""
+        """Follow these regions no more.
+
+        With ``ordering="causal"`` what was published in them has to come back first, or what is published next could
+        overtake it: raises `BufferFull` if that cannot be read, because the application takes no events, and
+        `Unreachable` if it takes too long; the regions stay subscribed then.
+        """
         await self._working()[1].unsubscribe(regions)
 
     async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:

@@ -182,17 +182,31 @@ class Incoming:
                 raise self._failure
             if self._stopping:
                 raise NotConnected("the connection was closed before the regions were joined")
-            if self._when_behind == "wait" and self._inbox.is_full(self._limits.overflow_factor):
-                raise BufferFull(
-                    f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes wait for the application, which "
-                    "waits for regions to be joined: take events meanwhile"
-                )
+            self._require_room("regions to be joined")
             self._changed.clear()
             await self._changed.wait()
+
+    def _require_room(self, awaited: str) -> None:
+        """Raise `BufferFull` if the application waits for what cannot be read before it takes events."""
+        if self._when_behind == "wait" and self._inbox.is_full(self._limits.overflow_factor):
+            raise BufferFull(
+                f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes wait for the application, which "
+                f"waits for {awaited}: take events meanwhile"
+            )
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
         left = set(map(check_region, regions))
+        try:
+            async with asyncio.timeout(self._limits.subscribe_timeout_s):
+                while self._failure is None and self._outgoing.awaits(left):
+                    self._require_room("its own events to come back")
+                    await self._outgoing.came_back()
+        except TimeoutError:
+            raise Unreachable(
+                f"what was published in {', '.join(sorted(left)[:3])} has not come back after "
+                f"{self._limits.subscribe_timeout_s:g} s, and causal order needs that: they stay subscribed"
+            ) from None
         self._hand_over(self._subscriber.unsubscribe(left))
         if self._tap is not None:
             self._tap.left(left, waiting_events=self._inbox.events)

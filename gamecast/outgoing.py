@@ -86,6 +86,7 @@ class Outgoing:
         self._unplaced: set[str] = set()
         self._stale: set[tuple[str, int]] = set()
         self._renewing: asyncio.Task[None] | None = None
+        self._came_back = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
         self._fit_regions: set[str] = set()
@@ -134,6 +135,7 @@ class Outgoing:
         self._closing = True
         self._fit_regions.clear()
         self._room.set()
+        self._came_back.set()
         for wake in self._wakes.values():
             wake.set()
         try:
@@ -249,7 +251,17 @@ class Outgoing:
             self._publisher.passed(region, number)
         for region, epoch in over.items():
             self._publisher.ended(region, epoch)
+        self._came_back.set()
         self._wake()
+
+    def awaits(self, regions: AbstractSet[str]) -> bool:
+        """Return whether events that were published in regions have to come back before others go out: when causal."""
+        return not self._closing and not self._publisher.awaited().isdisjoint(regions)
+
+    async def came_back(self) -> None:
+        """Return when `awaits` may have changed."""
+        self._came_back.clear()
+        await self._came_back.wait()
 
     def fail(self, error: Exception) -> None:
         """Fail everything that is buffered."""
@@ -341,6 +353,7 @@ class Outgoing:
         for each in resolved:
             self._resolve(each)
         self._room.set()
+        self._came_back.set()
         if not self._closing and (self._renewing is None or self._renewing.done()) and self._publisher.doubtful():
             self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
 

@@ -80,11 +80,11 @@ class _Region(Generic[Token]):
     is_uncertain: bool = False
     """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
     is_forgotten: bool = False
-    """Whether a node that the region was at has begun anew while ``taken`` was under way elsewhere: if an answer to it is
-    lost, nobody knows any more that it was accepted."""
+    """Whether a node that the region was at has begun anew while ``taken`` was under way elsewhere: if an answer to it
+    is lost, nobody knows any more that it was accepted."""
     been_at: set[str] = field(default_factory=set)
-    """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one before
-    had accepted."""
+    """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
+    before had accepted."""
 
 
 class Publisher(Generic[Token]):
@@ -185,6 +185,10 @@ class Publisher(Generic[Token]):
         """Note that this connection has delivered all that is left of a region up to the end of an epoch."""
         if self._runs is not None:
             self._go_on(self._runs.ended(region, epoch))
+
+    def awaited(self) -> set[str]:
+        """Return the regions in which this connection has yet to deliver its own events: of use when causal."""
+        return self._runs.awaited() if self._runs is not None else set()
 
     def woken(self) -> set[str]:
         """Return the nodes that have got something to take since the last call."""
@@ -355,8 +359,8 @@ class Publisher(Generic[Token]):
         if state.node is not None:
             self._ready.get(state.node, {}).pop(state.name, None)
         error = PublishUncertain(
-            f"a node of {state.name!r} has begun anew, and may have accepted and lost {len(state.taken.tokens)} event(s), "
-            "before or after somebody delivered them"
+            f"a node of {state.name!r} has begun anew, and may have accepted and lost {len(state.taken.tokens)} "
+            "event(s), before or after somebody delivered them"
         )
         forgotten = self._fail_taken(state, error)
         state.next += len(forgotten.tokens)
@@ -479,6 +483,10 @@ class _Runs:
     def may_go(self, run: int) -> bool:
         """Return whether events of a run may be sent."""
         return run <= self._runs[0][0]
+
+    def awaited(self) -> set[str]:
+        """Return the regions of events that have not passed."""
+        return {region for run, region in self._runs if self._left[run] > 0}
 
     def numbered(self, region: str, run: int, last: int, events: int) -> None:
         """Note which numbers events were sent with."""

@@ -532,6 +532,23 @@ async def test_causes_come_before_effects_for_who_asks_for_it(network: Network) 
     assert [event.payload for event in await take(stranger, 1)] == ["for all"]
 
 
+async def test_who_leaves_a_region_publishes_elsewhere_when_its_own_events_there_have_come_back(
+    network: Network,
+) -> None:
+    other = await network.connect("other", ordering="causal")
+    cast = await network.connect("cast", ordering="causal")
+    for each in (other, cast):
+        await each.subscribe("a", "b")
+    for turn in range(5):
+        first = cast.publish_soon("a", ["first", turn])
+        await asyncio.wait_for(cast.unsubscribe("a"), 10)
+        assert first.done(), "it has come back, so it was published"
+        await asyncio.wait_for(cast.publish("b", ["second", turn]), 10)
+        await cast.subscribe("a")
+    seen = [event.payload for event in await take(other, 10)]
+    assert seen == [[which, turn] for turn in range(5) for which in ("first", "second")]
+
+
 async def test_history_comes_first_and_goes_over_into_what_is_live_without_a_hole(network: Network) -> None:
     early, other = await network.connect("early"), await network.connect("other")
     await early.subscribe("a", "b", "c")

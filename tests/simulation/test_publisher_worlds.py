@@ -162,7 +162,8 @@ class World:
                 self.ingresses.publish(request)
 
     def follow(self) -> None:
-        for plan, self._runs in self._plans:
+        for plan, runs in self._plans:
+            self._runs = runs
             self.publisher.assign(plan)
             self._tell(self.publisher.forsaken())
         self._plans.clear()
