@@ -74,8 +74,7 @@ class RedisSeat:
 
     async def plans(self) -> list[Plan]:
         """See `Network.plans`."""
-        async with self._turn:
-            return await self._control.plans()
+        return await self._control.plans(self._turn)
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

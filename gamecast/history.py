@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeVar
 
 from adapters.backoff import Backoff
-from adapters.network import Network, Position, Reader
+from adapters.network import Network, Position
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput, is_passing
 from sequencing.frames import StampedFrame
@@ -27,6 +29,8 @@ FOUND_AT_ONCE_MS = 1
 END_S_MAX = 5.0
 """How long the end of an epoch is waited for that may be ending just now; else it ended so long ago that it is gone."""
 READ_AGAIN_S = 0.02
+
+Answer = TypeVar("Answer")
 
 
 class Recall:
@@ -94,7 +98,7 @@ class History:
         return left
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
-        plans = [self._plan] if self._is_recent() else await self._network.plans()
+        plans = [self._plan] if self._is_recent() else await _patiently(self._network.plans)
         unknown: list[Ready | Missing] = []
         epochs: dict[int, dict[str, tuple[int, int | None]]] = {}
         places: dict[int, dict[str, Plan]] = {}
@@ -142,15 +146,16 @@ class History:
             for node, after in by_node.items():
                 reader = self._network.reader(node, plans[next(iter(after))])
                 stack.push_async_callback(reader.close)
-                frames += await _read_patiently(reader, after)
+                read = partial(reader.read, after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+                frames += await _patiently(read)
         return frames
 
 
-async def _read_patiently(reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
+async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     backoff = Backoff()
     while True:
         try:
-            return await reader.read(after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+            return await ask()
         except Exception as error:
             if not is_passing(error):
                 raise

@@ -14,6 +14,7 @@ from gamecast.event import Event
 from gamecast.history import History, Recall
 from gamecast.regionhistory import RegionHistory
 from sequencing.delivery import Missing, Ready
+from sequencing.errors import NetworkError
 from sequencing.frames import FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record
@@ -94,6 +95,20 @@ async def test_an_epoch_that_has_no_end_any_more_is_a_gap(
     assert gap == Missing("forest", 1, 2, 0)
     assert isinstance(event, Ready)
     assert (network.reads > 2) == bool(ending)
+
+
+async def test_plans_that_cannot_be_read_just_now_are_asked_for_again() -> None:
+    class Faltering(LateNetwork):
+        failures = 2
+
+        async def plans(self) -> list[Plan]:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise NetworkError("the record was replaced while it was being read")
+            return await super().plans()
+
+    network = Faltering({0: [frame(1, 2), frame(1, 3, FrameKind.TICK), frame(2, 1)]})
+    assert len(await replayed(network, set())) == 3
 
 
 async def pages(network: Any, after: str, *, events_max: int = 10) -> list[str]:
