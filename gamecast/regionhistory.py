@@ -31,6 +31,7 @@ class RegionHistory:
         self._network = network
         self._readers: dict[str, Reader] = {}
         self._turn = asyncio.Lock()
+        self._newest: Plan | None = None
         self._latest_epoch = 0
         self._ending: set[tuple[str, int]] = set()
         """Regions and epochs that the latest plan leaves, but for those whose end was waited for in vain."""
@@ -78,6 +79,7 @@ class RegionHistory:
             latest = await self._network.latest_plan()
             if latest is None:
                 return {}
+            self._newest = latest
             if region in latest.paths and latest.epoch_of(region) == epoch:
                 return {epoch: latest}
             if latest.epoch != self._latest_epoch:
@@ -116,14 +118,16 @@ class RegionHistory:
             await self._network.close()
 
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
+        """Read where a plan says, from a node as the newest one knows it: it may have begun anew since."""
         async with self._turn:
+            newest = self._newest or plan
             node = plan.paths[region][-1]
             reader = self._readers.get(node)
             if reader is None:
                 if len(self._readers) >= READERS_MAX:
                     await self._readers.pop(next(iter(self._readers))).close()
-                reader = self._readers[node] = self._network.reader(node, plan)
-            reader.follow(plan)
+                reader = self._readers[node] = self._network.reader(node, newest)
+            reader.follow(newest)
             return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
 
     @staticmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,8 +16,8 @@ from gamecast.event import Event
 from gamecast.history import History, Recall
 from gamecast.regionhistory import RegionHistory
 from sequencing.delivery import Missing, Ready
-from sequencing.errors import NetworkError
-from sequencing.frames import FrameKind, StampedFrame, encode_json_body
+from sequencing.errors import NetworkError, Unreachable
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record
 
@@ -34,6 +36,9 @@ class LateNetwork:
 
     async def plans(self) -> list[Plan]:
         return [OLD, NEW]
+
+    def newest(self) -> Plan:
+        return NEW
 
     async def latest_plan(self) -> Plan | None:
         return NEW
@@ -71,7 +76,7 @@ def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> Stampe
 async def replayed(network: Any, ending: AbstractSet[tuple[str, int]]) -> list[Ready | Missing]:
     recall = Recall({"forest": (1, 1)})
     recall.begins["forest"] = 2, 1
-    found, read = list[Ready | Missing](), History(network, recall, NEW, ending)
+    found, read = list[Ready | Missing](), History(network, recall, network.newest, ending)
     while items := await read.next_items():
         found += items
     return found
@@ -95,6 +100,49 @@ async def test_an_epoch_that_has_no_end_any_more_is_a_gap(
     assert gap == Missing("forest", 1, 2, 0)
     assert isinstance(event, Ready)
     assert (network.reads > 2) == bool(ending)
+
+
+class RestartedNetwork(LateNetwork):
+    """Its node may lose something, and is in another run at each of the first reads than the newest plan says."""
+
+    run = ""
+
+    async def plans(self) -> list[Plan]:
+        return [replace(OLD, runs={"a": "1"}), self.newest()]
+
+    async def latest_plan(self) -> Plan | None:
+        return self.newest()
+
+    def newest(self) -> Plan:
+        return replace(NEW, runs={"a": str(self.reads)})
+
+    def reader(self, node: str, plan: Plan) -> LateNetwork:
+        self.follow(plan)
+        return self
+
+    def follow(self, plan: Plan) -> None:
+        self.run = plan.runs["a"]
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+        self.reads = min(self.reads + 1, 3)
+        if self.run != "3":
+            raise Unreachable("the server has begun anew, and no plan speaks of that yet")
+        return await super().read(after, frames_max=frames_max, block_ms=block_ms)
+
+
+async def test_an_old_epoch_is_read_in_the_run_that_the_newest_plan_means() -> None:
+    network = RestartedNetwork({0: [frame(1, 2), frame(1, UNKNOWN_END, FrameKind.TICK), frame(2, 1)]})
+    async with asyncio.timeout(5):
+        found = await replayed(network, set())
+    assert [item for item in found if isinstance(item, Missing)] == [found[1]] == [Missing("forest", 1, 3, 0)]
+    places = [(item.frame.epoch, item.frame.last) for item in found if isinstance(item, Ready)]
+    assert places == [(1, 2), (1, UNKNOWN_END), (2, 1)]
+
+
+async def test_pages_of_an_old_epoch_are_read_in_the_run_that_the_newest_plan_means() -> None:
+    network = RestartedNetwork({0: [frame(1, 2), frame(1, UNKNOWN_END, FrameKind.TICK), frame(2, 1)]})
+    network.reads = 3
+    assert await pages(network, "1-1") == ["1-2", "[1: 3-0]", "2-1"]
 
 
 async def test_plans_that_cannot_be_read_just_now_are_asked_for_again() -> None:
