@@ -32,7 +32,8 @@ class RegionHistory:
         self._readers: dict[str, Reader] = {}
         self._turn = asyncio.Lock()
         self._newest: Plan | None = None
-        self._latest_epoch = 0
+        self._told = 0, 0
+        """Epoch and version of the plan that told last what is ending."""
         self._ending: set[tuple[str, int]] = set()
         """Regions and epochs that the latest plan leaves, but for those whose end was waited for in vain."""
 
@@ -82,11 +83,14 @@ class RegionHistory:
             self._newest = latest
             if region in latest.paths and latest.epoch_of(region) == epoch:
                 return {epoch: latest}
-            if latest.epoch != self._latest_epoch:
+            plans = await self._network.plans()
+            self._newest = plans[-1]
+            # Only now: what ends is to be known of all that these plans may leave.
+            if self._told < (plans[-1].epoch, plans[-1].version):
                 for record in await self._network.news(None, block_ms=FOUND_AT_ONCE_MS):
                     self._ending = {(old.region, old.epoch) for old in record.old_epochs()}
-                self._latest_epoch = latest.epoch
-            return {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+                    self._told = record.plan.epoch, record.plan.version
+            return {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
 
     async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
         """Return whether something comes of an epoch that may be ending. Who asks next need not wait in vain again."""

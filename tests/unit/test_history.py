@@ -178,6 +178,44 @@ async def test_pages_wait_for_what_is_under_way_in_an_epoch_that_is_being_left(e
     assert await pages(network, "1-1", events_max=events_max) == ["1-2", "1-3", "2-1"]
 
 
+class ChangingNetwork(LateNetwork):
+    """Announces the new plan when it has been asked for plans so often."""
+
+    def __init__(self, frames: Mapping[int, list[StampedFrame]], *, announced_after: int) -> None:
+        super().__init__(frames)
+        self._old_answers = announced_after
+
+    def is_announced(self) -> bool:
+        self._old_answers -= 1
+        return self._old_answers < 0
+
+    async def plans(self) -> list[Plan]:
+        return [OLD, NEW] if self.is_announced() else [OLD]
+
+    async def latest_plan(self) -> Plan | None:
+        return NEW if self.is_announced() else OLD
+
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        return [Record(NEW, behind=(OLD,)) if self.is_announced() else Record(OLD)]
+
+
+@pytest.mark.parametrize("announced_after", range(5))
+@pytest.mark.parametrize("after", ["0-0", "1-0"])
+async def test_pages_have_what_is_under_way_when_a_new_epoch_is_announced_meanwhile(
+    after: str, announced_after: int
+) -> None:
+    under_way = [frame(1, 3), frame(1, 4, FrameKind.TICK)]
+    network = ChangingNetwork(
+        {0: [frame(1, 1), frame(1, 2), frame(2, 1)], 6: under_way}, announced_after=announced_after
+    )
+    read, found = RegionHistory(cast(Any, network)), list[str]()
+    while "2-1" not in found:
+        page = await read.page("forest", after=after, events_max=10)
+        after = page.next
+        found += [str(item.position if isinstance(item, Event) else item) for item in page.items]
+    assert found == ["1-1", "1-2", "1-3", "2-1"]
+
+
 @pytest.mark.parametrize("ending", [False, True])
 async def test_pages_have_what_comes_with_the_end_of_an_epoch_while_that_is_looked_for(ending: bool) -> None:
     last = [frame(1, 3), frame(1, 4, FrameKind.TICK)]
