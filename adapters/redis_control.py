@@ -238,6 +238,12 @@ class RedisControl:
         entries = await self._newest()
         return await read_plan(entries[0][1][1], self._parts) if entries else None
 
+    async def record(self, turn: Turn = ALONE) -> Record | None:
+        """Return the record that leaders go on from; ``turn``: as `plans`."""
+        async with turn:
+            story = await self._connection.call("GET", ControlKeys.record)
+        return await read(story, self._asking(turn)) if story else None
+
     async def plans(self, turn: Turn = ALONE) -> list[Plan]:
         """Return all plans that were announced and are kept, the oldest first.
 

@@ -76,6 +76,11 @@ class RedisSeat:
         """See `Network.plans`."""
         return await self._control.plans(self._turn)
 
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """See `Network.ending`."""
+        record = await self._control.record(self._turn)
+        return record.ending() if record is not None else frozenset()
+
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
         async with self._turn:

@@ -115,6 +115,18 @@ async def test_who_reads_much_lets_others_speak_in_between(
         assert client.info("commandstats")["cmdstat_hmget"]["calls"] <= 1 + PARTS_KEPT // STORIES_AT_ONCE
 
 
+async def test_what_is_ending_is_told_from_before_it_is_announced_until_it_has_ended(control: RedisControl) -> None:
+    seat = RedisSeat(control, asyncio.Lock())
+    assert await seat.ending() == set()
+    begun = Plan(2, 1, "acyclic", {"n1": ""}, {"old-1": ("n1",), "old-2": ("n1",)}, (), {"old-2": 1})
+    leaving = Record(begun, behind=(record(1).plan,))
+    await control.save(ME, leaving)
+    assert {each for each in await seat.ending() if each[0] in begun.paths} == {("old-1", 1)}
+    await control.announce(ME, leaving)
+    await control.save(ME, leaving.settled())
+    assert await seat.ending() == set()
+
+
 async def test_a_part_that_the_store_lost_is_given_again(redis_server: EmbeddedServer, control: RedisControl) -> None:
     assert await control.save(ME, record(1))
     with redis.Redis.from_url(redis_server.url) as client:
