@@ -317,6 +317,11 @@ class MemoryNetwork:
         """See `Network.plans`."""
         return [record.plan for record in self._open_world.news]
 
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """See `Network.ending`."""
+        record = self._open_world.record
+        return record.ending() if record is not None else frozenset()
+
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
         news = self._open_world.news

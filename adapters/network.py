@@ -97,6 +97,9 @@ class Network(Protocol):
     async def plans(self) -> list[Plan]:
         """Return the plans that were announced, the oldest first, as far back as is known."""
 
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """Return the epochs that are being left now, (region, epoch) each; of all others everything has arrived."""
+
     async def latest_plan(self) -> Plan | None:
         """Return the newest plan that was announced."""
 

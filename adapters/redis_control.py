@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -14,7 +16,7 @@ import orjson
 from adapters.lease import LeaseWatch
 from adapters.manager import Seen
 from adapters.redis_connection import RedisConnection, Script, redacted
-from adapters.redis_record import read, read_plan, told
+from adapters.redis_record import Ask, read, read_all, read_plan, read_plans, told
 from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
@@ -43,6 +45,9 @@ SOLE_NODE = "control"
 
 NEVER = "0-0"
 
+Turn = asyncio.Lock | nullcontext[None]
+ALONE: Turn = nullcontext()
+"""The turn of who has a connection for itself."""
 
 PROBES_KEPT_MS = 60_000
 """Where recording servers answer probes is forgotten when none has said so for so long."""
@@ -233,16 +238,27 @@ class RedisControl:
         entries = await self._newest()
         return await read_plan(entries[0][1][1], self._parts) if entries else None
 
-    async def plans(self) -> list[Plan]:
-        """Return all plans that were announced and are kept, the oldest first."""
-        entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
-        return [await read_plan(fields[1], self._parts) for _, fields in entries]
+    async def record(self, turn: Turn = ALONE) -> Record | None:
+        """Return the record that leaders go on from; ``turn``: as `plans`."""
+        async with turn:
+            story = await self._connection.call("GET", ControlKeys.record)
+        return await read(story, self._asking(turn)) if story else None
 
-    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it."""
+    async def plans(self, turn: Turn = ALONE) -> list[Plan]:
+        """Return all plans that were announced and are kept, the oldest first.
+
+        ``turn``: by which others take this connection; they may do so between one request and the next.
+        """
+        async with turn:
+            entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
+        return await read_plans([fields[1] for _, fields in entries], self._asking(turn))
+
+    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
+        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`."""
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
-        reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
-        return [await read(fields[1], self._parts) for _, fields in reply[0][1]] if reply else []
+        async with turn:
+            reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
+        return await read_all([fields[1] for _, fields in reply[0][1]], self._asking(turn)) if reply else []
 
     async def close(self) -> None:
         """Release the connection."""
@@ -250,6 +266,13 @@ class RedisControl:
 
     async def _newest(self) -> Any:
         return await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
+
+    def _asking(self, turn: Turn) -> Ask:
+        async def ask(digests: Sequence[bytes]) -> Any:
+            async with turn:
+                return await self._parts(digests)
+
+        return ask
 
     async def _parts(self, digests: Sequence[bytes]) -> Any:
         return await self._connection.call("HMGET", ControlKeys.parts, *digests)

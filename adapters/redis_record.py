@@ -8,9 +8,11 @@ digest in the place of parts. The script counts which stories have which parts, 
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from hashlib import sha1
+from itertools import chain
 
 from sequencing.errors import NetworkError, PlanError
 from sequencing.identity import KeptFor
@@ -22,6 +24,10 @@ Ask = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]]
 
 PART_BYTES_MIN = 1_000
 """What is shorter is told each time: asking for it would take longer."""
+
+STORIES_AT_ONCE = 16
+"""The parts of so many are asked for together: from far away each question takes long, but Redis does nothing else
+while it answers one."""
 
 PARTS_KEPT = 32
 RECORDS_KEPT = 8
@@ -53,33 +59,87 @@ async def read(story: bytes, ask: Ask) -> Record:
 
     Raises `PlanError` when it is something else, and `NetworkError` when parts of it are gone.
     """
-    record = _records.get(story)
-    if record is None:
-        lines = await lines_of(story, ask)
-        record = _records.get(story) or Record.from_lines(lines)  # somebody else may have read it meanwhile
-        _records[story] = record
-        _forget_old(_records, RECORDS_KEPT)
+    [record] = await read_all([story], ask)
     return record
 
 
+async def read_all(stories: Sequence[bytes], ask: Ask) -> list[Record]:
+    """Return the records that stories are of, the oldest first; raises as `read`.
+
+    Whoever announces meanwhile drops the oldest. Those are left out; the newest must be there.
+    """
+    found = {story: record for story in stories if (record := _records.get(story)) is not None}
+    for story, lines in (await _lines_of_all([story for story in stories if story not in found], ask)).items():
+        record = _records.get(story) or Record.from_lines(lines)  # somebody else may have read it meanwhile
+        found[story] = _records[story] = record
+        _forget_old(_records, RECORDS_KEPT)
+        await _let_others_go_on()
+    return [found[story] for story in _kept(stories, found)]
+
+
+async def read_plans(stories: Sequence[bytes], ask: Ask) -> list[Plan]:
+    """Return the plans only of some records, at a small part of the cost; else as `read_all`."""
+    plans: list[Plan] = []
+    lines_of_all = await _lines_of_all(stories, ask)
+    for story in _kept(stories, lines_of_all):
+        plans.append(Record.plan_of(lines_of_all[story]))
+        await _let_others_go_on()
+    return plans
+
+
 async def read_plan(story: bytes, ask: Ask) -> Plan:
-    """Return the plan only of the record that a story is of, at a small part of the cost; raises as `read`."""
+    """Return the plan only of a record; raises as `read`."""
     return Record.plan_of(await lines_of(story, ask))
 
 
 async def lines_of(story: bytes, ask: Ask) -> list[bytes]:
     """Return the lines of the record that a story is of, as `Record.to_lines` does; raises as `read`."""
-    digests, *lines = story.split(b"\n")
-    if _DIGESTS.fullmatch(digests) is None:
-        raise PlanError(f"this is not the record of a gamecast network: it begins with {digests[:40]!r}")
-    parts = {digest: _parts.get(digest) for digest in digests.split()}
+    found = await _lines_of_all([story], ask)
+    [kept] = _kept([story], found)
+    return found[kept]
+
+
+def _kept(stories: Sequence[bytes], found: Container[bytes]) -> list[bytes]:
+    """Return the stories of which all was found; raises `NetworkError` when the newest is none of them."""
+    if stories and stories[-1] not in found:
+        raise NetworkError("the record was replaced while it was being read")
+    return [story for story in stories if story in found]
+
+
+async def _lines_of_all(stories: Sequence[bytes], ask: Ask) -> dict[bytes, list[bytes]]:
+    """Return story → the lines of its record, of those whose parts are all kept still."""
+    found: dict[bytes, list[bytes]] = {}
+    for start in range(0, len(stories), STORIES_AT_ONCE):
+        some = stories[start : start + STORIES_AT_ONCE]
+        parts = await _parts_of(some, ask)
+        for story in some:
+            digests, *lines = story.split(b"\n")
+            if parts.keys() >= set(digests.split()):
+                found[story] = [parts.get(line[1:]) or line for line in lines]
+    return found
+
+
+async def _parts_of(stories: Iterable[bytes], ask: Ask) -> dict[bytes, bytes]:
+    """Return the parts of some stories, digest → line, without those that are gone; what is not known is asked for."""
+    parts = {digest: _parts.get(digest) for digest in chain.from_iterable(map(_digests_of, stories))}
     if unknown := [digest for digest, part in parts.items() if part is None]:
         for digest, part in zip(unknown, await ask(unknown), strict=True):
-            if part is None:
-                raise NetworkError("the record was replaced while it was being read")
-            parts[digest] = _parts.setdefault(digest, part)
+            if part is not None:
+                parts[digest] = _parts.setdefault(digest, part)
         _forget_old(_parts, PARTS_KEPT)
-    return [parts.get(line[1:]) or line for line in lines]
+    return {digest: part for digest, part in parts.items() if part is not None}
+
+
+def _digests_of(story: bytes) -> list[bytes]:
+    digests, *_ = story.split(b"\n", 1)
+    if _DIGESTS.fullmatch(digests) is None:
+        raise PlanError(f"this is not the record of a gamecast network: it begins with {digests[:40]!r}")
+    return digests.split()
+
+
+async def _let_others_go_on() -> None:
+    """Parsing many large ones takes long: the other tasks of this event loop go in between."""
+    await asyncio.sleep(0)
 
 
 def _forget_old(kept: dict[bytes, Record] | dict[bytes, bytes], most: int) -> None:

@@ -74,8 +74,12 @@ class RedisSeat:
 
     async def plans(self) -> list[Plan]:
         """See `Network.plans`."""
-        async with self._turn:
-            return await self._control.plans()
+        return await self._control.plans(self._turn)
+
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """See `Network.ending`."""
+        record = await self._control.record(self._turn)
+        return record.ending() if record is not None else frozenset()
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

@@ -241,8 +241,7 @@ class SharedView(RedisSeat):
         while not self._stopping:
             records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
             if records is None:
-                async with self._turn:
-                    records = await self._control.news(after, block_ms=1)
+                records = await self._control.news(after, block_ms=1, turn=self._turn)
             told = list[Record]()
             for record in records:
                 if self._concerns(record):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeVar
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
@@ -27,6 +29,8 @@ FOUND_AT_ONCE_MS = 1
 END_S_MAX = 5.0
 """How long the end of an epoch is waited for that may be ending just now; else it ended so long ago that it is gone."""
 READ_AGAIN_S = 0.02
+
+Answer = TypeVar("Answer")
 
 
 class Recall:
@@ -67,11 +71,13 @@ class History:
     A place in the inbox, at which the application reads it.
     """
 
-    def __init__(self, network: Network, recall: Recall, plan: Plan, ending: AbstractSet[tuple[str, int]]) -> None:
-        """``recall``: of what, once all is joined; ``plan``: by which it was; ``ending``: regions and their epochs that
-        were being left then.
+    def __init__(
+        self, network: Network, recall: Recall, newest: Callable[[], Plan], ending: AbstractSet[tuple[str, int]]
+    ) -> None:
+        """``recall``: of what, once all is joined; ``newest``: tells the newest plan; ``ending``: regions and their
+        epochs that are being left now.
         """
-        self._network, self._plan, self._ending = network, plan, ending
+        self._network, self._newest, self._plan, self._ending = network, newest, newest(), ending
         self._begins, self._since = recall.begins, recall.since
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
@@ -94,7 +100,7 @@ class History:
         return left
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
-        plans = [self._plan] if self._is_recent() else await self._network.plans()
+        plans = [self._plan] if self._is_recent() else await _patiently(self._network.plans)
         unknown: list[Ready | Missing] = []
         epochs: dict[int, dict[str, tuple[int, int | None]]] = {}
         places: dict[int, dict[str, Plan]] = {}
@@ -134,23 +140,28 @@ class History:
         return more
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
+        """Read where the plans of an epoch say, from nodes as the newest plan knows them: they may have begun anew."""
         by_node: dict[str, dict[str, Position]] = {}
         for region, position in wanted.items():
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
         frames: list[StampedFrame] = []
         async with AsyncExitStack() as stack:
             for node, after in by_node.items():
-                reader = self._network.reader(node, plans[next(iter(after))])
+                reader = self._network.reader(node, self._newest())
                 stack.push_async_callback(reader.close)
-                frames += await _read_patiently(reader, after)
+                frames += await _patiently(partial(self._read_at, reader, after))
         return frames
 
+    async def _read_at(self, reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
+        reader.follow(self._newest())
+        return await reader.read(after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
 
-async def _read_patiently(reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
+
+async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     backoff = Backoff()
     while True:
         try:
-            return await reader.read(after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+            return await ask()
         except Exception as error:
             if not is_passing(error):
                 raise

@@ -394,9 +394,8 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                assert self._plan is not None
                 ending = frozenset((old.region, old.epoch) for old in self._old_epochs)
-                self._inbox.put(History(self._network, recall, self._plan, ending))
+                self._inbox.put(History(self._network, recall, self._newest, ending))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:
@@ -417,6 +416,10 @@ class Incoming:
         if self._turns != subscriber.turns and self._plan is not None and not self._stopping:
             self._turns = subscriber.turns
             self._turn_to(self._plan)
+
+    def _newest(self) -> Plan:
+        assert self._plan is not None
+        return self._plan
 
     def _turn_to(self, plan: Plan) -> None:
         """See to it that all streams that are to be read are, at once."""

@@ -14,6 +14,10 @@ from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body,
 from sequencing.plan import Plan
 
 FRAMES_MAX = 64
+LATE_S_MAX = 60.0
+"""For so long there is nothing more yet of an epoch that is being left: a node of its path may be away. Then what is
+missing is a gap: the node may never come back."""
+
 READERS_MAX = 8
 """Connections to nodes that are kept for the next page."""
 GONE = "the node no longer has them"
@@ -31,15 +35,15 @@ class RegionHistory:
         self._network = network
         self._readers: dict[str, Reader] = {}
         self._turn = asyncio.Lock()
-        self._latest_epoch = 0
-        self._ending: set[tuple[str, int]] = set()
-        """Regions and epochs that the latest plan leaves, but for those whose end was waited for in vain."""
+        self._newest: Plan | None = None
+        self._ending_since: dict[tuple[str, int], float] = {}
+        """Regions and epochs that are being left, and when that was seen first, by a monotonic clock."""
 
     async def page(self, region: str, *, after: str, events_max: int) -> Page:
         """Return events and gaps after a position, at most so many and at least one frame's; see `Page`.
 
-        Where nothing is found yet of an epoch that may be ending just now, its end is waited for, as `gamecast.history`
-        does.
+        Where nothing is found yet of an epoch that is being left, its end is waited for, as `gamecast.history` does. If
+        it takes longer, the page ends there.
         """
         ((epoch, sequence),) = parse_since(after, {region}).values()
         from_anywhere = (epoch, sequence) == (0, 0)
@@ -60,14 +64,15 @@ class RegionHistory:
                             return Page(items, f"{epoch}-{sequence}", True)
                 if epoch == max(known) or await self._is_end(known[epoch], region, epoch, sequence):
                     break
-                if (region, epoch) in self._ending:
-                    if items:
-                        return Page(items, f"{epoch}-{sequence}", True)
-                    if await self._more_comes(known[epoch], region, epoch, sequence):
+                late_s = await self._ending_for_s(region, epoch)
+                if late_s is not None and late_s < LATE_S_MAX:
+                    if not items and await self._more_comes(known[epoch], region, epoch, sequence, END_S_MAX - late_s):
                         continue
+                    more = bool(items) and late_s < END_S_MAX
+                    return Page(items, f"{epoch}-{sequence}", more, is_late=not more)
                 if await self._read(known[epoch], region, epoch, sequence):
                     continue  # it has come since
-                if items or not from_anywhere:
+                if items or not from_anywhere or late_s is not None:
                     items.append(Gap(region, epoch, sequence + 1, 0, GONE))
                 break
         return Page(items, f"{epoch}-{sequence}", False)
@@ -78,22 +83,28 @@ class RegionHistory:
             latest = await self._network.latest_plan()
             if latest is None:
                 return {}
+            self._newest = latest
             if region in latest.paths and latest.epoch_of(region) == epoch:
                 return {epoch: latest}
-            if latest.epoch != self._latest_epoch:
-                for record in await self._network.news(None, block_ms=FOUND_AT_ONCE_MS):
-                    self._ending = {(old.region, old.epoch) for old in record.old_epochs()}
-                self._latest_epoch = latest.epoch
-            return {plan.epoch_of(region): plan for plan in await self._network.plans() if region in plan.paths}
+            plans = await self._network.plans()
+            self._newest = plans[-1]
+            return {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
 
-    async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
-        """Return whether something comes of an epoch that may be ending. Who asks next need not wait in vain again."""
-        deadline = time.monotonic() + END_S_MAX
+    async def _ending_for_s(self, region: str, epoch: int) -> float | None:
+        """Return for how long an epoch of a region has been seen to be left; None when it has been left."""
+        async with self._turn:
+            ending, now = await self._network.ending(), time.monotonic()
+        self._ending_since = {each: self._ending_since.get(each, now) for each in ending}
+        since = self._ending_since.get((region, epoch))
+        return now - since if since is not None else None
+
+    async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int, within_s: float) -> bool:
+        """Return whether something comes of an epoch that is being left."""
+        deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             await asyncio.sleep(READ_AGAIN_S)
             if await self._read(plan, region, epoch, sequence):
                 return True
-        self._ending.discard((region, epoch))
         return False
 
     async def _is_end(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
@@ -116,14 +127,16 @@ class RegionHistory:
             await self._network.close()
 
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
+        """Read where a plan says, from a node as the newest one knows it: it may have begun anew since."""
         async with self._turn:
+            newest = self._newest or plan
             node = plan.paths[region][-1]
             reader = self._readers.get(node)
             if reader is None:
                 if len(self._readers) >= READERS_MAX:
                     await self._readers.pop(next(iter(self._readers))).close()
-                reader = self._readers[node] = self._network.reader(node, plan)
-            reader.follow(plan)
+                reader = self._readers[node] = self._network.reader(node, newest)
+            reader.follow(newest)
             return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
 
     @staticmethod

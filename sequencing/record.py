@@ -104,6 +104,10 @@ class Record:
         """Return the epochs that the transition ends, each region's in order."""
         return _old_epochs(self.plan, self.behind)
 
+    def ending(self) -> frozenset[tuple[str, int]]:
+        """Return `old_epochs` as (region, epoch) each."""
+        return frozenset((old.region, old.epoch) for old in self.old_epochs())
+
     def settled(self) -> Record:
         """Return what is so when the transition has come to its end."""
         ended = dict(self.ended)

@@ -60,20 +60,32 @@ class Replay:
             found.add(frame.region)
             self._take(self._streams[frame.region], frame)
         out: list[Ready | Missing] = []
-        for silent in asked:
-            stream = self._streams[silent]
-            if silent not in found and not stream.finished:
-                stream.finished = True
-                out.append(Missing(silent, self.epoch, stream.next, stream.last or 0))
-        while (region := self._first()) is not None:
+        for region in asked:
             stream = self._streams[region]
+            if region not in found and not stream.finished:
+                stream.finished = True
+                if stream.last is None:
+                    out.append(Missing(region, self.epoch, stream.next, 0))
+            out += self._missing_at_the_end(region)
+        while (head := self._first()) is not None:
+            region, stream = head, self._streams[head]
             ready, _ = stream.queue.popleft()
             first = ready.frame.last - ready.meta.events + 1
             if first > stream.next:
                 out.append(Missing(region, self.epoch, stream.next, first - 1 if first < UNKNOWN_END else 0))
             stream.next = ready.frame.last + 1
             out.append(ready)
+            out += self._missing_at_the_end(region)
         return out
+
+    def _missing_at_the_end(self, region: str) -> list[Ready | Missing]:
+        """Return what a region lacks up to its end, when all that was found of it is returned."""
+        stream = self._streams[region]
+        if not stream.finished or stream.queue or stream.last is None or stream.next > stream.last:
+            return []
+        missing = Missing(region, self.epoch, stream.next, stream.last)
+        stream.next = stream.last + 1
+        return [missing]
 
     def _take(self, stream: _Stream, frame: StampedFrame) -> None:
         if stream.finished or frame.last <= stream.received:

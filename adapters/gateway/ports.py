@@ -55,11 +55,15 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of what a region has kept: events and gaps, and whether there is more behind the last one."""
+    """Some of what a region has kept: events and gaps, and whether there is more behind the last one.
+
+    ``is_late``: whether something may be missing behind the last one that comes later, before all that is there.
+    """
 
     items: Sequence[Any]
     next: str
     more: bool
+    is_late: bool = False
 
 
 class Door(Protocol):

@@ -69,6 +69,8 @@ class Retries:
                     raw = event.payload if isinstance(event.payload, bytes) else orjson.dumps(event.payload)
                     found.append((position_text((event.epoch, event.sequence)), raw))
             after = page.next
+            if page.is_late:
+                raise Refusal(Code.UNCERTAIN, "the region is late: nobody can tell yet", status=504, definite=False)
             if not page.more:
                 return found
         raise Refusal(Code.UNCERTAIN, "too much was published since to tell", status=504, definite=False)

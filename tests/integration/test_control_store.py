@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 import redis
 
 from adapters.embedded import EmbeddedServer
 from adapters.redis_control import NEWS_KEPT, ControlKeys, RedisControl
+from adapters.redis_record import PARTS_KEPT, STORIES_AT_ONCE
+from adapters.redis_seat import RedisSeat
 from sequencing.errors import Superseded
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
@@ -66,6 +70,61 @@ async def test_others_read_what_was_saved_and_announced(redis_server: EmbeddedSe
         assert await other.news(None, block_ms=1) == [record(1)]
     finally:
         await other.close()
+
+
+async def test_plans_and_news_are_read_while_others_are_announced_and_the_oldest_dropped(
+    redis_server: EmbeddedServer, control: RedisControl
+) -> None:
+    for version in range(1, NEWS_KEPT + 1):
+        await control.announce(ME, record(version, f"racing-{version}"))
+
+    class Overtaken(RedisControl):
+        versions = iter(range(NEWS_KEPT + 1, 2 * NEWS_KEPT))
+
+        async def _parts(self, digests: Sequence[bytes]) -> Any:
+            await control.announce(ME, record(version := next(self.versions), f"racing-{version}"))
+            return await super()._parts(digests)
+
+    reader = Overtaken(redis_server.url)
+    try:
+        assert [plan.version for plan in await reader.plans()][-1] == NEWS_KEPT
+        assert [told.plan.version for told in await reader.news(None, block_ms=1)][-1] > NEWS_KEPT
+    finally:
+        await reader.close()
+
+
+@pytest.mark.parametrize("what", ["plans", "news"])
+async def test_who_reads_much_lets_others_speak_in_between(
+    redis_server: EmbeddedServer, control: RedisControl, what: str
+) -> None:
+    for version in range(1, PARTS_KEPT + 1):
+        await control.announce(ME, record(version, f"{what}-{version}"))
+    turn = asyncio.Lock()
+    seat = RedisSeat(control, turn)
+    await seat.introduce("a")
+
+    async def read() -> int:
+        return len(await seat.plans() if what == "plans" else await control.news(None, block_ms=1, turn=turn))
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    await seat.beat()
+    assert not reading.done()
+    assert await reading == PARTS_KEPT
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.info("commandstats")["cmdstat_hmget"]["calls"] <= 1 + PARTS_KEPT // STORIES_AT_ONCE
+
+
+async def test_what_is_ending_is_told_from_before_it_is_announced_until_it_has_ended(control: RedisControl) -> None:
+    seat = RedisSeat(control, asyncio.Lock())
+    assert await seat.ending() == set()
+    begun = Plan(2, 1, "acyclic", {"n1": ""}, {"old-1": ("n1",), "old-2": ("n1",)}, (), {"old-2": 1})
+    leaving = Record(begun, behind=(record(1).plan,))
+    await control.save(ME, leaving)
+    assert {each for each in await seat.ending() if each[0] in begun.paths} == {("old-1", 1)}
+    await control.announce(ME, leaving)
+    await control.save(ME, leaving.settled())
+    assert await seat.ending() == set()
 
 
 async def test_a_part_that_the_store_lost_is_given_again(redis_server: EmbeddedServer, control: RedisControl) -> None:

@@ -6,12 +6,17 @@ import asyncio
 import gc
 import random
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 import gamecast
 from adapters.embedded import EmbeddedServer
 from adapters.gateway.eventtexts import Told
+from adapters.gateway.messages import Code, Publish, Refusal
 from adapters.gateway.place import KeptPlaces, Place
+from adapters.gateway.ports import Page
+from adapters.gateway.retries import Retries
 from adapters.gateway.settings import GatewayLimits
 from adapters.redis_survey import survey
 from sequencing.plan import Plan
@@ -312,6 +317,23 @@ async def test_a_retry_waits_until_what_was_published_before_is_settled_and_has_
         place.tell(Told("forest", (1, number + 1), b""))
     assert await done_soon(waiting)
     assert not place.is_uncertain
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_what_may_be_under_way_still_was_not_published_for_all_that_is_known(is_late: bool) -> None:
+    class Door:
+        async def history(self, region: str, *, after: str, events_max: int) -> Page:
+            return Page([], after, False, is_late=is_late)
+
+    door, connection = cast(Any, Door()), cast(Any, Publishing())
+    retries, place = Retries(door, "bot", page_events=10), Place(connection, subject="bot", resent_events_max=1)
+    asked = retries.position(Publish(1, "forest", 1, 1, True, "1-1"), b"1", place, follows=True)
+    if not is_late:
+        assert await asked is None
+        return
+    with pytest.raises(Refusal, match="nobody can tell") as raised:
+        await asked
+    assert (raised.value.code, raised.value.definite) == (Code.UNCERTAIN, False)
 
 
 async def test_a_lost_answer_makes_a_place_uncertain_and_a_refusal_does_not() -> None:

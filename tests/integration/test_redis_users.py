@@ -12,6 +12,7 @@ import gamecast
 from adapters.embedded_network import EmbeddedNetwork
 from adapters.redis_connection import RedisConnection
 from adapters.redis_control import ControlKeys, RedisControl
+from adapters.redis_network import RedisNetwork
 from adapters.redis_survey import survey
 from adapters.redis_users import ROLES, as_user_of, new_users
 from adapters.redis_users import without_user as plain
@@ -63,6 +64,9 @@ async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> Non
         assert (await socket.publish("forest", 1))["type"] == "ack"
         await socket.take(1)
         assert await running.gateway.shelf.claim("once:x", b"1", 10) is None
+    network = RedisNetwork(secured.url_of("gateway"), ordering="acyclic", retention_events=1)
+    assert (len(await network.plans()) > 0, await network.ending()) == (True, frozenset())
+    await network.close()
 
 
 async def test_a_watcher_sees_everything(secured: EmbeddedNetwork) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha1
+from typing import Any
 
 import pytest
 
-from adapters.redis_record import PART_BYTES_MIN, PARTS_KEPT, lines_of, read, read_plan, told
+from adapters.redis_record import (
+    PART_BYTES_MIN,
+    PARTS_KEPT,
+    STORIES_AT_ONCE,
+    Ask,
+    lines_of,
+    read,
+    read_all,
+    read_plan,
+    read_plans,
+    told,
+)
 from sequencing.errors import NetworkError, PlanError
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
@@ -56,6 +68,39 @@ async def test_more_parts_than_are_kept_are_asked_for_again() -> None:
 
     for _ in range(2):
         assert [await read_plan(told(each)[0], ask) for each in records] == [each.plan for each in records]
+
+
+@pytest.mark.parametrize("reads", [read_all, read_plans])
+async def test_the_parts_of_many_stories_are_asked_for_together(
+    reads: Callable[[Sequence[bytes], Ask], Awaitable[list[Any]]],
+) -> None:
+    records = [record(f"{reads.__name__}{number}") for number in range(2 * PARTS_KEPT)]
+    kept, calls = answers(*records), 0
+
+    async def ask(digests: Sequence[bytes]) -> list[bytes | None]:
+        nonlocal calls
+        calls += 1
+        return [kept.get(digest) for digest in digests]
+
+    found = await reads([told(each)[0] for each in records], ask)
+    assert [each if reads is read_plans else each.plan for each in found] == [each.plan for each in records]
+    assert calls == 2 * PARTS_KEPT // STORIES_AT_ONCE
+
+
+@pytest.mark.parametrize("reads", [read_all, read_plans])
+async def test_of_many_stories_the_oldest_may_be_gone_by_now_and_the_newest_may_not(
+    reads: Callable[[Sequence[bytes], Ask], Awaitable[list[Any]]],
+) -> None:
+    old, new = record(f"{reads.__name__}-old"), record(f"{reads.__name__}-new")
+    kept = answers(new)
+
+    async def ask(digests: Sequence[bytes]) -> list[bytes | None]:
+        return [kept.get(digest) for digest in digests]
+
+    stories = [told(old)[0], told(new)[0]]
+    assert len(await reads(stories, ask)) == 1
+    with pytest.raises(NetworkError, match="replaced while it was being read"):
+        await reads(stories[::-1], ask)
 
 
 async def test_a_part_that_is_gone_is_said_so() -> None:

@@ -65,3 +65,21 @@ def test_of_an_end_that_nobody_knows_it_is_not_known_what_is_missing() -> None:
     assert told(sealed.receive("a", [frame(f"a{UNKNOWN_END}", kind=2)])) == ["a3-0 missing", f"a{UNKNOWN_END}"]
     assert told(gone.receive("a", [])) == ["a3-0 missing"]
     assert gone.finished
+
+
+def test_what_a_node_lost_of_the_end_is_missing_behind_what_it_has_of_the_region() -> None:
+    replay = Replay(1, {"a": (0, 5), "b": (0, 4), "c": (2, 3), "d": (0, 1)})
+    sealed = [frame(f"{region}{UNKNOWN_END}", kind=2) for region in "ab"]
+    found = [frame("a1", "7,1"), frame("b2", "7,2", count=2), *sealed, frame("c9", kind=2), frame("d1")]
+    lost = ["c3-3 missing", "a1", "a2-5 missing", "b2", "b3-4 missing", "d1"]
+    assert told(replay.receive("abcd", found)) == lost
+    assert replay.finished
+
+
+def test_a_last_frame_that_cannot_be_read_is_missing() -> None:
+    replay = Replay(1, {"a": (0, 2)})
+    assert told(replay.receive("a", [frame("a1"), StampedFrame("a", 1, 2, b"nonsense", b"", b"")])) == [
+        "a1",
+        "a2-2 missing",
+    ]
+    assert replay.finished

@@ -31,7 +31,7 @@ class Announcing:
     async def newest(self) -> Record | None:
         return self._records[-1] if self._records else None
 
-    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+    async def news(self, after: Plan | None, *, block_ms: int, turn: asyncio.Lock | None = None) -> list[Record]:
         while True:
             behind = (after.epoch, after.version) if after is not None else (0, 0)
             if records := [each for each in self._records if (each.plan.epoch, each.plan.version) > behind]:
