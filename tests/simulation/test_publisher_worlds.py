@@ -13,7 +13,7 @@ import pytest
 
 from sequencing.errors import GamecastError, OutOfMemory, PublishUncertain, Unreachable
 from sequencing.frames import PublishedFrame
-from sequencing.node import Answer, Verdict
+from sequencing.node import Accepted, Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher, Resolved
 
@@ -24,16 +24,6 @@ LOSSY = NODES[:2]
 
 STEPS = 260
 SEEDS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What a region's ingress remembers of the publisher."""
-
-    incarnation: int
-    last: int
-    epoch: int
-    region_last: int
 
 
 @dataclass(slots=True)
