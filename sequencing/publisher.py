@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded, superseded_message
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
 from sequencing.node import Answer, Verdict
@@ -105,7 +106,7 @@ class Publisher(Generic[Token]):
         self._regions: dict[str, _Region[Token]] = {}
         self._ready: dict[str, dict[str, _Region[Token]]] = {}
         self._in_flight: dict[str, list[PublishedFrame]] = {}
-        self._runs: _Runs | None = _Runs() if causal else None
+        self._wait: CausalWait | None = CausalWait() if causal else None
         self._plan: Plan | None = None
         self._doubtful: set[str] = set()
         """Regions of which a frame was given up that may have been accepted: nothing goes out before `renew`."""
@@ -117,8 +118,8 @@ class Publisher(Generic[Token]):
         state = self._regions.get(region)
         if state is None:
             state = self._begin(region)
-        runs, frames, size = self._runs, state.frames, len(payload)
-        run = runs.add(region) if runs is not None else 0
+        wait, frames, size = self._wait, state.frames, len(payload)
+        run = wait.add(region) if wait is not None else 0
         frame = frames[-1] if frames else None
         if (
             frame is None
@@ -178,17 +179,17 @@ class Publisher(Generic[Token]):
 
     def passed(self, region: str, number: int) -> None:
         """Note that this connection has delivered its own events in a region up to a number: of use when causal."""
-        if self._runs is not None:
-            self._go_on(self._runs.passed(region, number))
+        if self._wait is not None:
+            self._go_on(self._wait.passed(region, number))
 
     def ended(self, region: str, epoch: int) -> None:
         """Note that this connection has delivered all that is left of a region up to the end of an epoch."""
-        if self._runs is not None:
-            self._go_on(self._runs.ended(region, epoch))
+        if self._wait is not None:
+            self._go_on(self._wait.ended(region, epoch))
 
     def awaited(self) -> set[str]:
         """Return the regions in which this connection has yet to deliver its own events: of use when causal."""
-        return self._runs.awaited() if self._runs is not None else set()
+        return self._wait.awaited() if self._wait is not None else set()
 
     def woken(self) -> set[str]:
         """Return the nodes that have got something to take since the last call."""
@@ -389,7 +390,7 @@ class Publisher(Generic[Token]):
             if state.taken is not None or not state.frames:
                 return
             first = state.frames[0]
-            if self._runs is not None and first.kind is FrameKind.EVENTS and not self._runs.may_go(first.run):
+            if self._wait is not None and first.kind is FrameKind.EVENTS and not self._wait.may_go(first.run):
                 return
         self._ready.setdefault(state.node, {})[state.name] = state
         self._woken.add(state.node)
@@ -405,8 +406,8 @@ class Publisher(Generic[Token]):
         else:
             [body] = frame.payloads
         count = len(frame.tokens)
-        if self._runs is not None and frame.kind is FrameKind.EVENTS:
-            self._runs.numbered(state.name, frame.run, state.next + count - 1, count)
+        if self._wait is not None and frame.kind is FrameKind.EVENTS:
+            self._wait.numbered(state.name, frame.run, state.next + count - 1, count)
         state.sent = PublishedFrame(
             state.name, state.epoch, self.name, state.incarnation, state.next, count, body, frame.kind
         )
@@ -431,8 +432,8 @@ class Publisher(Generic[Token]):
             self.buffered_bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
             epoch, last = answer.numbers
-            if self._runs is not None and frame.kind is FrameKind.EVENTS:
-                self._go_on(self._runs.answered(frame.region, frame.first + frame.count - 1, epoch))
+            if self._wait is not None and frame.kind is FrameKind.EVENTS:
+                self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch))
             first = last - frame.count + 1
             resolved = Resolved(
                 frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
@@ -446,92 +447,13 @@ class Publisher(Generic[Token]):
     def _give_up(self, state: _Region[Token], frame: _OpenFrame[Token], *, numbered: bool) -> None:
         self.buffered_events -= len(frame.tokens)
         self.buffered_bytes -= frame.payload_bytes
-        if self._runs is not None and frame.kind is FrameKind.EVENTS:
+        if self._wait is not None and frame.kind is FrameKind.EVENTS:
             events = len(frame.tokens)
             if numbered:
-                freed = self._runs.lost(state.name, state.next + events - 1)
+                freed = self._wait.lost(state.name, state.next + events - 1)
             else:
-                freed = self._runs.given_up(frame.run, events)
+                freed = self._wait.given_up(frame.run, events)
             self._go_on(freed)
-
-
-class _Runs:
-    """The causal wait: runs of events to one region each; a run goes out when all before it have passed."""
-
-    def __init__(self) -> None:
-        self._runs: deque[tuple[int, str]] = deque()
-        self._open = 0
-        self._left: dict[int, int] = {}
-        """Run → its events that have not passed."""
-        self._numbered: dict[str, deque[tuple[int, int, int]]] = {}
-        """Region → (last number, run, events) of each frame that was sent and has not passed."""
-        self._answered: dict[str, tuple[int, int]] = {}
-        """Region → (last number, epoch) of the frame that was accepted last."""
-        self._over: dict[str, int] = {}
-        """Region → the last epoch whose end was delivered."""
-
-    def add(self, region: str) -> int:
-        """Return the run that the next event to a region belongs to."""
-        if not self._runs or self._runs[-1][1] != region:
-            self._open += 1
-            self._runs.append((self._open, region))
-            self._left[self._open] = 0
-            self._pop()
-        self._left[self._open] += 1
-        return self._open
-
-    def may_go(self, run: int) -> bool:
-        """Return whether events of a run may be sent."""
-        return run <= self._runs[0][0]
-
-    def awaited(self) -> set[str]:
-        """Return the regions of events that have not passed."""
-        return {region for run, region in self._runs if self._left[run] > 0}
-
-    def numbered(self, region: str, run: int, last: int, events: int) -> None:
-        """Note which numbers events were sent with."""
-        self._numbered.setdefault(region, deque()).append((last, run, events))
-
-    def passed(self, region: str, number: int) -> list[str]:
-        """Note how far a region has come; return the regions whose events may go now."""
-        waiting = self._numbered.get(region, deque())
-        while waiting and waiting[0][0] <= number:
-            _, run, events = waiting.popleft()
-            self._left[run] -= events
-        return self._pop()
-
-    def answered(self, region: str, last: int, epoch: int) -> list[str]:
-        """Note in which epoch a frame was accepted; return the regions whose events may go now."""
-        self._answered[region] = last, epoch
-        return self.passed(region, last) if epoch <= self._over.get(region, 0) else []
-
-    def ended(self, region: str, epoch: int) -> list[str]:
-        """Note that an epoch's end was delivered: what was accepted until then has passed, or is lost."""
-        self._over[region] = epoch
-        last, accepted = self._answered.get(region, (0, 0))
-        return self.passed(region, last) if accepted <= epoch else []
-
-    def given_up(self, run: int, events: int) -> list[str]:
-        """Note events that failed before they were sent; return the regions whose events may go now."""
-        self._left[run] -= events
-        return self._pop()
-
-    def lost(self, region: str, last: int) -> list[str]:
-        """Note that a frame that was sent failed; return the regions whose events may go now."""
-        waiting = self._numbered.get(region, deque())
-        for place, (number, run, events) in enumerate(waiting):
-            if number == last:  # else it has passed all the same
-                del waiting[place]
-                self._left[run] -= events
-                break
-        return self._pop()
-
-    def _pop(self) -> list[str]:
-        freed: list[str] = []
-        while len(self._runs) > 1 and self._left[self._runs[0][0]] <= 0:
-            del self._left[self._runs.popleft()[0]]
-            freed = [self._runs[0][1]]
-        return freed
 
 
 def _failed(region: str, frame: _OpenFrame[Token], error: GamecastError) -> Resolved[Token]:

@@ -15,6 +15,7 @@ class Mutation(NamedTuple):
 
 
 NODE, DELIVERY = "sequencing/node.py", "sequencing/delivery.py"
+CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, SUBSCRIBER, MANAGER = "sequencing/publisher.py", "sequencing/subscriber.py", "sequencing/manager.py"
 
 MUTATIONS = (
@@ -264,7 +265,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the causal wait goes on for what is lost",
-        PUBLISHER,
+        CAUSAL_WAIT,
         "return self.passed(region, last) if accepted <= epoch else []",
         "return []",
     ),
@@ -286,7 +287,7 @@ MUTATIONS = (
         "stream.marker, stream.missed, stream.ended = None, True, True",
         "stream.missed = True; return self.leave(region)",
     ),
-    Mutation("the causal wait is left out", PUBLISHER, "return run <= self._runs[0][0]", "return True"),
+    Mutation("the causal wait is left out", CAUSAL_WAIT, "return run <= self._runs[0][0]", "return True"),
     Mutation(
         "the causal wait ends when the ingress has answered",
         PUBLISHER,
