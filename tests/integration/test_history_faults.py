@@ -1,4 +1,4 @@
-"""History across the restart of a node that comes back with less than it had."""
+"""History across the restart of a node that comes back with less than it had, and while an epoch's end is held up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import gamecast
 from adapters.embedded import EmbeddedServer
 from adapters.redis_control import RedisControl
 from adapters.redis_network import RedisNetwork
-from gamecast import Cast, Event, Receipt
+from adapters.redis_relays import RedisRelays
+from gamecast import Cast, Event, Receipt, regionhistory
 from gamecast.regionhistory import RegionHistory
+from tests.integration.test_faults import casts_on
 
 
 async def published(cast: Cast, payload: str) -> Receipt:
@@ -83,3 +85,40 @@ async def test_what_a_node_lost_is_a_gap_in_history_and_what_it_has_is_found(sha
         f"{kept.epoch}-{kept.sequence}": [f"{kept.epoch}: {kept.sequence + 1}-0", "after"],
         f"{lost.epoch}-{lost.sequence}": [f"{lost.epoch}: {lost.sequence + 1}-0", "after"],
     }
+
+
+async def test_pages_wait_for_the_end_of_an_epoch_that_no_relay_brings(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regionhistory, "END_S_MAX", 0.2)
+    control = RedisControl(redis_server.url)
+    for number in range(3):
+        await control.register_node(f"n{number}", "")
+    history = RegionHistory(RedisNetwork(redis_server.url, ordering="acyclic", retention_events=1))
+    relays = RedisRelays(redis_server.url)
+    relays.start()
+    async with casts_on(redis_server.url) as casts, asyncio.timeout(30):
+        plan = await casts["s0"].plan()
+        assert plan is not None
+        [region, *_] = (region for region, path in plan.paths.items() if len(path) > 1)
+        await relays.stop()
+        await casts["s0"].publish(region, "late")
+        joining = asyncio.create_task(casts["s0"].subscribe(*"abcd"))
+        newest = plan
+        while newest.epoch_of(region) == plan.epoch_of(region):
+            for record in await control.news(newest, block_ms=1_000):
+                newest = record.plan
+        page = await history.page(region, after="0-0", events_max=10)
+        assert ([*page.items], page.more, page.is_late) == ([], False, True)
+        relays = RedisRelays(redis_server.url)
+        relays.start()
+        await joining
+        await casts["s0"].publish(region, "new")
+        found = list[Any]()
+        while len(found) < 2:
+            page = await history.page(region, after=page.next, events_max=10)
+            found += page.items
+        assert [getattr(item, "payload", item) for item in found] == ["late", "new"]
+    await relays.stop()
+    await history.close()
+    await control.close()
