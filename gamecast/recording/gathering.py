@@ -15,8 +15,12 @@ GATHERED_NOTES = 8_192
 """So many notes are gathered before they are made into rows."""
 
 SLICE_NOTES = 512
-"""So many notes are made into rows at a time; then other threads have their turn. Python lets a thread that computes go
-on for 5 ms, and the game is to wait for none of them."""
+"""So many notes are made into rows at a time; then other threads have their turn."""
+
+
+def let_others_go_on() -> None:
+    """Let another thread go on that waits: else Python lets one that computes go on for 5 ms, and the game waits."""
+    time.sleep(0)
 
 
 class Gathering:
@@ -45,7 +49,7 @@ class Gathering:
         taken, self._columns = self._columns, self._none()
         for start in range(0, len(taken[0]), SLICE_NOTES):
             yield from self._rows([column[start : start + SLICE_NOTES] for column in taken])
-            time.sleep(0)  # let another thread go on that waits
+            let_others_go_on()
 
     def _rows(self, notes: list[list[Any]]) -> Iterator[pa.Table]:
         try:

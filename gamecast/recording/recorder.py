@@ -34,7 +34,7 @@ from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
 from gamecast.recording.columns import DeliveredFrame, NotedFrame, NotedStamp, ReceivedFrame, ResolvedFrame
 from gamecast.recording.files import SessionFiles
-from gamecast.recording.gathering import Gathering
+from gamecast.recording.gathering import Gathering, let_others_go_on
 from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.recording.tap import Receipts, Row, Tap, cut
 from sequencing.errors import UsageError
@@ -275,6 +275,7 @@ class Recorder:
                 self._published.add(([tap.name] * len(taken.publishes), *zip(*taken.publishes, strict=True)))
             for table, row in taken.single:
                 single.setdefault(table, []).append({"host": self.host, **row})
+            let_others_go_on()
         self._take_frames(received)
         for table, row in cut(self._rows):
             single.setdefault(table, []).append(row)
