@@ -22,12 +22,14 @@ _JOINS_PER_S = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure: ``measured`` is to be at least ``wanted``, or at most."""
+    """One figure: ``measured`` is to be at least ``wanted``, or at most. ``bound``: there is no more on this machine,
+    because subscribers in one process decode no more."""
 
     figure: str
     measured: float
     wanted: float
     at_most: bool = False
+    bound: float | None = None
 
     @property
     def is_reached(self) -> bool:
@@ -47,24 +49,32 @@ def report(goals: list[Goal]) -> Group:
     """A table of 80 columns."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("figure", no_wrap=True)
-    for heading in ("measured", "wanted", ""):
+    for heading in ("measured", "wanted", "", "bound"):
         table.add_column(heading, justify="right")
     for goal in goals:
         sign = "<=" if goal.at_most else ">="
         reached = "reached" if goal.is_reached else "short"
-        table.add_row(goal.figure, f"{goal.measured:,.2f}", f"{sign} {goal.wanted:,.2f}", reached)
-    return Group(table, "x: gamecast's figure in multiples of the peer's, in the same run.")
+        bound = f"{goal.bound:,.2f}" if goal.bound is not None else ""
+        table.add_row(goal.figure, f"{goal.measured:,.2f}", f"{sign} {goal.wanted:,.2f}", reached, bound)
+    return Group(
+        table,
+        "x: gamecast's figure in multiples of the peer's, in the same run.\n"
+        "S: subscribers, and regions.\n"
+        "bound: what it would be if subscribers decoded and called back, and nothing else\n"
+        "was to be done by anybody.",
+    )
 
 
 def _compared(part: Mapping[str, Any]) -> Iterator[Goal]:
-    ratios = part["ratios"]
+    ratios, peers = part["ratios"], part["peers"]
     for peer, wanted in _THROUGHPUT.items():
         for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
             if peer != "single-stream" or int(size) == GOAL_SIZE:
-                yield Goal(f"deliveries/s, x {peer}, {size} subscribers", ratio, wanted)
+                bound = part["decoding_per_s"] / peers[peer][size]["deliveries_per_s"]
+                yield Goal(f"deliveries/s, x {peer}, S = {size}", ratio, wanted, bound=bound)
     for measure, wanted in _DELAYS.items():
         for size, ratio in ratios[measure].get("streams", {}).items():
-            yield Goal(f"{measure.removesuffix('_ms')}, x streams, {size} subscribers", ratio, wanted, at_most=True)
+            yield Goal(f"{measure.removesuffix('_ms')}, x streams, S = {size}", ratio, wanted, at_most=True)
 
 
 def _paths(part: Mapping[str, Any]) -> Iterator[Goal]:

@@ -34,7 +34,7 @@ async def receive_phases(
     peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, ready: Callable[[], None]
 ) -> ReceivingReport:
     """Subscribes all, calls `ready`, and records until the board says stop."""
-    recorders = [_Recorder(phases.measured_from) for _ in grid.subscribers]
+    recorders = [Recorder(phases.measured_from) for _ in grid.subscribers]
     async with asyncio.TaskGroup() as group:
         active = [asyncio.Event() for _ in grid.subscribers]
         receivers = [
@@ -101,7 +101,7 @@ def count_pairs_out_of_order(orders: Sequence[Sequence[int]], grid: Grid, region
     return broken
 
 
-class _Recorder:
+class Recorder:
     """What one subscriber was given, in order; arrays, which the garbage collector need not walk."""
 
     def __init__(self, measured_from: int) -> None:
@@ -121,7 +121,7 @@ class _Recorder:
         return deliver
 
 
-async def _report_progress(recorders: Sequence[_Recorder], board: Board) -> float:
+async def _report_progress(recorders: Sequence[Recorder], board: Board) -> float:
     """Tells the publishers how far the subscribers are, until told to stop; the cores used in the fast phase."""
     delivered = 0
     phase, phase_cpu_s, phase_began_ns = WAITING, 0.0, 0

@@ -24,7 +24,8 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
         "events in different orders.\n"
         "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
         f"allows: the deliveries/s that {cores_in_words(document['cores'])} allow at these costs, if they had nothing\n"
-        "else to do; publishers, servers and subscribers have one each at most."
+        "else to do; publishers, servers and subscribers have one each at most.\n"
+        f"One core decodes and calls back {document['decoding_per_s']:,.0f} deliveries/s, and does nothing else then."
     )
     absent = [f"{name} was left out, it is not installed: {cure}" for name, cure in document.get("absent", {}).items()]
     return Group(*_tables(document, ours), note, *absent)

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from gamecast.bench.arrangements import arrangements
+from gamecast.bench.bound import decoding_per_s
 from gamecast.bench.campaign import Campaign, document, violations
 from gamecast.bench.peers.registry import OTHERS, OURS
 from gamecast.bench.table import report
@@ -90,6 +91,7 @@ def bench(
     )
     with progress(len(campaign.peers) * len(sizes) * runs) as begin:
         result = document(campaign.run(begin), campaign, OURS.name)
+    result["decoding_per_s"] = decoding_per_s()
     if context.get_parameter_source("against") is ParameterSource.DEFAULT:
         result["absent"] = {name: cure for name, peer in OTHERS.items() if (cure := peer.missing()) is not None}
     if as_json:

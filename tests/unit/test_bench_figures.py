@@ -120,12 +120,14 @@ def test_the_document_has_medians_ratios_and_what_each_run_gave() -> None:
     assert violations(result["peers"]["ours"]) == []
     assert violations(result["peers"]["pubsub"]) == ["8 subscribers: 15 lost", "8 subscribers: 8 pairs out of order"]
     assert orjson.loads(orjson.dumps(result)) == result
+    result["decoding_per_s"] = 1_200_000.0
     console = Console(width=80, file=StringIO())
     console.print(report(result, "ours"))
     shown = cast(StringIO, console.file).getvalue()
     assert "8 subscribers, 8 regions" in shown
     assert "no: 8/16" in shown
     assert "4000.00" in shown
+    assert "1,200,000" in shown
 
 
 def test_what_costs_allow_is_limited_by_the_busiest_process_or_by_all_cores_together() -> None:

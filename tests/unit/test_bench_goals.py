@@ -7,11 +7,17 @@ from typing import Any
 
 from rich.console import Console
 
+from gamecast.bench.bound import decoding_per_s
 from gamecast.bench.goals import goals_of, report
 
 
 def peers(**ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
-    return {"ratios": {"deliveries_per_s": {}, "p50_ms": {}, "p99_ms": {}} | ratios}
+    measured = {size: {"deliveries_per_s": 200_000.0} for size in ("8", "32")}
+    return {
+        "peers": dict.fromkeys(("streams", "pubsub", "single-stream"), measured),
+        "decoding_per_s": 1_000_000.0,
+        "ratios": {"deliveries_per_s": {}, "p50_ms": {}, "p99_ms": {}} | ratios,
+    }
 
 
 def test_more_is_to_be_more_and_delay_is_to_be_less() -> None:
@@ -21,12 +27,21 @@ def test_more_is_to_be_more_and_delay_is_to_be_less() -> None:
         p99_ms={"streams": {"8": 1.6}},
     )
     assert [(goal.figure, goal.is_reached) for goal in goals_of({"peers": part})] == [
-        ("deliveries/s, x streams, 8 subscribers", True),
-        ("deliveries/s, x streams, 32 subscribers", False),
-        ("deliveries/s, x single-stream, 32 subscribers", True),
-        ("p50, x streams, 8 subscribers", True),
-        ("p99, x streams, 8 subscribers", False),
+        ("deliveries/s, x streams, S = 8", True),
+        ("deliveries/s, x streams, S = 32", False),
+        ("deliveries/s, x single-stream, S = 32", True),
+        ("p50, x streams, S = 8", True),
+        ("p99, x streams, S = 8", False),
     ]
+
+
+def test_a_bound_tells_what_is_out_of_reach() -> None:
+    [goal] = goals_of({"peers": peers(deliveries_per_s={"pubsub": {"8": 3.3}})})
+    assert (goal.wanted, goal.bound, goal.is_reached) == (6.0, 5.0, False)
+
+
+def test_decoding_alone_is_measured() -> None:
+    assert decoding_per_s(6_400) > 10_000
 
 
 def test_what_could_not_be_measured_is_not_reached() -> None:

@@ -1,0 +1,37 @@
+"""What nobody who decodes events can exceed: one core that decodes them and calls back, and has nothing else to do."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import orjson
+
+from gamecast.bench.receiving import Recorder
+from gamecast.bench.workload import payload_of
+
+BATCH_EVENTS = 64
+"""As many as a full frame of gamecast has: one document of JSON for each event takes longer."""
+
+RUNS = 5
+
+
+def decoding_per_s(events: int = 100_000) -> float:
+    """Return how many deliveries/s one core decodes and hands to the bench's callback: the most of some runs."""
+    document = orjson.dumps([payload_of(event) for event in range(BATCH_EVENTS)])
+    batches = max(1, events // BATCH_EVENTS)
+    gc.collect()
+    gc.freeze()  # as in the trials
+    try:
+        return BATCH_EVENTS * batches / min(_seconds(document, batches) for _ in range(RUNS))
+    finally:
+        gc.unfreeze()
+
+
+def _seconds(document: bytes, batches: int) -> float:
+    deliver, loads = Recorder(measured_from=BATCH_EVENTS).deliver, orjson.loads
+    began = time.thread_time()
+    for _ in range(batches):
+        for payload in loads(document):
+            deliver(payload)
+    return time.thread_time() - began
