@@ -7,7 +7,6 @@ costs the recording server a small part of what a row an event would, and whoeve
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analytics.schema import EVENTS, FILE_EVENTS, Table
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
     IntArray = npt.NDArray[np.int64]
@@ -81,11 +81,8 @@ def events_of(rows: pa.Table, table: Table) -> int:
     return int(pc.sum(pc.fill_null(rows[EVENTS], 1)).as_py() or 0)
 
 
-def events_in(file: Path) -> int:
-    """Return how many events the footer of a Parquet file says that it has, in a table without runs: how many rows."""
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(file)
+def events_in(footer: pq.FileMetaData) -> int:
+    """Return how many events a Parquet file says that it has, in a table without runs: how many rows."""
     return int((footer.metadata or {}).get(FILE_EVENTS.encode(), footer.num_rows))
 
 

@@ -40,7 +40,7 @@ from sequencing.errors import (
 from sequencing.frames import FrameKind, StampedFrame, decode_body
 from sequencing.names import check_region
 from sequencing.plan import Plan
-from sequencing.record import OldEpoch, Record, Wish
+from sequencing.record import Record, Wish
 from sequencing.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ class Incoming:
         self._tap = tap
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
-        self._plan: Plan | None = None
-        self._old_epochs: tuple[OldEpoch, ...] = ()
-        """Those that are being left, as far as was announced."""
+        self._record: Record | None = None
+        """What was announced last."""
         self.on_wish: Callable[[], None] = _nobody
         self._readings: dict[str, _Reading] = {}
         self._turns = 0
@@ -163,8 +162,9 @@ class Incoming:
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 await self._joined(wanted)
-            if self._tap is not None and self._plan is not None:
-                self._tap.joined({region: self._plan.epoch_of(region) for region in wanted & self._subscriber.joined})
+            if self._tap is not None and self._record is not None:
+                plan = self._record.plan
+                self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._subscriber.joined})
         except TimeoutError:
             missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
             raise Unreachable(
@@ -214,8 +214,7 @@ class Incoming:
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
-        self._plan = record.plan
-        self._old_epochs = record.old_epochs()
+        self._record = record
         if self._tap is not None:
             self._tap.planned(record.plan)
         for reading in self._readings.values():
@@ -394,8 +393,8 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                ending = frozenset((old.region, old.epoch) for old in self._old_epochs)
-                self._inbox.put(History(self._network, recall, self._newest, ending))
+                assert self._record is not None
+                self._inbox.put(History(self._network, recall, self._newest, self._record.ending()))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:
@@ -413,13 +412,13 @@ class Incoming:
             self._outgoing.mark(region, body)
         self._outgoing.delivered(subscriber.passed(), subscriber.over(), subscriber.joined)
         self._changed.set()
-        if self._turns != subscriber.turns and self._plan is not None and not self._stopping:
+        if self._turns != subscriber.turns and self._record is not None and not self._stopping:
             self._turns = subscriber.turns
-            self._turn_to(self._plan)
+            self._turn_to(self._record.plan)
 
     def _newest(self) -> Plan:
-        assert self._plan is not None
-        return self._plan
+        assert self._record is not None
+        return self._record.plan
 
     def _turn_to(self, plan: Plan) -> None:
         """See to it that all streams that are to be read are, at once."""

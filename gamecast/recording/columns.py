@@ -23,7 +23,7 @@ from sequencing.frames import FrameKind
 
 Columns = Sequence[Sequence[Any]]
 
-NAME = pa.dictionary(pa.int32(), pa.string())
+_NAME = pa.dictionary(pa.int32(), pa.string())
 _STAMP = pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.int64(), False)])
 
 
@@ -123,7 +123,7 @@ def deliveries(host: str, frames: Columns) -> pa.Table:
         epoch=np.array(epoch, np.int64),
         sequence=np.array(first, np.int64),
         events=events,
-        event=pa.nulls(len(events), NAME),
+        event=pa.nulls(len(events), _NAME),
         sent_at_ns=_firsts(sent, events),
         each_sent_at_ns=_lists(sent, events),
         received_at_ns=pa.array(received, pa.int64()),
@@ -146,7 +146,7 @@ def publishes(host: str, frames: Columns) -> pa.Table:
         epoch=numbers,
         sequence=pa.array(first, pa.int64()),
         events=events,
-        event=pa.nulls(len(events), NAME),
+        event=pa.nulls(len(events), _NAME),
         bytes=_firsts(size, events),
         each_bytes=_lists(size, events),
         published_at_ns=_firsts(sent, events),
@@ -271,7 +271,7 @@ def _names(names: Sequence[str | None]) -> pa.DictionaryArray:
     """Return names as a dictionary."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     if list(places) == [None]:
-        return pa.nulls(len(names), NAME)
+        return pa.nulls(len(names), _NAME)
     codes = np.fromiter(map(places.__getitem__, names), np.int32, count=len(names))
     nothing = codes == places[None] if None in places else None
     known = pa.array([name or "" for name in places], pa.string())
