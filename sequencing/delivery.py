@@ -16,13 +16,15 @@ of them has the awaited number, that number will never come, and the smallest on
 comes before it. An atom that becomes relevant with the region has no first number for the joiner, so a *view* of it
 begins at M, the largest number of the atom that is on a marker of the new regions or was delivered until these came.
 Up to M the atom binds nobody here; above M its numbers bind as ever, and nothing above M is delivered before each
-region of the atom shows at its head a number above M (or has ended), because only then all up to M is delivered. A
-region that stays quiet is marked once more, to show one. What a new region brings up to M is not handed out: somebody
-else may order it against what was delivered here. So whatever is handed out of a new region is above every M of its
-atoms, hence after all that was delivered up to M and in the order of the numbers with all above: the order of passage
-through the atom's node, which is everybody's. Regions that were delivered before the join never wait for a marker.
-If one of them is left meanwhile, the atom binds nobody any more, but what was delivered of it stays delivered: nothing
-is handed out of the new regions up to M all the same.
+region of the atom can bring nothing up to M any more, because only then all up to M is delivered: it shows a number
+above M at its head, or has ended, or all numbers between the last that it showed and M were shown by others. A region
+that stays quiet is marked, too, to show one: those that were there before along with the new ones, so that in a quiet
+world all is settled in one round; and once more who turns out to need it. What a new region brings up to M is not
+handed out: somebody else may order it against what was delivered here. So whatever is handed out of a new region is
+above every M of its atoms, hence after all that was delivered up to M and in the order of the numbers with all above:
+the order of passage through the atom's node, which is everybody's. Regions that were delivered before the join never
+wait for a marker. If one of them is left meanwhile, the atom binds nobody any more, but what was delivered of it stays
+delivered: nothing is handed out of the new regions up to M all the same.
 
 The epoch of a region ends with a TICK, at which the region needs to show no more numbers.
 """
@@ -30,7 +32,7 @@ The epoch of a region ends with a TICK, at which the region needs to show no mor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
@@ -85,6 +87,10 @@ class _Stream:
     """The atoms that became relevant with this region, while a view of one of them is still to begin."""
 
 
+SHOWN_MAX = 256
+"""How many numbers a view notes while it waits for markers. With more, some regions are marked in vain."""
+
+
 @dataclass(slots=True)
 class _View:
     """An atom whose numbers do not bind yet."""
@@ -93,10 +99,30 @@ class _View:
     """Regions whose marker has not come."""
     begin: int = 0
     unsettled: set[str] = field(default_factory=set)
-    """Regions whose head does not show a number above ``begin`` yet; of use once nothing is waited for."""
+    """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""
     nudged: set[str] = field(default_factory=set)
+    along: dict[str, bytes | None] = field(default_factory=dict)
+    """Region that was marked along with the new ones → the body of its marker, None when that has come."""
+    last: dict[str, int] = field(default_factory=dict)
+    """Region → the last number that it showed while markers were waited for."""
+    shown: set[int] = field(default_factory=set)
+    """These numbers, and those before them."""
     only: set[str] | None = None
     """The regions that are being joined, when another of the atom's was left meanwhile: only they are held back."""
+
+    def show(self, region: str, number: int) -> None:
+        """Take a number of a marker, or of what was delivered while one is waited for."""
+        self.begin = max(self.begin, number)
+        if len(self.shown) < SHOWN_MAX:
+            self.last[region] = number
+            self.shown.add(number)
+
+    def is_through(self, region: str) -> bool:
+        """Return whether all numbers up to ``begin`` that a region has not shown are those of others."""
+        last = self.last.get(region)
+        if last is None or self.begin - last > len(self.shown):
+            return False
+        return self.shown.issuperset(range(last + 1, self.begin + 1))
 
 
 class Delivery:
@@ -137,7 +163,7 @@ class Delivery:
                 numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
             if not (stream.queue or self._waiting or self._views) and not self._is_ahead(numbers):
                 self._deliver(stream, Ready(frame, meta), out)  # as nearly always: nothing waits, nor has to
-                self._advance(numbers)
+                self._advance(stream, numbers)
                 if stream.ended:
                     self._end(stream, [])
                 continue
@@ -202,16 +228,35 @@ class Delivery:
         self._drain(work, out)
         return out
 
-    def nudges(self) -> set[str]:
-        """Return the regions to mark once more, because a view waits for what they show; each is named once."""
-        quiet: set[str] = set()
+    def nudges(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
+        """Return what else to mark, region → body, because views wait for what it shows; each is named once.
+
+        ``body``: makes one; ``marked``: the regions whose awaited markers were published, or are about to be;
+        ``quiet``: those that do not look as if they would show something soon.
+        """
+        bodies: dict[str, bytes] = {}
         for atom, view in self._views.items():
-            if not view.waiting:
-                for region in view.unsettled - view.nudged:
-                    if self._last_number(self._streams[region], atom) <= view.begin:
-                        quiet.add(region)
-                        view.nudged.add(region)
-        return quiet
+            along = quiet if view.waiting <= marked else set[str]()
+            for region in sorted(self._to_nudge(atom, view, along)):
+                bodies.setdefault(region, body())
+                if view.waiting:
+                    view.along[region] = bodies[region]
+                else:
+                    view.nudged.add(region)
+        return bodies
+
+    def _to_nudge(self, atom: int, view: _View, along: set[str]) -> set[str]:
+        if not view.waiting:
+            due = (region for region in view.unsettled - view.nudged if view.along.get(region) is None)
+            return {region for region in due if self._last_number(self._streams[region], atom) <= view.begin}
+        there = along.intersection(self._regions_of[atom]) - view.along.keys()
+        streams = [(region, self._streams[region]) for region in there]
+        return {region for region, stream in streams if not (stream.ended or atom in stream.joining)}
+
+    @property
+    def is_joining(self) -> bool:
+        """Return whether there are views that have not begun."""
+        return bool(self._views)
 
     @property
     def regions(self) -> AbstractSet[str]:
@@ -263,7 +308,9 @@ class Delivery:
                 stream.is_looked_at = False
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
-                self._advance(numbers)
+                if self._views and ready.meta.kind == FrameKind.JOIN:
+                    self._came_along(stream.region, ready.frame.body)
+                self._advance(stream, numbers)
                 if self._waiting:
                     for atom in numbers:
                         _wake(self._waiting.pop(atom, ()), work)
@@ -278,14 +325,14 @@ class Delivery:
                 return True
         return False
 
-    def _advance(self, numbers: Numbers) -> None:
+    def _advance(self, stream: _Stream, numbers: Numbers) -> None:
         """Note what a frame that is delivered now has shown."""
         for atom, number in numbers.items():
             if atom not in self._views:
-                self._next[atom] = number + 1
+                if number >= self._next[atom]:  # a marker below where its view began goes behind it
+                    self._next[atom] = number + 1
             elif self._views[atom].waiting:
-                view = self._views[atom]
-                view.begin = max(view.begin, number)
+                self._views[atom].show(stream.region, number)
 
     def _blocks(self, stream: _Stream, atom: int, number: int) -> bool:
         view = self._views.get(atom)
@@ -313,7 +360,7 @@ class Delivery:
         for atom, number in numbers.items():
             view = self._views.get(atom)
             if view is not None and stream.region in view.waiting:
-                view.begin = max(view.begin, number)
+                view.show(stream.region, number)
                 self._came(atom, view, stream.region, work)
         self._drain(work, out)
         return True
@@ -323,9 +370,18 @@ class Delivery:
         if region in view.waiting:
             view.waiting.discard(region)
             if not view.waiting:
-                view.unsettled = {other for other in self._regions_of[atom] if not self._streams[other].ended}
                 _wake((self._streams[other] for other in self._regions_of[atom]), work)
+                bringing = (other for other in self._regions_of[atom] if not self._streams[other].ended)
+                view.unsettled = {other for other in bringing if not view.is_through(other)}
                 self._look_again(atom, work)
+                self._settle_if_due(atom, view, work)
+
+    def _came_along(self, region: str, body: bytes) -> None:
+        """Note that a region has shown what it was marked for along with others; if that was too early, it may be
+        marked once more."""
+        for view in self._views.values():
+            if view.along.get(region) == body:
+                view.along[region] = None
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
         """Note what a head shows to the views that have not begun."""
@@ -336,6 +392,9 @@ class Delivery:
 
     def _settle_view(self, atom: int, view: _View, region: str, work: list[_Stream]) -> None:
         view.unsettled.discard(region)
+        self._settle_if_due(atom, view, work)
+
+    def _settle_if_due(self, atom: int, view: _View, work: list[_Stream]) -> None:
         if not view.unsettled:
             del self._views[atom]
             self._next[atom] = view.begin + 1

@@ -89,6 +89,8 @@ class Subscriber:
         self._mine: dict[str, int] = {}
         """Region → the epoch from which on it is granted for as long as it is wanted."""
         self._regions: dict[str, _Region] = {}
+        self._asked_after: dict[str, int | None] = {}
+        """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
         self.turns = 0
@@ -108,6 +110,7 @@ class Subscriber:
             self._said += 1
             self.wanted |= new
             self._since |= dict.fromkeys(new, self._said)
+            self._asked_after = {region: state.after for region, state in self._regions.items()}
         return self._handed_out(self._go_on())
 
     def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
@@ -193,8 +196,12 @@ class Subscriber:
             if state.marker is not None and state.after is not None:
                 found.append((region, state.marker))
                 state.marker = None
-        for epoch in self._epochs.values():
-            found += [(region, self._body()) for region in sorted(epoch.delivery.nudges())]
+        for number, epoch in self._epochs.items():
+            if epoch.delivery.is_joining:
+                here = {region: state for region, state in self._regions.items() if state.epoch == number}
+                marked = {region for region, state in here.items() if state.marker is None}
+                quiet = {region for region, state in here.items() if self._asked_after.get(region) == state.after}
+                found += epoch.delivery.nudges(self._body, marked, quiet).items()
         return found
 
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:

@@ -220,6 +220,7 @@ class ClientActor:
         else:
             body = JOIN if say.kind == "join" else b"%b %d" % (START, say.atom)
             self.publisher.mark(say.region, body, say.event)
+            self._nudge()
 
     def _read(self, frame: StampedFrame) -> None:
         self.story.position[frame.region] += 1
@@ -228,8 +229,12 @@ class ClientActor:
             if item.meta.publisher == self.name:
                 self._passed(item)
             self.story.delivered += events_of(item)
-        for region in sorted(self.delivery.nudges()):
-            self.publisher.mark(region, JOIN + b" again", "")
+        self._nudge()
+
+    def _nudge(self) -> None:
+        marked = {say.region for say in self.says[: self.story.said] if say.kind == "join"}
+        for region, body in self.delivery.nudges(lambda: JOIN + b" again", marked, set(self.delivery.regions)).items():
+            self.publisher.mark(region, body, "")
 
     def _passed(self, item: Ready) -> None:
         own = int(item.frame.meta.split(b" ", 4)[3]) + item.meta.events - 1

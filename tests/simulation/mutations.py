@@ -53,13 +53,13 @@ MUTATIONS = (
     Mutation(
         "a view begins at the first marker, not at the last",
         DELIVERY,
-        "view.begin = max(view.begin, number)\n                self._came",
-        "view.begin = view.begin or number\n                self._came",
+        "self.begin = max(self.begin, number)",
+        "self.begin = self.begin or number",
     ),
     Mutation(
         "a view forgets what was delivered before it began",
         DELIVERY,
-        "view = self._views[atom]\n                view.begin = max(view.begin, number)",
+        "self._views[atom].show(stream.region, number)",
         "pass",
     ),
     Mutation(
@@ -74,7 +74,25 @@ MUTATIONS = (
         "        if stream.joining:\n            self.silent",
         "        if False:\n            self.silent",
     ),
-    Mutation("quiet regions are not marked again", DELIVERY, "quiet.add(region)", "pass"),
+    Mutation("quiet regions are not marked again", DELIVERY, "in view.unsettled - view.nudged if", "in () if"),
+    Mutation(
+        "who was marked along too early is not marked again",
+        DELIVERY,
+        "if view.along.get(region) is None)",
+        "if region not in view.along)",
+    ),
+    Mutation(
+        "who has shown a number can bring nothing below where the view begins",
+        DELIVERY,
+        "return self.shown.issuperset(range(last + 1, self.begin + 1))",
+        "return True",
+    ),
+    Mutation(
+        "the next number of an atom goes back to a marker's",
+        DELIVERY,
+        "if number >= self._next[atom]:",
+        "if True:",
+    ),
     Mutation(
         "an ended region still holds views up",
         DELIVERY,

@@ -155,7 +155,8 @@ def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() 
     me.subscribe("c")
     me.update(record("abc", 2, AB, ABC, version=2))
     me.found_end("c", 1, None)
-    [(_, body)] = me.marks()
+    (_, body), *along = me.marks()
+    assert [region for region, _ in along] == ["a", "b"]
     me.unsubscribe("b")
     assert names(me.receive([frame(f"a{a + 1}", f"1,{a + b + 1},2,20")])) == [f"a{a + 1}"]
     me.update(record("abc", 3, epoch=2))
