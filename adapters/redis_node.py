@@ -145,15 +145,11 @@ class RedisNode:
         await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
 
     async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
-        """Return the sequence of the newest frame of each link, 0 where there is none."""
-        tails = dict.fromkeys(targets, 0)
-        replies = await self._connection.pipeline(
-            [("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1) for target in tails]
-        )
-        for target, entries in zip(tails, replies, strict=True):
-            for entry_id, _ in entries:
-                tails[target] = int(entry_id.partition(b"-")[0])
-        return tails
+        """Return the sequence of the newest frame of each link that holds any."""
+        asked = list(targets)
+        newest = [("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1) for target in asked]
+        replies = zip(asked, await self._connection.pipeline(newest), strict=True)
+        return {target: int(entry_id.partition(b"-")[0]) for target, found in replies for entry_id, _ in found}
 
     async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
         """Return whether the targets of links have accepted all up to a link sequence each."""

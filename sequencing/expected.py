@@ -44,7 +44,10 @@ def observers(members: Members, expected: Iterable[Pair] = ()) -> dict[str, froz
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Ask how far the links to some targets are filled; the answer: target → link sequence. ``round``: of the sweep."""
+    """Ask how far the links to some targets are filled; the answer: target → link sequence, where there is anything.
+
+    ``round``: of the sweep.
+    """
 
     node: str
     targets: tuple[str, ...]
@@ -52,7 +55,7 @@ class Tails:
 
     def perform(self, node: Node) -> dict[str, int]:
         """Do it at a node in memory."""
-        return {target: node.link_tail(target) for target in self.targets}
+        return {target: tail for target in self.targets if (tail := node.link_tail(target))}
 
 
 @dataclass(frozen=True, slots=True)

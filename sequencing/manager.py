@@ -341,7 +341,7 @@ class Transition:
         return [Tails(node, targets, number) for node, targets in self._links.items()]
 
     def _empty(self, number: int) -> list[Task]:
-        return [Emptied(node, tuple(tails.items()), number) for node, tails in self._tails.items()]
+        return [Emptied(node, tuple(tails.items()), number) for node, tails in self._tails.items() if tails]
 
     def _close(self) -> list[Task]:
         closing: dict[str, list[tuple[str, int, int]]] = {}
