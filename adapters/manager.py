@@ -32,7 +32,7 @@ STAND_EVERY_MS = 1_000
 """How often the others try whether they may lead."""
 
 CROWD = 20
-GATHER_MS = 5
+GATHER_S = 0.005
 GATHER_LOOKS_MAX = 10
 """Where no overlaps are declared a join mostly takes an epoch, which each of the others has to go over into. So among
 many, whoever wants something is given so long for others to want something, too; as often as somebody does, up to
@@ -184,7 +184,8 @@ class Manager:
     async def _gather(self, seen: Seen) -> Seen | None:
         """Look until nobody wants anything new; None when somebody else leads now."""
         for _ in range(GATHER_LOOKS_MAX):
-            await self._control.asked(seen.asked, block_ms=GATHER_MS)
+            # Not by `asked`: a Redis that is idle looks every 100 ms only at what blocks.
+            await asyncio.sleep(GATHER_S)
             latest = await self._look()
             if latest is None or latest.asked == seen.asked:
                 return latest
