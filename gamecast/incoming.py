@@ -347,8 +347,10 @@ class Incoming:
             reading.interrupt = None
         reads = self._subscriber.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
+            items: list[Ready | Missing] = []
             for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
-                self._hand_over(self._subscriber.found_end(region, epoch, newest))
+                items += self._subscriber.found_end(region, epoch, newest)
+            self._hand_over(items)
             return None
         held, held_max = self._subscriber.held, self._limits.held_frames_max
         nobody_is_ahead = self._subscriber.held_frames < held_max
