@@ -156,6 +156,27 @@ def actions(draw: st.DrawFn) -> list[Any]:
     return found
 
 
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Any]:
+    """Publishers that go on where they stopped, frame by frame, and now and then do not; epochs end under them."""
+    found: list[Any] = [Install(draw(plans(1, 1)))]
+    epoch, nexts = 1, dict.fromkeys(((region, publisher) for region in REGIONS for publisher in PUBLISHERS), 1)
+    for _ in range(draw(st.integers(5, 40))):
+        region, publisher = draw(st.sampled_from(REGIONS)), draw(st.sampled_from(PUBLISHERS))
+        first, count = nexts[region, publisher], draw(st.sampled_from((1, 1, 2, 700)))
+        astray = draw(st.sampled_from((0, 0, 0, 0, 0, 0, 1, -1, -count)))
+        incarnation = draw(st.sampled_from((1, 1, 1, 1, 1, 2)))
+        if astray == 0 and incarnation == 1:
+            nexts[region, publisher] += count
+        frame = PublishedFrame(region, epoch, publisher, incarnation, max(1, first + astray), count, draw(bodies))
+        found.append(Publish(draw(st.sampled_from(("n1", "n1", "n2"))), (frame,)))
+        if draw(st.integers(0, 9)) == 0:
+            epoch += 1
+            plan = draw(plans(epoch, 1))
+            found.append(Prepare(plan, tuple((region, epoch - 1) for region in plan.paths)))
+    return found
+
+
 def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as text or nothing, too
     """Return every gamecast key with its content, in the form of `Node.keyspace`."""
     found: dict[bytes, Any] = {}
@@ -258,6 +279,20 @@ def test_the_script_answers_and_stores_what_the_state_machine_does(
     asyncio.run(play(script, shared_redis.url))
 
 
+@settings(max_examples=150, deadline=None)
+@given(script=conversations())
+def test_a_frame_that_comes_alone_is_taken_as_among_others(shared_redis: EmbeddedServer, script: list[Any]) -> None:
+    asyncio.run(play(script, shared_redis.url))
+
+
+async def test_streams_are_trimmed_by_frames_that_come_alone(shared_redis: EmbeddedServer) -> None:
+    plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
+    frames = [
+        PublishedFrame("a", 1, "s", 1, first, 700, b"[0,[0],[1]]") for first in range(1, 4 * RETENTION_EVENTS, 700)
+    ]
+    await play([Install(plan), *(Publish("n1", (frame,)) for frame in frames)], shared_redis.url)
+
+
 async def test_a_seal_comes_after_all_that_is_there(shared_redis: EmbeddedServer) -> None:
     plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
     frames = tuple(PublishedFrame("a", 1, "s", 1, first, 1, b"[0,[0],[1]]") for first in (1, 2, 3))
@@ -271,7 +306,8 @@ async def test_a_call_of_thousands_of_atoms_is_not_too_much_for_the_script(share
     atoms = tuple(Atom(AtomId(number), ("a", "b"), "n1") for number in range(1, 9001))
     plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, atoms)
     frames = tuple(PublishedFrame(region, 1, "s", 1, 1, 1, b"[0,[0],[1]]") for region in "ab")
-    await play([Install(plan), Publish("n1", frames)], shared_redis.url)
+    alone = PublishedFrame("a", 1, "s", 1, 2, 1, b"[0,[0],[1]]")
+    await play([Install(plan), Publish("n1", frames), Publish("n1", (alone,))], shared_redis.url)
 
 
 async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: EmbeddedServer) -> None:
