@@ -17,7 +17,7 @@ MAIN = f"from {main.__module__} import main; main()"
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
 PARTS = {"peers": (), "paths": ("paths",), "recording": ("recording",), "joins": ("joins",), "memory": ("memory",)}
 QUICKLY = {
-    "peers": (*TRIALS, "--against", "streams,pubsub,single-stream"),
+    "peers": (*TRIALS, "--against", "streams,pubsub,single-stream,batched-streams"),
     "paths": (*TRIALS, "--longest", "2"),
     "recording": TRIALS,
     "joins": ("--regions", "60", "--servers", "6", "--turns", "1"),

@@ -56,13 +56,14 @@ def test_the_command_prints_one_document_of_all_peers_that_are_installed(monkeyp
     result = CliRunner().invoke(command.bench, ["--json", *SMALL])
     assert result.exit_code == 0, result.output
     document = orjson.loads(result.stdout)
-    assert set(document["peers"]) == {"gamecast", "pubsub", "streams", "single-stream"}
+    others = {"pubsub", "streams", "batched-streams", "single-stream"}
+    assert set(document["peers"]) == {"gamecast", *others}
     assert document["absent"] == {"nats": "put it there", "channels-redis": "install it"}
     for of_sizes in document["peers"].values():
         assert set(of_sizes) == {"4"}
         assert of_sizes["4"].keys() >= {"deliveries_per_s", "p50_ms", "p95_ms", "p99_ms"}
     for measure in ("deliveries_per_s", "p50_ms", "p99_ms"):
-        assert set(document["ratios"][measure]) == {"pubsub", "streams", "single-stream"}
+        assert set(document["ratios"][measure]) == others
     assert result.stderr == ""
 
 

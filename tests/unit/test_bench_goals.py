@@ -40,6 +40,13 @@ def test_a_bound_tells_what_is_out_of_reach() -> None:
     assert (goal.wanted, goal.bound, goal.is_reached) == (6.0, 5.0, False)
 
 
+def test_batching_by_hand_may_be_what_bounds() -> None:
+    part = peers(deliveries_per_s={"pubsub": {"8": 3.3}})
+    part["peers"]["batched-streams"] = {"8": {"ceiling_deliveries_per_s": 900_000.0}}
+    [goal] = goals_of({"peers": part})
+    assert goal.bound == 4.5
+
+
 def test_decoding_alone_is_measured() -> None:
     assert decoding_per_s(6_400) > 10_000
 

@@ -66,3 +66,4 @@ class GamecastPeer(OnRedis):
                 for event in batch:
                     if isinstance(event, kind):  # what a gap leaves out is counted as lost
                         deliver(event.payload)
+                batch.clear()  # while it is warm: it would live until the next one comes

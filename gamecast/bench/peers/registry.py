@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gamecast.bench.peers.batched_streams import BatchedStreamsPeer
 from gamecast.bench.peers.channel_layer import ChannelLayerPeer
 from gamecast.bench.peers.jetstream import JetStreamPeer
 from gamecast.bench.peers.network import GamecastPeer
@@ -12,5 +13,13 @@ from gamecast.bench.peers.streams import StreamsPeer
 
 OURS: Peer = GamecastPeer()
 OTHERS: dict[str, Peer] = {
-    peer.name: peer for peer in (PubSubPeer(), StreamsPeer(), SingleStreamPeer(), JetStreamPeer(), ChannelLayerPeer())
+    peer.name: peer
+    for peer in (
+        PubSubPeer(),
+        StreamsPeer(),
+        BatchedStreamsPeer(),
+        SingleStreamPeer(),
+        JetStreamPeer(),
+        ChannelLayerPeer(),
+    )
 }
