@@ -167,10 +167,10 @@ class MemoryNode:
         self._world.changed()
         return answer
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
         """See `Reader.read`."""
         found = self._read_now(after, frames_max)
-        if not found:
+        if not found and block_ms is not None:
             await self._world.change(block_ms)
             found = self._read_now(after, frames_max)
         return found

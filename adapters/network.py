@@ -36,8 +36,12 @@ class Reader(Protocol):
     async def interrupt(self) -> None:
         """Break off a `read` that waits (`NetworkError`, or nothing found); the next call is as good as any."""
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
-        """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``."""
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+        """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``.
+
+        None: what is there now, and nothing if that is nothing. A Redis that is idle looks every 100 ms only whether
+        somebody has waited for long enough.
+        """
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each stream, (region, epoch), None of an empty one."""

@@ -76,7 +76,7 @@ class RedisNode:
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
-        """Read egress streams; see `Reader.read`. ``block_ms``: None for what is there already."""
+        """Read egress streams; see `Reader.read`."""
         streams = {region: epoch for region, (epoch, _) in after.items()}
         if streams != self._streams:
             self._streams = streams

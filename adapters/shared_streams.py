@@ -35,10 +35,6 @@ KEPT_S = 1.0
 KEPT_FRAMES_MAX = 512
 """Of each stream. Who is further behind reads for itself."""
 
-AT_ONCE_MS = 1
-"""Who waits no longer wants to know what there is now, of each stream: history takes silence for the end. What is kept
-here may lag behind it."""
-
 UNBLOCK_TRIES = 3
 UNBLOCK_AGAIN_S = 0.001
 """The read that is to be broken off may not have come to the server yet."""
@@ -281,7 +277,7 @@ class SharedReader:
         self._failure = error
         self._wake()
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
         """See `Reader.read`."""
         has_waited = False
         while True:
@@ -289,7 +285,8 @@ class SharedReader:
                 raise NotConnected
             if self._run != self._node.run:
                 raise Unreachable(f"node {self._node.name!r} has begun anew, which this connection has not heard of")
-            if block_ms <= AT_ONCE_MS:
+            if block_ms is None:
+                # Not what is kept: that may lag behind, and history takes silence for the end.
                 return await self._node.read_now(after, frames_max)
             frames = await self._read_missed(after, frames_max) or self._taken(after, frames_max)
             if frames or has_waited or self._interrupted:

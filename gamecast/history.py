@@ -23,9 +23,6 @@ from sequencing.subscriber import Subscriber
 FRAMES_MAX = 64
 """Frames a region and read: the application takes history in its own time."""
 
-FOUND_AT_ONCE_MS = 1
-"""How long a read waits: what there is to read is there already."""
-
 END_S_MAX = 5.0
 """How long the end of an epoch is waited for that may be ending just now; else it ended so long ago that it is gone."""
 READ_AGAIN_S = 0.02
@@ -154,7 +151,7 @@ class History:
 
     async def _read_at(self, reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
         reader.follow(self._newest())
-        return await reader.read(after, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+        return await reader.read(after, frames_max=FRAMES_MAX, block_ms=None)
 
 
 async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -8,7 +8,7 @@ import time
 from adapters.gateway.ports import Page
 from adapters.network import Network, Reader
 from gamecast.event import Event, Gap
-from gamecast.history import END_S_MAX, FOUND_AT_ONCE_MS, READ_AGAIN_S, parse_since
+from gamecast.history import END_S_MAX, READ_AGAIN_S, parse_since
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
 from sequencing.plan import Plan
@@ -137,7 +137,7 @@ class RegionHistory:
                     await self._readers.pop(next(iter(self._readers))).close()
                 reader = self._readers[node] = self._network.reader(node, newest)
             reader.follow(newest)
-            return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=FOUND_AT_ONCE_MS)
+            return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
 
     @staticmethod
     def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:
