@@ -48,8 +48,6 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
         end
       end
       local accepted_last = format('%.0f', before_last + count)
-      redis.call('HSET', counters_key, unpack(drawn))
-      redis.call('HSET', publishers_key, from, incarnation .. ' ' .. accepted_last .. ' ' .. epoch .. ' ' .. last)
       local meta = ARGV[8] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher
       stamp = table.concat(stamp, ',')
       if step[2] == '-' then
@@ -59,6 +57,9 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
         redis.call('XADD', prefix .. 'link:' .. step[2], drawn[2 * size] .. '-0',
           'r', region, 'e', epoch, 'n', last, 'm', meta, 's', stamp, 'b', ARGV[9])
       end
+      -- Last, as below: what cannot be appended leaves nothing behind that would call it accepted.
+      redis.call('HSET', counters_key, unpack(drawn))
+      redis.call('HSET', publishers_key, from, incarnation .. ' ' .. accepted_last .. ' ' .. epoch .. ' ' .. last)
       return { 'ok ' .. epoch .. ' ' .. last }
     end
   end

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.embedded import EmbeddedServer
 from adapters.redis_node import RedisNode
-from sequencing.errors import PlanError
+from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Atom, AtomId, Plan
@@ -291,6 +292,22 @@ async def test_streams_are_trimmed_by_frames_that_come_alone(shared_redis: Embed
         PublishedFrame("a", 1, "s", 1, first, 700, b"[0,[0],[1]]") for first in range(1, 4 * RETENTION_EVENTS, 700)
     ]
     await play([Install(plan), *(Publish("n1", (frame,)) for frame in frames)], shared_redis.url)
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+async def test_what_cannot_be_appended_is_not_accepted(redis_server: EmbeddedServer, frames: int) -> None:
+    plan = Plan(1, 1, "overlap", {"n1": ""}, {"a": ("n1",)}, ())
+    first, *more = [PublishedFrame("a", 1, "s", 1, number, 1, b"[0,[0],[1]]") for number in (1, 2, 3)][: frames + 1]
+    node = RedisNode("n1", redis_server.url)
+    await node.install(plan, RETENTION_EVENTS)
+    await node.publish([first])
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.xadd(node._keys.egress(1, "a"), {"m": "x", "s": "", "b": ""}, id="1-100")  # nobody of ours does that
+    for _ in range(2):
+        with pytest.raises(OtherSideError, match="XADD"):
+            await node.publish(more)
+    assert (await node.accepted(["a"]))["a"]["s"].last == 1
+    await node.close()
 
 
 async def test_a_seal_comes_after_all_that_is_there(shared_redis: EmbeddedServer) -> None:
