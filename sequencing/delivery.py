@@ -198,8 +198,11 @@ class Delivery:
             view = self._views.get(atom)
             if view is not None and region in regions:
                 view.only = {other for other in regions if other != region and atom in self._streams[other].joining}
+                if view.waiting == {region}:
+                    view.unsettled = self._bringing(view, view.only)
+                else:
+                    view.unsettled &= view.only
                 view.waiting.discard(region)
-                view.unsettled &= view.only
                 if not view.only or not (view.waiting or view.unsettled):
                     del self._views[atom]
         before, self._regions_of = self._regions_of, self._relevant()
@@ -257,6 +260,16 @@ class Delivery:
     def is_joining(self) -> bool:
         """Return whether there are views that have not begun."""
         return bool(self._views)
+
+    @property
+    def binding(self) -> AbstractSet[int]:
+        """The atoms whose numbers bind."""
+        return self._regions_of.keys() - self._views.keys()
+
+    @property
+    def holding(self) -> AbstractSet[int]:
+        """The atoms for which frames may be held: those that bind, and those whose views wait for no marker."""
+        return self.binding | {atom for atom, view in self._views.items() if not view.waiting}
 
     @property
     def regions(self) -> AbstractSet[str]:
@@ -371,16 +384,21 @@ class Delivery:
             view.waiting.discard(region)
             if not view.waiting:
                 _wake((self._streams[other] for other in self._regions_of[atom]), work)
-                bringing = (other for other in self._regions_of[atom] if not self._streams[other].ended)
-                view.unsettled = {other for other in bringing if not view.is_through(other)}
+                view.unsettled = self._bringing(view, self._regions_of[atom])
                 self._look_again(atom, work)
                 self._settle_if_due(atom, view, work)
 
-    def _came_along(self, region: str, body: bytes) -> None:
-        """Note that a region has shown what it was marked for along with others; if that was too early, it may be
-        marked once more."""
+    def _bringing(self, view: _View, regions: Iterable[str]) -> set[str]:
+        """Return those of some regions that may still bring a number up to where a view begins."""
+        return {region for region in regions if not (self._streams[region].ended or view.is_through(region))}
+
+    def _came_along(self, region: str, body: bytes | None) -> None:
+        """Note that a region has shown what it was marked for along with others, or, with None, that it may be lost.
+
+        If that was too early, the region may be marked once more.
+        """
         for view in self._views.values():
-            if view.along.get(region) == body:
+            if region in view.along and body in (None, view.along[region]):
                 view.along[region] = None
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
@@ -437,6 +455,8 @@ class Delivery:
         first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
         stream.ended = ready.meta.kind == FrameKind.TICK
+        if first > expected:
+            self._came_along(stream.region, None)
         if stream.joining:
             self.silent.append(ready)
             stream.begin = ready.frame.last

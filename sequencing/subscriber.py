@@ -295,6 +295,9 @@ class Subscriber:
         self._adjusted = True
         mine = self._mine.keys()
         followed = mine | self._shadows(self._plan, mine)
+        if staying := self._staying(self._plan, followed):
+            self._adjusted = False
+            followed |= staying
         behind = {self._plan.epoch_of(region) for region in followed if self._is_behind(region)}
         joining = (region for region in followed - self._regions.keys() if self._plan.epoch_of(region) not in behind)
         self._begin_joins(sorted(joining), self._plan)
@@ -333,6 +336,22 @@ class Subscriber:
                 followed.update(atom.regions)
                 ordered.update(pairs)
         return followed - mine
+
+    def _staying(self, plan: Plan, followed: AbstractSet[str]) -> set[str]:
+        """Return the regions to follow for now, because only an atom that includes them orders two that are followed.
+
+        Others are there to order the two, but their views have not begun. What is held would be free until then.
+        """
+        if followed >= self._regions.keys():
+            return set()
+        binding = {atom for epoch in self._epochs.values() for atom in epoch.delivery.binding}
+        holding = {atom for epoch in self._epochs.values() for atom in epoch.delivery.holding}
+        atoms = {atom.id: atom for region in followed for atom in plan.atoms_of.get(region, ())}
+        within = (atoms[number] for number in atoms.keys() & binding if followed >= set(atoms[number].regions))
+        ordered = {pair for atom in within for pair in _pairs(followed, atom)}
+        beyond = (atoms[number] for number in atoms.keys() & holding if not followed >= set(atoms[number].regions))
+        needed = [atom.regions for atom in beyond if not ordered.issuperset(_pairs(followed, atom))]
+        return set[str]().union(*needed) - followed
 
     def _begin_joins(self, regions: Iterable[str], plan: Plan) -> None:
         markers: dict[int, dict[str, bytes]] = {}

@@ -294,12 +294,6 @@ MUTATIONS = (
         "plans = behind = (record.plan,)",
     ),
     Mutation(
-        "what was delivered of a region that is left meanwhile does not count",
-        DELIVERY,
-        "view.only = {other for other in regions if other != region and atom in self._streams[other].joining}",
-        "view.only = set()",
-    ),
-    Mutation(
         "a region that ends before its marker comes is taken out",
         DELIVERY,
         "stream.marker, stream.missed, stream.ended = None, True, True",

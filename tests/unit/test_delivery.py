@@ -208,6 +208,32 @@ def test_a_number_that_nobody_has_shown_may_still_come() -> None:
     assert receive(delivery, frame("a6", "1,11")) == ["b2", "a6"]
 
 
+def test_a_number_below_one_that_was_shown_before_tells_nothing_of_what_is_between() -> None:
+    delivery = Delivery(1, "", [AB])
+    joining(delivery, *"ab")
+    assert receive(delivery, marker("b1", "1,9"), marker("a4", "1,7"), frame("b2", "1,10")) == []
+    assert receive(delivery, frame("a5", "1,8")) == []
+    assert receive(delivery, frame("a6", "1,11")) == ["b2", "a6"]
+
+
+def test_who_was_marked_along_and_what_it_showed_is_lost_is_marked_once_more() -> None:
+    delivery = Delivery(1, "a", [AB])
+    joining(delivery, "b")
+    assert nudged(delivery, "b") == {"a"}
+    assert receive(delivery, frame("a2", "1,3"), marker("b3", "1,6")) == ["-a1…1", "a2"]
+    assert nudged(delivery, "b") == {"a"}
+
+
+@pytest.mark.parametrize("left", ["ac", "ca"])
+def test_what_was_left_is_behind_what_is_joined_also_when_nobody_is_waited_for_any_more(left: str) -> None:
+    delivery = Delivery(1, "a", [ABC])
+    joining(delivery, "b", "c")
+    assert receive(delivery, frame("a1", "4,10"), marker("b3", "4,4")) == ["a1"]
+    assert [name for region in left for name in names(delivery.leave(region))] == []
+    assert receive(delivery, frame("b4", "4,5")) == []
+    assert receive(delivery, frame("b5", "4,11")) == ["b5"]
+
+
 def test_a_view_that_has_seen_too_much_marks_once_more() -> None:
     delivery = Delivery(1, "a", [AB])
     joining(delivery, "b")

@@ -15,10 +15,11 @@ from sequencing.subscriber import Read, Subscriber
 
 AB = Atom(AtomId(1), ("a", "b"), "n1")
 ABC = Atom(AtomId(2), ("a", "b", "c"), "n1")
+ACD = Atom(AtomId(3), ("a", "c", "d"), "n1")
 
 
 def record(granted: str, said: int, *atoms: Atom, epoch: int = 1, version: int = 1) -> Record:
-    paths = dict.fromkeys("abc", ("n1",))
+    paths = dict.fromkeys("abcd", ("n1",))
     plan = Plan(epoch, version, "acyclic", {"n1": ""}, paths, atoms)
     return Record(plan, {"me": frozenset(granted)}, {"me": Wish(1, said)})
 
@@ -167,6 +168,25 @@ def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() 
     assert names(me.receive([frame("c3", "2,22"), frame(f"a{a + 2}", f"1,{a + b + 3},2,23")])) == ["c3", f"a{a + 2}"]
     assert names(me.receive([frame(f"a{a + 3}", f"1,{a + b + 4},2,25")])) == []
     assert names(me.receive([frame("c4", "2,24")])) == ["c4", f"a{a + 3}"]
+
+
+def test_what_orders_two_regions_is_left_when_what_takes_over_has_begun() -> None:
+    """a and c are ordered with d; b is being joined, and then they are ordered with b, too; d is left before that."""
+    me = joined("acd", ABC, ACD)
+    last = {region: read.after or 0 for region, read in me.reads().items()}
+    me.subscribe("b")
+    me.update(record("abcd", 2, ABC, ACD, version=2))
+    me.found_end("b", 1, None)
+    marks = dict(me.marks())
+    assert names(me.receive([frame(f"c{last['c'] + 1}", "2,52,3,5")])) == []
+    assert names(me.unsubscribe("d")) == []
+    assert "d" in me.reads()
+    a, c = (f"{region}{last[region] + 1}" for region in "ac")
+    assert names(me.receive([frame(a, "2,51,3,4")])) == [a, c]
+    me.receive([frame("b1", "2,60", meta="1 1 1 1 me", body=marks["b"])])
+    me.receive([frame(f"a{last['a'] + 2}", "2,61,3,6"), frame(f"c{last['c'] + 2}", "2,62,3,7")])
+    assert "d" not in me.reads()
+    assert me.joined == set("abc")
 
 
 def test_a_region_that_is_granted_as_an_epoch_begins_is_ordered_by_what_was_left_before() -> None:

@@ -1,0 +1,163 @@
+"""One subscriber that joins and leaves, at every bad moment: small worlds that reach what the attack seldom does.
+
+A node, four regions, and atoms over two to four of them at random. Each region is read at a pace of its own, markers
+are published late and in any order, and the subscriber joins, leaves and comes back while frames wait. What it delivers
+is held against the numbers that the node drew: nobody may see two of an atom the wrong way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.frames import FrameKind, StampedFrame
+from sequencing.plan import Atom, AtomId, Plan
+from sequencing.record import Record
+from sequencing.subscriber import Subscriber
+
+REGIONS = "abcd"
+STEPS = 400
+WORLDS = 300
+
+
+@dataclass
+class Node:
+    """It draws the numbers; ``egress``: what it has put out."""
+
+    atoms: tuple[Atom, ...]
+    egress: dict[str, list[StampedFrame]] = field(default_factory=lambda: {region: [] for region in REGIONS})
+    numbers: dict[int, int] = field(default_factory=dict)
+    drawn: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
+    """(region, last) → atom → number."""
+
+    def publish(self, region: str, kind: FrameKind, publisher: str, body: bytes = b"") -> None:
+        last = len(self.egress[region]) + 1
+        mine = [int(atom.id) for atom in self.atoms if region in atom.regions]
+        self.numbers |= {atom: self.numbers.get(atom, 0) + 1 for atom in mine}
+        self.drawn[region, last] = {atom: self.numbers[atom] for atom in mine}
+        stamp = ",".join(f"{atom},{self.numbers[atom]}" for atom in mine)
+        meta = f"{int(kind)} 1 1 {last} {publisher}"
+        self.egress[region].append(StampedFrame(region, 1, last, meta.encode(), stamp.encode(), body))
+
+
+class World:
+    """One run; ``delivered`` has (region, last) of events, in order."""
+
+    def __init__(self, seed: int, leaving: float) -> None:
+        self.random, self.leaving = Random(seed), leaving
+        chosen = {
+            tuple(sorted(self.random.sample(REGIONS, size))) for size in self.random.choices((2, 2, 3, 3, 4), k=4)
+        }
+        atoms = (Atom(AtomId(number), regions, "n1") for number, regions in enumerate(sorted(chosen), start=1))
+        self.node = Node(tuple(atoms))
+        self.subscriber = Subscriber("me", 1)
+        self.delivered: list[tuple[str, int]] = []
+        self._markers: list[tuple[str, bytes]] = []
+        self._news: list[Record] = []
+        self._version = 0
+        self._paces = {region: self.random.choice((0.1, 0.5, 1.0)) for region in REGIONS}
+        self._busy = self.random.choice((0.02, 0.12, 0.3))
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            self._step()
+        for _ in range(200):  # until all is at rest
+            self._announce()
+            while self._news:
+                self._out(self.subscriber.update(self._news.pop(0)))
+            while self._markers:
+                self._mark()
+            if sum(map(self._read, REGIONS)) == 0 and not self._markers:
+                return
+        raise AssertionError("it never comes to rest")
+
+    def inversions(self) -> list[object]:
+        found: list[object] = []
+        for one, other in combinations(self.delivered, 2):
+            before, after = self.node.drawn[one], self.node.drawn[other]
+            if any(before[atom] >= after[atom] for atom in before.keys() & after.keys()):
+                found.append((one, before, other, after))
+        return found
+
+    def _step(self) -> None:
+        me, random = self.subscriber, self.random
+        what = random.random()
+        if what < 0.05:
+            self._out(me.subscribe(random.sample(REGIONS, random.randint(1, 3))))
+        elif what < 0.05 + self.leaving and me.wanted:
+            self._out(me.unsubscribe(random.sample(sorted(me.wanted), random.randint(1, len(me.wanted)))))
+        elif what < 0.12:
+            self._announce()
+        elif what < 0.25 and self._news:
+            self._out(me.update(self._news.pop(0)))
+        elif what < 0.45 and self._markers:
+            self._mark()
+        elif what < 0.45 + self._busy:
+            self.node.publish(random.choice(REGIONS), FrameKind.EVENTS, "p")
+        elif random.random() < self._paces[region := random.choice(REGIONS)]:
+            self._read(region)
+
+    def _announce(self) -> None:
+        self._version += 1
+        plan = Plan(1, self._version, "acyclic", {"n1": ""}, dict.fromkeys(REGIONS, ("n1",)), self.node.atoms)
+        self._news.append(Record(plan, {"me": frozenset(REGIONS)}, {"me": self.subscriber.wish()}))
+
+    def _mark(self) -> None:
+        region, body = self._markers.pop(self.random.randrange(len(self._markers)))
+        self.node.publish(region, FrameKind.JOIN, "me", body)
+
+    def _read(self, region: str) -> bool:
+        read, egress = self.subscriber.reads().get(region), self.node.egress[region]
+        if read is None:
+            return False
+        if read.after is None:
+            self._out(self.subscriber.found_end(region, 1, egress[-1] if egress else None))
+            return True
+        frames = egress[read.after : read.after + self.random.randint(1, 3)]
+        self._out(self.subscriber.receive(frames))
+        return bool(frames)
+
+    def _out(self, items: Iterable[Ready | Missing]) -> None:
+        for item in items:
+            assert isinstance(item, Ready), item
+            if item.meta.kind == FrameKind.EVENTS:
+                self.delivered.append((item.frame.region, item.frame.last))
+        self._markers += self.subscriber.marks()
+
+
+def failing(worlds: int) -> list[int]:
+    """Return the seeds in whose worlds a promise is broken."""
+    found = []
+    for seed in range(worlds):
+        world = World(seed, leaving=(0.0, 0.01, 0.04)[seed % 3])
+        world.run()
+        if world.inversions() or world.subscriber.joined != world.subscriber.wanted or world.subscriber.held_frames:
+            found.append(seed)
+    return found
+
+
+def test_nothing_is_delivered_the_wrong_way_round_and_all_that_is_wanted_is_joined() -> None:
+    assert failing(WORLDS) == []
+
+
+def test_worlds_deliver_and_join() -> None:
+    worlds = [World(seed, leaving=0.01) for seed in range(20)]
+    for world in worlds:
+        world.run()
+    assert sum(len(world.delivered) for world in worlds) > 200
+
+
+def test_leaving_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscriber, "_staying", lambda *_: set())
+    assert failing(3 * WORLDS)
+
+
+def test_forgetting_where_a_view_begins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscriber, "_staying", lambda *_: set())
+    monkeypatch.setattr(Delivery, "_bringing", lambda *_: set())
+    assert failing(WORLDS)
