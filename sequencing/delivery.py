@@ -41,6 +41,7 @@ from typing import NamedTuple
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
 from sequencing.plan import Atom, atoms_by_region
+from sequencing.view import View
 
 
 class Ready(NamedTuple):
@@ -87,44 +88,6 @@ class _Stream:
     """The atoms that became relevant with this region, while a view of one of them is still to begin."""
 
 
-SHOWN_MAX = 256
-"""How many numbers a view notes while it waits for markers. With more, some regions are marked in vain."""
-
-
-@dataclass(slots=True)
-class _View:
-    """An atom whose numbers do not bind yet."""
-
-    waiting: set[str]
-    """Regions whose marker has not come."""
-    begin: int = 0
-    unsettled: set[str] = field(default_factory=set)
-    """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""
-    nudged: set[str] = field(default_factory=set)
-    along: dict[str, bytes | None] = field(default_factory=dict)
-    """Region that was marked along with the new ones → the body of its marker, None when that has come."""
-    last: dict[str, int] = field(default_factory=dict)
-    """Region → the last number that it showed while markers were waited for."""
-    shown: set[int] = field(default_factory=set)
-    """These numbers, and those before them."""
-    only: set[str] | None = None
-    """The regions that are being joined, when another of the atom's was left meanwhile: only they are held back."""
-
-    def show(self, region: str, number: int) -> None:
-        """Take a number of a marker, or of what was delivered while one is waited for."""
-        self.begin = max(self.begin, number)
-        if len(self.shown) < SHOWN_MAX:
-            self.last[region] = number
-            self.shown.add(number)
-
-    def is_through(self, region: str) -> bool:
-        """Return whether all numbers up to ``begin`` that a region has not shown are those of others."""
-        last = self.last.get(region)
-        if last is None or self.begin - last > len(self.shown):
-            return False
-        return self.shown.issuperset(range(last + 1, self.begin + 1))
-
-
 class Delivery:
     """The delivery order of one subscriber within one epoch."""
 
@@ -136,7 +99,7 @@ class Delivery:
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
         self._streams = {region: _Stream(region) for region in regions}
         self._atoms_of = atoms_by_region(tuple(atoms))
-        self._views: dict[int, _View] = {}
+        self._views: dict[int, View] = {}
         self._regions_of = self._relevant()
         self._next = dict.fromkeys(self._regions_of, 1)
         self._waiting: dict[int, list[_Stream]] = {}
@@ -183,7 +146,7 @@ class Delivery:
             if atom in before and (left is None or left.only is None or left.only.issuperset(members)):
                 continue
             waiting = {region for region in members if self._streams[region].marker is not None}
-            self._views[atom] = _View(waiting, left.begin if left is not None else 0)
+            self._views[atom] = View(waiting, left.begin if left is not None else 0)
             self._next[atom] = 1
             for region in members:
                 if self._streams[region].marker is not None:
@@ -248,7 +211,7 @@ class Delivery:
                     view.nudged.add(region)
         return bodies
 
-    def _to_nudge(self, atom: int, view: _View, along: set[str]) -> set[str]:
+    def _to_nudge(self, atom: int, view: View, along: set[str]) -> set[str]:
         if not view.waiting:
             due = (region for region in view.unsettled - view.nudged if view.along.get(region) is None)
             return {region for region in due if self._last_number(self._streams[region], atom) <= view.begin}
@@ -378,7 +341,7 @@ class Delivery:
         self._drain(work, out)
         return True
 
-    def _came(self, atom: int, view: _View, region: str, work: list[_Stream]) -> None:
+    def _came(self, atom: int, view: View, region: str, work: list[_Stream]) -> None:
         """Note that a view needs to wait for the marker of a region no more."""
         if region in view.waiting:
             view.waiting.discard(region)
@@ -388,7 +351,7 @@ class Delivery:
                 self._look_again(atom, work)
                 self._settle_if_due(atom, view, work)
 
-    def _bringing(self, view: _View, regions: Iterable[str]) -> set[str]:
+    def _bringing(self, view: View, regions: Iterable[str]) -> set[str]:
         """Return those of some regions that may still bring a number up to where a view begins."""
         return {region for region in regions if not (self._streams[region].ended or view.is_through(region))}
 
@@ -408,11 +371,11 @@ class Delivery:
             if view is not None and not view.waiting and number > view.begin:
                 self._settle_view(atom, view, stream.region, work)
 
-    def _settle_view(self, atom: int, view: _View, region: str, work: list[_Stream]) -> None:
+    def _settle_view(self, atom: int, view: View, region: str, work: list[_Stream]) -> None:
         view.unsettled.discard(region)
         self._settle_if_due(atom, view, work)
 
-    def _settle_if_due(self, atom: int, view: _View, work: list[_Stream]) -> None:
+    def _settle_if_due(self, atom: int, view: View, work: list[_Stream]) -> None:
         if not view.unsettled:
             del self._views[atom]
             self._next[atom] = view.begin + 1

@@ -14,7 +14,7 @@ class Mutation(NamedTuple):
     new: str
 
 
-NODE, DELIVERY = "sequencing/node.py", "sequencing/delivery.py"
+NODE, DELIVERY, VIEW = "sequencing/node.py", "sequencing/delivery.py", "sequencing/view.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, SUBSCRIBER, MANAGER = "sequencing/publisher.py", "sequencing/subscriber.py", "sequencing/manager.py"
 
@@ -52,7 +52,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
-        DELIVERY,
+        VIEW,
         "self.begin = max(self.begin, number)",
         "self.begin = self.begin or number",
     ),
@@ -83,7 +83,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who has shown a number can bring nothing below where the view begins",
-        DELIVERY,
+        VIEW,
         "return self.shown.issuperset(range(last + 1, self.begin + 1))",
         "return True",
     ),

@@ -7,10 +7,11 @@ from itertools import permutations
 
 import pytest
 
-from sequencing.delivery import SHOWN_MAX, Delivery, Missing, Ready
+from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.frames import UNKNOWN_END, StampedFrame
 from sequencing.node import TICK_META
 from sequencing.plan import Atom, AtomId
+from sequencing.view import SHOWN_MAX
 
 AB, BC, AC, ABC = (
     Atom(AtomId(number), tuple(regions), "n1") for number, regions in enumerate(("ab", "bc", "ac", "abc"), start=1)
