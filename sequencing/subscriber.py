@@ -16,8 +16,8 @@ from its first frame, like those that go over into the epoch. Either way it is j
 is published from then on is handed out, and what an earlier connection of the name can have published came before.
 
 *Shadows.* An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted
-(any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted. Nothing of
-it is handed out.
+(any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted; so may one
+that is granted no more, until the atom that takes over binds. Nothing of it is handed out.
 
 Nothing here reads, publishes or waits: the caller reads the streams of `reads`, publishes the markers of `marks`, and
 hands in what comes.
