@@ -22,7 +22,7 @@ class View:
     """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""
     nudged: set[str] = field(default_factory=set)
     along: dict[str, bytes | None] = field(default_factory=dict)
-    """Region that was marked along with the new ones → the body of its marker, None when that has come, or may be lost."""
+    """Region that was marked along with the new ones → its marker, None when that has come, or may be lost."""
     last: dict[str, int] = field(default_factory=dict)
     """Region → the last number that it showed while markers were waited for."""
     shown: set[int] = field(default_factory=set)
