@@ -266,8 +266,8 @@ MUTATIONS = (
     Mutation(
         "what is missing at the end of an epoch is not announced",
         DELIVERY,
-        "        if first > expected:\n",
-        "        if first > expected and stream.ended is False:\n",
+        "        if first > expected:\n            out.append(",
+        "        if first > expected and stream.ended is False:\n            out.append(",
     ),
     Mutation(
         "a publisher must go on where a lost table ended",
