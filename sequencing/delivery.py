@@ -204,7 +204,8 @@ class Delivery:
         for atom, view in self._views.items():
             along = quiet if view.waiting <= marked else set[str]()
             for region in sorted(self._to_nudge(atom, view, along)):
-                bodies.setdefault(region, body())
+                if region not in bodies:
+                    bodies[region] = body()
                 if view.waiting:
                     view.along[region] = bodies[region]
                 else:
