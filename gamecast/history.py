@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,9 +22,9 @@ from sequencing.subscriber import Subscriber
 FRAMES_MAX = 64
 """Frames a region and read: the application takes history in its own time."""
 
-END_S_MAX = 5.0
-"""How long the end of an epoch is waited for that may be ending just now; else it ended so long ago that it is gone."""
-READ_AGAIN_S = 0.02
+LATE_S_MAX = 60.0
+"""How long nothing may come of an epoch that is being left: a node of its path may be away. Then what is missing is a
+gap: the node may never come back."""
 
 Answer = TypeVar("Answer")
 
@@ -69,10 +68,14 @@ class History:
     """
 
     def __init__(
-        self, network: Network, recall: Recall, newest: Callable[[], Plan], ending: AbstractSet[tuple[str, int]]
+        self,
+        network: Network,
+        recall: Recall,
+        newest: Callable[[], Plan],
+        ending: Callable[[], AbstractSet[tuple[str, int]]],
     ) -> None:
-        """``recall``: of what, once all is joined; ``newest``: tells the newest plan; ``ending``: regions and their
-        epochs that are being left now.
+        """``recall``: of what, once all is joined; ``newest``: tells the newest plan; ``ending``: tells regions and
+        their epochs that are being left now.
         """
         self._network, self._newest, self._plan, self._ending = network, newest, newest(), ending
         self._begins, self._since = recall.begins, recall.since
@@ -89,10 +92,7 @@ class History:
                 self._epochs.popleft()
                 continue
             wanted = replay.wanted()
-            frames = await self._read(wanted, plans)
-            ending = {region: at for region, at in wanted.items() if (region, replay.epoch) in self._ending}
-            frames += await self._read_to_the_end(ending, frames, plans)
-            self._left = replay.receive(wanted, frames)
+            self._left = replay.receive(wanted, await self._find(wanted, plans))
         left, self._left = self._left, []
         return left
 
@@ -120,21 +120,22 @@ class History:
             for region, (last_epoch, _) in self._begins.items()
         )
 
-    async def _read_to_the_end(
-        self, ending: Mapping[str, Position], found: list[StampedFrame], plans: Mapping[str, Plan]
-    ) -> list[StampedFrame]:
-        """Read on where nothing was found so far: frames of an epoch that is being left may be under way."""
-        left, more = dict(ending), list[StampedFrame]()
-        deadline = time.monotonic() + END_S_MAX
-        for frame in found:
-            left.pop(frame.region, None)
-        while left and time.monotonic() < deadline:
-            await asyncio.sleep(READ_AGAIN_S)
-            frames = await self._read(left, plans)
-            for frame in frames:
-                left.pop(frame.region, None)
-            more += frames
-        return more
+    async def _find(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
+        """Read after some positions; where nothing is there yet of an epoch that is being left, wait for it."""
+        left, frames, backoff = dict(wanted), list[StampedFrame](), Backoff()
+        deadline = time.monotonic() + LATE_S_MAX
+        while True:
+            ending = self._ending()  # before the read: all of what has been left by now is there to be read
+            frames += await self._read(left, plans)
+            found = {frame.region for frame in frames}
+            left = {
+                region: (epoch, after)
+                for region, (epoch, after) in left.items()
+                if region not in found and (region, epoch) in ending
+            }
+            if not left or time.monotonic() > deadline:
+                return frames
+            await backoff.wait()
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
         """Read where the plans of an epoch say, from nodes as the newest plan knows them: they may have begun anew."""

@@ -395,8 +395,7 @@ class Incoming:
                 self._recalls.remove(recall)  # one of its regions was left before it was joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                assert self._record is not None
-                self._inbox.put(History(self._network, recall, self._newest, self._record.ending()))
+                self._inbox.put(History(self._network, recall, self._newest, self._ending))
                 self._floors |= recall.since
                 self._begins |= recall.since
         if self._inbox:
@@ -421,6 +420,10 @@ class Incoming:
     def _newest(self) -> Plan:
         assert self._record is not None
         return self._record.plan
+
+    def _ending(self) -> frozenset[tuple[str, int]]:
+        assert self._record is not None
+        return self._record.ending()
 
     def _turn_to(self, plan: Plan) -> None:
         """See to it that all streams that are to be read are, at once."""

@@ -8,15 +8,15 @@ import time
 from adapters.gateway.ports import Page
 from adapters.network import Network, Reader
 from gamecast.event import Event, Gap
-from gamecast.history import END_S_MAX, READ_AGAIN_S, parse_since
+from gamecast.history import LATE_S_MAX, parse_since
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
 from sequencing.plan import Plan
 
 FRAMES_MAX = 64
-LATE_S_MAX = 60.0
-"""For so long there is nothing more yet of an epoch that is being left: a node of its path may be away. Then what is
-missing is a gap: the node may never come back."""
+END_S_MAX = 5.0
+"""How long a page waits for the end of an epoch that is being left; after that, pages end there."""
+READ_AGAIN_S = 0.02
 
 READERS_MAX = 8
 """Connections to nodes that are kept for the next page."""

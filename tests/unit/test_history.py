@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, cast
@@ -72,7 +72,7 @@ def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> Stampe
     )
 
 
-async def replayed(network: Any, ending: AbstractSet[tuple[str, int]]) -> list[Ready | Missing]:
+async def replayed(network: Any, ending: Callable[[], AbstractSet[tuple[str, int]]]) -> list[Ready | Missing]:
     recall = Recall({"forest": (1, 1)})
     recall.begins["forest"] = 2, 1
     found, read = list[Ready | Missing](), History(network, recall, network.newest, ending)
@@ -83,22 +83,35 @@ async def replayed(network: Any, ending: AbstractSet[tuple[str, int]]) -> list[R
 
 async def test_what_is_under_way_in_an_epoch_that_is_being_left_is_waited_for() -> None:
     network = LateNetwork({0: [frame(2, 1)], 3: [frame(1, 2)], 6: [frame(1, 3, FrameKind.TICK)]})
-    found = await replayed(network, {("forest", 1)})
+    found = await replayed(network, lambda: {("forest", 1)})
     places = [(item.frame.epoch, item.frame.last) for item in found if isinstance(item, Ready)]
     assert places == [(1, 2), (1, 3), (2, 1)]
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("ending", [set(), {("forest", 1)}])
-async def test_an_epoch_that_has_no_end_any_more_is_a_gap(
-    ending: set[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "END_S_MAX", 0.1)
+async def test_what_came_just_before_an_epoch_had_been_left_is_found() -> None:
+    network = LateNetwork({0: [frame(2, 1)], 3: [frame(1, 2), frame(1, 3, FrameKind.TICK)]})
+    # As soon as it is there to be read, it counts as left.
+    found = await replayed(network, lambda: {("forest", 1)} if network.reads < 3 else set())
+    assert [item.frame.last for item in found if isinstance(item, Ready)] == [2, 3, 1]
+    assert len(found) == 3
+
+
+async def test_an_epoch_that_was_left_without_an_end_is_a_gap() -> None:
     network = LateNetwork({0: [frame(2, 1)]})
-    gap, event = await replayed(network, ending)
+    gap, event = await replayed(network, set)
     assert gap == Missing("forest", 1, 2, 0)
     assert isinstance(event, Ready)
-    assert (network.reads > 2) == bool(ending)
+    assert network.reads == 2
+
+
+async def test_an_epoch_whose_end_is_too_late_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LATE_S_MAX", 0.1)
+    network = LateNetwork({0: [frame(2, 1)]})
+    gap, event = await replayed(network, lambda: {("forest", 1)})
+    assert gap == Missing("forest", 1, 2, 0)
+    assert isinstance(event, Ready)
+    assert network.reads > 2
 
 
 class RestartedNetwork(LateNetwork):
@@ -132,7 +145,7 @@ class RestartedNetwork(LateNetwork):
 async def test_an_old_epoch_is_read_in_the_run_that_the_newest_plan_means() -> None:
     network = RestartedNetwork({0: [frame(1, 2), frame(1, UNKNOWN_END, FrameKind.TICK), frame(2, 1)]})
     async with asyncio.timeout(5):
-        found = await replayed(network, set())
+        found = await replayed(network, set)
     assert [item for item in found if isinstance(item, Missing)] == [found[1]] == [Missing("forest", 1, 3, 0)]
     places = [(item.frame.epoch, item.frame.last) for item in found if isinstance(item, Ready)]
     assert places == [(1, 2), (1, UNKNOWN_END), (2, 1)]
@@ -155,7 +168,7 @@ async def test_plans_that_cannot_be_read_just_now_are_asked_for_again() -> None:
             return await super().plans()
 
     network = Faltering({0: [frame(1, 2), frame(1, 3, FrameKind.TICK), frame(2, 1)]})
-    assert len(await replayed(network, set())) == 3
+    assert len(await replayed(network, set)) == 3
 
 
 def told(items: Iterable[Any]) -> list[str]:
