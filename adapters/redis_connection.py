@@ -20,7 +20,7 @@ import hiredis
 from redis import exceptions
 
 from adapters.deadline import Deadline
-from adapters.redis_places import connection_to, places_of
+from adapters.redis_places import connection_to, is_from_no_master, places_of
 from sequencing.errors import (
     AuthenticationFailed,
     CannotPersist,
@@ -115,7 +115,8 @@ class RedisConnection:
         except exceptions.ResponseError as error:
             if len(commands) > 1:  # the other replies are not read
                 await self._connection.disconnect(nowait=True)
-            if self._places is not None and self._places.has_moved(error):
+            has_moved = self._places.has_moved if self._places is not None else is_from_no_master
+            if has_moved(error):
                 await self._connection.disconnect(nowait=True)
                 where = redacted(self.url)
                 raise Unreachable(f"the master of {where} has moved, or takes nothing now: {error}") from error

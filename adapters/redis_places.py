@@ -45,16 +45,17 @@ LEARNED_MAX = 32
 
 SENTINEL_PORT, REDIS_PORT = 26379, 6379
 
-_ELSEWHERE = (
-    exceptions.MovedError,
-    exceptions.AskError,
-    exceptions.TryAgainError,
-    exceptions.ClusterDownError,
-    exceptions.ReadOnlyError,
-)
-_ELSEWHERE_CODES = re.compile(r"(UNBLOCKED|NOREPLICAS) |.*-(READONLY|NOREPLICAS) ", re.DOTALL)
+_ELSEWHERE = exceptions.MovedError, exceptions.AskError, exceptions.TryAgainError, exceptions.ClusterDownError
+_NO_MASTER = re.compile(r"(UNBLOCKED|NOREPLICAS) |.*-(READONLY|NOREPLICAS) ", re.DOTALL)
 """What redis-py has no class for: a read that waited where no master is any more, a master that may not write without
 its replicas, and what Redis 6.2 says from within a script. (At its first write, if at any.)"""
+
+
+def is_from_no_master(error: Exception) -> bool:
+    """Return whether a server answered that it is a replica, or may not write just now. The command had no effect."""
+    return isinstance(error, exceptions.ReadOnlyError) or (
+        isinstance(error, exceptions.ResponseError) and _NO_MASTER.match(str(error)) is not None
+    )
 
 
 class Address(NamedTuple):
@@ -143,9 +144,7 @@ class Places(ABC):
             return True
         if isinstance(error, exceptions.ClusterDownError):
             self.doubt()
-        return isinstance(error, _ELSEWHERE) or (
-            isinstance(error, exceptions.ResponseError) and _ELSEWHERE_CODES.match(str(error)) is not None
-        )
+        return isinstance(error, _ELSEWHERE) or is_from_no_master(error)
 
     @abstractmethod
     def seed_url(self, seed: Address) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from redis import exceptions
 
 from adapters.redis_connection import RedisConnection, Script, parse_info, redacted
-from adapters.redis_places import moves
-from sequencing.errors import OtherSideError
+from adapters.redis_places import is_from_no_master, moves
+from sequencing.errors import OtherSideError, Unreachable
 
 ANSWER_S_MAX = 5.0
 """How long a server may take for one answer; the nodes are asked at the same time."""
@@ -67,7 +67,7 @@ class ServerProbe:
         """Return the reply to a command, None for an error in it."""
         try:
             return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
-        except OtherSideError as error:
+        except (OtherSideError, Unreachable) as error:
             self._note(" ".join(map(str, command[:2])), error)
             return None
 
@@ -75,7 +75,7 @@ class ServerProbe:
         """Return what a script answers, None for an error."""
         try:
             return await self._connection.run(script, keys)
-        except OtherSideError as error:
+        except (OtherSideError, Unreachable) as error:
             self._note("EVAL", error)
             return None
 
@@ -115,9 +115,11 @@ class ServerProbe:
         del self.unread[noted[0] :], self.refused[noted[1] :]
         return text(answer[1]) if answer else None
 
-    def _note(self, what: str, error: OtherSideError) -> None:
+    def _note(self, what: str, error: OtherSideError | Unreachable) -> None:
         cause = error.__cause__
         if not isinstance(cause, exceptions.ResponseError) or isinstance(cause, exceptions.AuthenticationError):
+            raise error
+        if isinstance(error, Unreachable) and not is_from_no_master(cause):
             raise error
         if not isinstance(cause, exceptions.NoPermissionError) and str(cause).startswith(("NOAUTH", "WRONGPASS")):
             raise error

@@ -177,6 +177,25 @@ async def test_a_redis_that_cannot_write_to_its_disk_refuses_for_certain_and_goe
             assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
 
 
+async def test_events_wait_while_a_server_is_a_replica_and_go_out_when_it_is_a_master_again(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with casts_on(redis_server.url) as casts:
+        cast = casts["s0"]
+        before = await cast.publish("a", "before")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.replicaof("127.0.0.1", "1")  # nobody is there: it keeps what it has
+            waiting, joining = cast.publish_soon("a", "after"), asyncio.create_task(cast.subscribe("new"))
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            assert not joining.done()
+            client.replicaof("NO", "ONE")
+        async with asyncio.timeout(20):
+            assert (await waiting).sequence == before.sequence + 1
+            await joining
+        assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
+
+
 async def snapshot(client: redis.Redis, *, expected: str) -> None:
     """Have Redis write a snapshot, until that ends as expected."""
     async with asyncio.timeout(10):

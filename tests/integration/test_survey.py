@@ -241,6 +241,14 @@ async def test_nodes_that_are_down_or_have_lost_their_data_are_found(two_redis_s
     assert (down["level"], down["subject"]) == ("problem", "n2")
 
 
+def test_a_server_that_is_a_replica_is_found(redis_server: EmbeddedServer) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.replicaof("127.0.0.1", "1")
+    findings = doctor(redis_server.url, expected=1)
+    assert found(findings, "is a replica")["level"] == "problem"
+    assert found(findings, "READONLY")["level"] == "problem"
+
+
 async def test_a_control_redis_that_has_lost_its_data_is_found(two_redis_servers: EmbeddedServers) -> None:
     url, other = two_redis_servers.urls
     with redis.Redis.from_url(url) as client:
