@@ -281,7 +281,8 @@ class Outgoing:
                 frames = self._publisher.take(node)
                 if not frames:
                     wake.clear()
-                    await wake.wait()
+                    if not self._closing:  # which may have begun while this one lingered
+                        await wake.wait()
                     continue
                 try:
                     answers = await self._offer(node, lane, frames)

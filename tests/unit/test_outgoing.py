@@ -1,0 +1,48 @@
+"""The publishing half on a node that answers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+from gamecast.configuration import Configuration, Limits
+from gamecast.outgoing import LINGER_FROM_EVENTS, Outgoing
+from sequencing.frames import PublishedFrame
+from sequencing.node import Answer, Verdict
+from sequencing.plan import Plan
+
+PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, ())
+
+
+class Accepting:
+    """Stands for a network, and for the lane to its only node, which accepts everything."""
+
+    def __init__(self) -> None:
+        self._last = Counter[str]()
+
+    def lane(self, node: str, plan: Plan) -> Accepting:
+        return self
+
+    async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        await asyncio.sleep(0)
+        for frame in frames:
+            self._last[frame.region] += frame.count
+        return [Answer(Verdict.OK, (1, self._last[frame.region])) for frame in frames]
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_it_ends_also_in_the_round_after_a_large_request() -> None:
+    configuration = Configuration(
+        url="", name="one", ordering="acyclic", limits=Limits(), when_full="wait", when_behind="wait"
+    )
+    outgoing = Outgoing(cast(Any, Accepting()), configuration, 1)
+    outgoing.follow(PLAN)
+    for number in range(LINGER_FROM_EVENTS):
+        receipt = outgoing.publish_soon("a", number)
+    assert (await receipt).sequence == LINGER_FROM_EVENTS
+    async with asyncio.timeout(5):
+        await outgoing.close()
