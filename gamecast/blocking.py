@@ -123,6 +123,14 @@ class BlockingCast:
         future.add_done_callback(lambda _: self._room.release())
         return future
 
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> list[Receipt]:
+        """Publish events, (region, payload) each; returns when all have their receipts. See `Cast.publish_all`."""
+
+        async def publishing() -> list[Receipt]:
+            return await self._cast.publish_all(events)
+
+        return self._wait(publishing())
+
     def __iter__(self) -> Iterator[Event | Gap]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""
         for batch in self.batches():

@@ -300,6 +300,18 @@ class Cast:
             raise NotConnected
         return self._outgoing.publish_soon(region, payload)
 
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
+
+        For what comes together, like all that happened within a tick: it takes less than a future for each. Events of
+        one region are published in this order. Raises at once, and publishes nothing, for what can never be published,
+        and `BufferFull`. The future fails with `PartlyPublished`, which tells of each event, unless none of them was
+        published for certain: then as `publish` does.
+        """
+        if self._outgoing is None:
+            raise NotConnected
+        return self._outgoing.publish_all(events)
+
     def __aiter__(self) -> Self:
         self._halves()
         return self

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import count, repeat
+from itertools import count, groupby, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from adapters.backoff import Backoff
 from adapters.network import Lane, Network
+from gamecast.bundle import Bundle
 from gamecast.configuration import Configuration
 from gamecast.event import Receipt
 from sequencing.compact import compact
@@ -57,7 +58,7 @@ MARK_AGAIN_S = 0.2
 """When a marker that could not be published is published again: somebody waits to join."""
 
 ReceiptFuture = asyncio.Future[Receipt]
-Token = ReceiptFuture | bytes
+Token = ReceiptFuture | Bundle | bytes
 """What stands for an event; for a marker its body."""
 
 _new_receipt = partial(tuple.__new__, Receipt)
@@ -94,6 +95,8 @@ class Outgoing:
         factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
         self._soon_events_max = factor * self._limits.buffer_events_max
         self._soon_bytes_max = factor * self._limits.buffer_bytes_max
+        self._bundles = False
+        """Whether events were ever published by `publish_all`: without, there is a shorter way to tell their fates."""
         self.published_events = 0
         self.refused_events = 0
         self.reconnects = 0
@@ -123,6 +126,22 @@ class Outgoing:
         if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
             raise self._full()
         return self._add(region, self._encoded(region, payload), type(payload) is bytes)
+
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """See `Cast.publish_all`."""
+        publisher = self._publisher
+        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
+            raise self._full()
+        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in events]
+        future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
+        bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
+        add, now_ns = publisher.add, time.time_ns()
+        for region, payload, is_binary in encoded:
+            node = add(region, payload, is_binary, now_ns, bundle)
+            if node is None:
+                self._await_place(region)
+        self._wake()
+        return future
 
     async def flush(self) -> None:
         """Return when every buffered event has its answer."""
@@ -183,11 +202,15 @@ class Outgoing:
         node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
         if node is not None:
             self._wakes[node].set()
-        elif region not in self._unplaced:
+        else:
+            self._await_place(region)
+        return future
+
+    def _await_place(self, region: str) -> None:
+        if region not in self._unplaced:
             self._unplaced.add(region)
             self.on_unplaced()
             self._loop.call_later(self._limits.publish_timeout_s, self._require_place, region)
-        return future
 
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
@@ -365,23 +388,28 @@ class Outgoing:
             return
         if self._tap is not None:
             self._tap.published(resolved)
-        futures = cast("list[ReceiptFuture]", resolved.tokens)
+        outcomes: Iterator[Receipt | GamecastError]
         if resolved.error is None:
-            self.published_events += len(futures)
+            self.published_events += len(resolved.tokens)
             same = repeat(resolved.region), repeat(resolved.epoch)
             receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
-            pairs = zip(futures, receipts, strict=False)
-            while True:
-                try:
-                    for future, receipt in pairs:
-                        future.set_result(receipt)
-                    return
-                except asyncio.InvalidStateError:
-                    continue  # its owner has cancelled it
-        self.refused_events += len(futures)
-        for future in futures:
-            if not future.done():
-                future.set_exception(resolved.error)
+            if not self._bundles:
+                _receive(cast("list[ReceiptFuture]", resolved.tokens), receipts)
+                return
+            outcomes = receipts
+        else:
+            self.refused_events += len(resolved.tokens)
+            outcomes = repeat(resolved.error)
+        for token, several in groupby(cast("list[ReceiptFuture | Bundle]", resolved.tokens)):
+            told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
+            if isinstance(token, Bundle):
+                token.note(resolved.region, told)
+            elif token.done():
+                continue  # its owner has cancelled it
+            elif isinstance(told[0], Receipt):
+                token.set_result(told[0])
+            else:
+                token.set_exception(told[0])
 
     def _require_open(self) -> None:
         if self._closing:
@@ -392,6 +420,17 @@ class Outgoing:
             f"{self._publisher.buffered_events:,} events of {self._publisher.buffered_bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )
+
+
+def _receive(futures: Iterable[ReceiptFuture], receipts: Iterable[Receipt]) -> None:
+    pairs = zip(futures, receipts, strict=False)
+    while True:
+        try:
+            for future, receipt in pairs:
+                future.set_result(receipt)
+            return
+        except asyncio.InvalidStateError:
+            continue  # its owner has cancelled it
 
 
 def _as_ours(error: Exception) -> GamecastError:

@@ -27,9 +27,10 @@ import orjson
 
 from adapters.embedded import EmbeddedServer
 from gamecast import classic
+from gamecast.bundle import Bundle, Outcome
 from gamecast.configuration import default_url
 from gamecast.event import Event, Gap, Receipt, Statistics
-from sequencing.errors import InvalidPayload, NotConnected, UnknownScheme, UsageError
+from sequencing.errors import GamecastError, InvalidPayload, NotConnected, UnknownScheme, UsageError
 from sequencing.protocols import process as protocols
 from sequencing.protocols.catalogue import find_protocol
 
@@ -151,6 +152,19 @@ class ProtocolCast:
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         receipt.set_result(self._hand_over(region, payload))
         return receipt
+
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """Publish events, and return a future as `gamecast.Cast` does; here it is done already."""
+        receipts: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+        taken = list(events)
+        bundle = Bundle(receipts, [region for region, _ in taken])
+        for region, payload in taken:
+            try:
+                outcome: Outcome = self._hand_over(region, payload)
+            except GamecastError as error:
+                outcome = error
+            bundle.note(region, [outcome])
+        return receipts
 
     def _hand_over(self, region: str, payload: Any) -> Receipt:
         packed = [time.time_ns(), payload]

@@ -10,6 +10,7 @@ A class docstring is the default message, so that ``raise NotConnected()`` alrea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -111,6 +112,18 @@ class PublishUncertain(NetworkError):
     """The connection was lost before the ingress answered: the event may or may not have been published."""
 
     definite = False
+
+
+class PartlyPublished(GamecastError):
+    """Of some events that were published together, not all are: `outcomes` tells of each."""
+
+    definite = False
+
+    def __init__(self, first: GamecastError, outcomes: Sequence[object]) -> None:
+        failed = sum(isinstance(outcome, GamecastError) for outcome in outcomes)
+        super().__init__(f"{failed} of {len(outcomes)} events were not published, or may not have been: {first}")
+        self.outcomes = tuple(outcomes)
+        """Of each event, in the order of the call: its receipt, or its error."""
 
 
 class PlanError(GamecastError):

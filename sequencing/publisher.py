@@ -25,7 +25,7 @@ from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 
 Token = TypeVar("Token")
-"""What the caller recognises an event by when its fate is known (a future, in the live client)."""
+"""What the caller recognises an event by when its fate is known (in the live client a future, as a rule)."""
 
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage

@@ -83,7 +83,7 @@ class Ours(GameServer):
 
     async def say(self, deeds: Sequence[tuple[str, Deed]]) -> None:
         """See `GameServer.say`."""
-        await asyncio.gather(*(self._cast.publish_soon(region, deed) for region, deed in deeds))
+        await self._cast.publish_all(deeds)
 
     async def listen(self) -> None:
         """See `GameServer.listen`."""

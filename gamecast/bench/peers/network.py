@@ -31,17 +31,16 @@ class GamecastPeer(OnRedis):
     @asynccontextmanager
     async def _publisher(self, url: str, name: str, *, record: Path | None = None) -> AsyncIterator[Publish]:
         async with gamecast.connect(url, name=name, record=record) as cast:
-            in_flight: deque[list[asyncio.Future[gamecast.Receipt]]] = deque()
+            in_flight: deque[asyncio.Future[list[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
-                in_flight.append([cast.publish_soon(region, payload) for region, payload in events])
-                while in_flight and (len(in_flight) > IN_FLIGHT_BATCHES or in_flight[0][-1].done()):
-                    await in_flight.popleft()[-1]
+                in_flight.append(cast.publish_all(events))
+                while in_flight and (len(in_flight) > IN_FLIGHT_BATCHES or in_flight[0].done()):
+                    await in_flight.popleft()
                 await asyncio.sleep(0)
 
             yield publish
-            for batch in in_flight:
-                await asyncio.gather(*batch)
+            await asyncio.gather(*in_flight)
 
     async def receive(
         self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
