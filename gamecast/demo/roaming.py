@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 
 from gamecast.demo.cells import Cell, region_name
 
@@ -90,17 +90,18 @@ def most_overlaps(changes: Mapping[str, Sequence[Change]]) -> int:
     servers_of: Counter[frozenset[str]] = Counter()
     overlaps = most = 0
     start = ((server, Change(-math.inf, joins, frozenset())) for server, joins in settled(changes).items())
-    for server, change in chain(start, agenda(changes)):
-        for region in change.leaves:
-            present[server].discard(region)
-            for other in present[server]:
-                servers_of[frozenset((region, other))] -= 1
-                overlaps -= servers_of[frozenset((region, other))] == 1
-        for region in change.joins:
-            for other in present[server]:
-                servers_of[frozenset((region, other))] += 1
-                overlaps += servers_of[frozenset((region, other))] == 2
-            present[server].add(region)
+    for _, together in groupby(chain(start, agenda(changes)), key=lambda entry: entry[1].t_s):
+        for server, change in together:
+            for region in change.leaves:
+                present[server].discard(region)
+                for other in present[server]:
+                    servers_of[frozenset((region, other))] -= 1
+                    overlaps -= servers_of[frozenset((region, other))] == 1
+            for region in change.joins:
+                for other in present[server]:
+                    servers_of[frozenset((region, other))] += 1
+                    overlaps += servers_of[frozenset((region, other))] == 2
+                present[server].add(region)
         most = max(most, overlaps)
     return most
 
