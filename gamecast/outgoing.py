@@ -265,8 +265,16 @@ class Outgoing:
             self._publisher.mark(region, body, body)
             self._wake()
 
-    def delivered(self, passed: Mapping[str, int], over: Mapping[str, int], joined: AbstractSet[str]) -> None:
-        """Note what of its own this connection has delivered, which epochs to their ends, and what it delivers now."""
+    def delivered(
+        self,
+        passed: Mapping[str, int],
+        over: Mapping[str, int],
+        gone: Mapping[str, tuple[int, int]],
+        joined: AbstractSet[str],
+    ) -> None:
+        """Note what of its own this connection has delivered, which epochs to their ends, what it was told is missing,
+        and what it delivers now.
+        """
         self.joined = joined
         if not self._causal:
             return
@@ -274,6 +282,8 @@ class Outgoing:
             self._publisher.passed(region, number)
         for region, epoch in over.items():
             self._publisher.ended(region, epoch)
+        for region, (epoch, last) in gone.items():
+            self._publisher.gone(region, epoch, last)
         self._came_back.set()
         self._wake()
 

@@ -19,8 +19,10 @@ class CausalWait:
         """Run → its events that have not passed."""
         self._numbered: dict[str, deque[tuple[int, int, int]]] = {}
         """Region → (last number, run, events) of each frame that was sent and has not passed."""
-        self._answered: dict[str, tuple[int, int]] = {}
-        """Region → (last number, epoch) of the frame that was accepted last."""
+        self._answered: dict[str, tuple[int, int, int]] = {}
+        """Region → (last number, epoch, region sequence) of the frame that was accepted last."""
+        self._gone: dict[str, tuple[int, int]] = {}
+        """Region → (epoch, region sequence) up to where it was told that something is missing."""
         self._over: dict[str, int] = {}
         """Region → the last epoch whose end was delivered."""
 
@@ -54,15 +56,22 @@ class CausalWait:
             self._left[run] -= events
         return self._pop()
 
-    def answered(self, region: str, last: int, epoch: int) -> list[str]:
-        """Note in which epoch a frame was accepted; return the regions whose events may go now."""
-        self._answered[region] = last, epoch
-        return self.passed(region, last) if epoch <= self._over.get(region, 0) else []
+    def answered(self, region: str, last: int, epoch: int, place: int) -> list[str]:
+        """Note in which epoch and place a frame was accepted; return the regions whose events may go now."""
+        self._answered[region] = last, epoch, place
+        is_over = epoch <= self._over.get(region, 0) or (epoch, place) <= self._gone.get(region, (0, 0))
+        return self.passed(region, last) if is_over else []
+
+    def gone(self, region: str, epoch: int, place: int) -> list[str]:
+        """Note that what was accepted up to a place has passed or is lost; return what `passed` does."""
+        self._gone[region] = epoch, place
+        last, *accepted = self._answered.get(region, (0, 0, 0))
+        return self.passed(region, last) if accepted <= [epoch, place] else []
 
     def ended(self, region: str, epoch: int) -> list[str]:
         """Note that an epoch's end was delivered: what was accepted until then has passed, or is lost."""
         self._over[region] = epoch
-        last, accepted = self._answered.get(region, (0, 0))
+        last, accepted, _ = self._answered.get(region, (0, 0, 0))
         return self.passed(region, last) if accepted <= epoch else []
 
     def given_up(self, run: int, events: int) -> list[str]:

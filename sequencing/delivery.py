@@ -140,6 +140,7 @@ class Delivery:
         """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there."""
         for region, marker in markers.items():
             self._streams[region] = _Stream(region, marker=marker)
+        silent = {name for name, stream in self._streams.items() if stream.marker is not None or stream.joining}
         before, self._regions_of = self._regions_of, self._relevant()
         for atom, members in self._regions_of.items():
             left = self._views.get(atom)
@@ -148,9 +149,8 @@ class Delivery:
             waiting = {region for region in members if self._streams[region].marker is not None}
             self._views[atom] = View(waiting, left.begin if left is not None else 0)
             self._next[atom] = 1
-            for region in members:
-                if self._streams[region].marker is not None:
-                    self._streams[region].joining.add(atom)
+            for region in silent.intersection(members):  # also those that other views hold back still
+                self._streams[region].joining.add(atom)
         self._number_anew()
 
     def leave(self, region: str) -> list[Ready | Missing]:
@@ -243,6 +243,15 @@ class Delivery:
     def begin(self, region: str) -> int:
         """Return the region sequence after which a region that is joined is handed out."""
         return self._streams[region].begin
+
+    def marker(self, region: str) -> bytes | None:
+        """Return the body of the marker that is awaited in a region, None when none is."""
+        stream = self._streams.get(region)
+        return stream.marker if stream is not None else None
+
+    def delivered(self, region: str) -> int:
+        """Return the region sequence up to which a region is delivered."""
+        return self._streams[region].next - 1
 
     def joined(self, region: str) -> bool:
         """Return whether events of a region are handed out."""

@@ -187,6 +187,11 @@ class Publisher(Generic[Token]):
         if self._wait is not None:
             self._go_on(self._wait.ended(region, epoch))
 
+    def gone(self, region: str, epoch: int, last: int) -> None:
+        """Note that this connection was told that events up to a region sequence are missing: of use when causal."""
+        if self._wait is not None:
+            self._go_on(self._wait.gone(region, epoch, last))
+
     def awaited(self) -> set[str]:
         """Return the regions in which this connection has yet to deliver its own events: of use when causal."""
         return self._wait.awaited() if self._wait is not None else set()
@@ -433,7 +438,7 @@ class Publisher(Generic[Token]):
             state.next = frame.first + frame.count
             epoch, last = answer.numbers
             if self._wait is not None and frame.kind is FrameKind.EVENTS:
-                self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch))
+                self._go_on(self._wait.answered(frame.region, frame.first + frame.count - 1, epoch, last))
             first = last - frame.count + 1
             resolved = Resolved(
                 frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.errors import Superseded
-from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, own_number, parse_meta
 from sequencing.plan import Atom, Plan
 from sequencing.record import Record, Wish
 
@@ -89,6 +89,10 @@ class Subscriber:
         self._mine: dict[str, int] = {}
         """Region → the epoch from which on it is granted for as long as it is wanted."""
         self._regions: dict[str, _Region] = {}
+        self._silent: set[str] = set()
+        """Regions that were followed before they were wanted, and are not handed out yet."""
+        self._begun: dict[str, tuple[int, int]] = {}
+        """Region that was followed before it was wanted → (epoch, region sequence) after which it is handed out."""
         self._asked_after: dict[str, int | None] = {}
         """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
         self._epochs: dict[int, _Epoch] = {}
@@ -102,6 +106,7 @@ class Subscriber:
         there is nothing to mark."""
         self._passed: dict[str, int] = {}
         self._over: dict[str, int] = {}
+        self._gone: dict[str, tuple[int, int]] = {}
 
     def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them."""
@@ -122,6 +127,8 @@ class Subscriber:
             for region in gone:
                 del self._since[region]
                 self._mine.pop(region, None)
+                self._begun.pop(region, None)
+            self._silent -= gone
         return self._handed_out(self._go_on())
 
     def update(self, record: Record) -> list[Ready | Missing]:
@@ -139,6 +146,8 @@ class Subscriber:
         self._adjusted, self._heard = False, said
         for region, since in self._since.items():
             if since <= said and region in plan.paths:
+                if region in self._regions and region not in self._mine:
+                    self._silent.add(region)
                 self._mine.setdefault(region, plan.epoch_of(region))
         self._plan, self._granted = plan, granted
         if not self._mine.keys() <= self._granted:
@@ -213,6 +222,9 @@ class Subscriber:
                 continue
             if state.awaited is not None and _may_be_past(state.awaited, state.after, frame):
                 state.awaited = None
+            if not self.is_settled and state.marker is None and _skips(state.after, frame):
+                # If it waits for its marker, that may be in what is missing.
+                state.marker = self._epochs[state.epoch].delivery.marker(frame.region)
             state.after = frame.last
             by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
@@ -243,9 +255,20 @@ class Subscriber:
         over, self._over = self._over, {}
         return over
 
+    def gone(self) -> dict[str, tuple[int, int]]:
+        """Return, region → (epoch, region sequence), up to where something was missing, as far as it became known since
+        the last call.
+
+        For `sequencing.publisher.Publisher.gone`.
+        """
+        gone, self._gone = self._gone, {}
+        return gone
+
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is handed out."""
         epoch = self._regions[region].epoch
+        if region in self._begun:
+            return self._begun[region]
         return epoch, self._epochs[epoch].delivery.begin(region)
 
     def held(self, region: str) -> int:
@@ -276,6 +299,7 @@ class Subscriber:
                 epoch.delivery.silent.clear()
         for item in (*silent, *items) if silent else items:
             if isinstance(item, Missing):
+                self._gone[item.region] = item.epoch, item.last
                 continue
             frame, meta = item
             if meta.kind == FrameKind.TICK:
@@ -286,7 +310,30 @@ class Subscriber:
 
     def _is_mine(self, item: Ready | Missing) -> bool:
         of = item if isinstance(item, Missing) else item.frame
-        return of.epoch >= self._mine.get(of.region, of.epoch + 1)
+        if of.epoch < self._mine.get(of.region, of.epoch + 1) or of.region in self._silent:
+            return False
+        return of.region not in self._begun or (of.epoch, of.last or UNKNOWN_END) > self._begun[of.region]
+
+    def _begin_to_hand_out(self) -> None:
+        """Hand out what was followed before it was wanted, once atoms that bind order it among what is handed out."""
+        for region in sorted(self._silent):
+            state = self._regions[region]
+            if state.epoch >= self._mine[region] and self._is_ordered(region, state):
+                self._silent.discard(region)
+                self._begun[region] = state.epoch, self._epochs[state.epoch].delivery.delivered(region)
+
+    def _is_ordered(self, region: str, state: _Region) -> bool:
+        """Return whether atoms that bind order a region with all others that they are to order it with."""
+        epoch = self._epochs[state.epoch]
+        if epoch.barrier or not epoch.delivery.joined(region):
+            return False
+        others = {other for other in self._mine if other != region and epoch.delivery.joined(other)}
+        binding = epoch.delivery.binding
+        atoms = epoch.plan.atoms_of.get(region, ())
+        if not state.later:
+            atoms = tuple(atom for atom in atoms if self._granted >= set(atom.regions))
+        ordered = {other for atom in atoms if atom.id in binding for other in atom.regions}
+        return not any(others & set(atom.regions) - ordered for atom in atoms)
 
     def _adjust(self) -> list[Ready | Missing]:
         """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
@@ -388,6 +435,7 @@ class Subscriber:
                 out += epoch.delivery.receive(held)
                 return out + self._go_on()
         out += self._adjust()
+        self._begin_to_hand_out()
         used = {state.epoch for state in self._regions.values()}
         self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
         self.joined = self.joined & self._mine.keys() | {
@@ -395,6 +443,7 @@ class Subscriber:
             for region, state in self._regions.items()
             if state.epoch >= self._mine.get(region, state.epoch + 1)
             and state.awaited is None
+            and region not in self._silent
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
@@ -414,6 +463,8 @@ class Subscriber:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         del self._regions[region]
         self.joined.discard(region)
+        self._silent.discard(region)
+        self._begun.pop(region, None)
         for epoch in self._epochs.values():
             epoch.barrier.discard(region)
             epoch.held = [frame for frame in epoch.held if frame.region != region]
@@ -433,8 +484,12 @@ class Subscriber:
 
 def _may_be_past(marker: bytes, after: int, frame: StampedFrame) -> bool:
     """Return whether a marker has come with the next frame after a number, or is in what is missing before that."""
-    meta = parse_meta(frame.meta)
-    return (meta.kind == FrameKind.JOIN and frame.body == marker) or frame.last - meta.events > after
+    return (parse_meta(frame.meta).kind == FrameKind.JOIN and frame.body == marker) or _skips(after, frame)
+
+
+def _skips(after: int, frame: StampedFrame) -> bool:
+    """Return whether something is missing between a number and a frame."""
+    return frame.last - parse_meta(frame.meta).events > after
 
 
 def _pairs(mine: AbstractSet[str], atom: Atom) -> list[tuple[str, str]]:

@@ -290,6 +290,8 @@ class _Life:
         session, now = self.session, self.engine.now
         for region, number in self.subscriber.passed().items():
             self.publisher.passed(region, number)
+        for region, (epoch, last) in self.subscriber.gone().items():
+            self.publisher.gone(region, epoch, last)
         for region, epoch in self.subscriber.over().items():
             self.publisher.ended(region, epoch)
             self.over[region] = epoch

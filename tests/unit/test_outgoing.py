@@ -41,8 +41,7 @@ async def test_it_ends_also_in_the_round_after_a_large_request() -> None:
     )
     outgoing = Outgoing(cast(Any, Accepting()), configuration, 1)
     outgoing.follow(PLAN)
-    for number in range(LINGER_FROM_EVENTS):
-        receipt = outgoing.publish_soon("a", number)
-    assert (await receipt).sequence == LINGER_FROM_EVENTS
+    receipts = [outgoing.publish_soon("a", number) for number in range(LINGER_FROM_EVENTS)]
+    assert (await receipts[-1]).sequence == LINGER_FROM_EVENTS
     async with asyncio.timeout(5):
         await outgoing.close()
