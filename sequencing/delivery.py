@@ -10,7 +10,8 @@ No timeout takes part (seed 002 §3.1: destinations decide immediately whether t
 
 After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
 an atom's numbers is settled by the heads: streams are in order, so when every region of the atom shows a head and none
-of them has the awaited number, that number will never come, and the smallest one shown is next.
+of them has the awaited number, that number will never come, and the smallest one shown is next. A region that is quiet
+shows none, and may never: behind a gap, those are marked.
 
 *Joining* a region of a network that carries traffic. The joiner marks the region: it publishes a JOIN, and drops what
 comes before it. An atom that becomes relevant with the region has no first number for the joiner, so a *view* of it
@@ -103,6 +104,10 @@ class Delivery:
         self._regions_of = self._relevant()
         self._next = dict.fromkeys(self._regions_of, 1)
         self._waiting: dict[int, list[_Stream]] = {}
+        self._behind_gap: set[str] = set()
+        """Regions whose head waits, and has a gap before it."""
+        self._asked: set[str] = set()
+        """Regions that were marked because of a gap, and have shown nothing since."""
 
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
@@ -115,6 +120,8 @@ class Delivery:
             if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
                 continue
             stream.received = frame.last
+            if self._asked:
+                self._asked.discard(frame.region)
             try:
                 meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
             except InvalidInput:
@@ -156,6 +163,7 @@ class Delivery:
     def leave(self, region: str) -> list[Ready | Missing]:
         """Take a region out: nothing waits for it any more. Returns what may be delivered now."""
         gone = self._streams.pop(region)
+        self._behind_gap.discard(region)
         self.held_frames -= len(gone.queue)
         for atom, regions in self._regions_of.items():
             view = self._views.get(atom)
@@ -219,6 +227,29 @@ class Delivery:
         there = along.intersection(self._regions_of[atom]) - view.along.keys()
         streams = [(region, self._streams[region]) for region in there]
         return {region for region, stream in streams if not (stream.ended or atom in stream.joining)}
+
+    def questions(self, body: Callable[[], bytes]) -> dict[str, bytes]:
+        """Return what to mark, region → body, because what follows a gap waits for what it shows; each is named once.
+
+        The numbers that an atom lacks may be in the gap, or under way in a region that shows nothing.
+        """
+        bodies: dict[str, bytes] = {}
+        for region in self._behind_gap:
+            _, numbers = self._streams[region].queue[0]
+            for atom, number in numbers.items():
+                if atom in self._views or self._next[atom] >= number:
+                    continue
+                for other in self._regions_of[atom]:
+                    stream = self._streams[other]
+                    if not (stream.queue or stream.ended or other in self._asked):
+                        self._asked.add(other)
+                        bodies[other] = body()
+        return bodies
+
+    @property
+    def is_behind_gap(self) -> bool:
+        """Return whether something waits that follows a gap."""
+        return bool(self._behind_gap)
 
     @property
     def is_joining(self) -> bool:
@@ -287,11 +318,15 @@ class Delivery:
                 if blocking and not stream.is_looked_at and any(self._settle_jump(atom, work) for atom in blocking):
                     continue
                 if blocking:
+                    if ready.frame.last - ready.meta.events >= stream.next:
+                        self._behind_gap.add(stream.region)
                     stream.is_looked_at = True
                     self._waiting.setdefault(blocking[0], []).append(stream)
                     break
                 stream.queue.popleft()
                 stream.is_looked_at = False
+                if self._behind_gap:
+                    self._behind_gap.discard(stream.region)
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
                 if self._views and ready.meta.kind == FrameKind.JOIN:

@@ -211,6 +211,8 @@ class Subscriber:
                 marked = {region for region, state in here.items() if state.marker is None}
                 quiet = {region for region, state in here.items() if self._asked_after.get(region) == state.after}
                 found += epoch.delivery.nudges(self._body, marked, quiet).items()
+            if epoch.delivery.is_behind_gap:
+                found += epoch.delivery.questions(self._body).items()
         return found
 
     def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
@@ -234,6 +236,8 @@ class Subscriber:
                 epoch.held += received
             else:
                 out += epoch.delivery.receive(received)
+            if epoch.delivery.is_behind_gap:
+                self.is_settled = False
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self._note(out)
@@ -451,7 +455,7 @@ class Subscriber:
             self._adjusted
             and self.joined == self._regions.keys()
             and not any(state.later for state in self._regions.values())
-            and not any(epoch.barrier or epoch.held for epoch in self._epochs.values())
+            and not any(epoch.barrier or epoch.held or epoch.delivery.is_behind_gap for epoch in self._epochs.values())
         )
         return out
 

@@ -8,7 +8,7 @@ that a region begins, nothing is missing and nothing comes again: history is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from random import Random
@@ -49,8 +49,9 @@ class Node:
 class World:
     """One run; ``delivered`` has (region, last) of events, in order."""
 
-    def __init__(self, seed: int, leaving: float) -> None:
-        self.random, self.leaving = Random(seed), leaving
+    def __init__(self, seed: int, leaving: float, kept: int = STEPS) -> None:
+        """``kept``: how many frames of each region the node keeps."""
+        self.random, self.leaving, self.kept = Random(seed), leaving, kept
         chosen = {
             tuple(sorted(self.random.sample(REGIONS, size))) for size in self.random.choices((2, 2, 3, 3, 4), k=4)
         }
@@ -60,6 +61,7 @@ class World:
         self.delivered: list[tuple[str, int]] = []
         self.breaks: list[tuple[str, int, int]] = []
         """(region, after, last) of events that did not follow what came before, or where the region was to begin."""
+        self.gaps = 0
         self._reached: dict[str, int] = {}
         self._markers: list[tuple[str, bytes]] = []
         self._news: list[Record] = []
@@ -124,14 +126,18 @@ class World:
         if read.after is None:
             self._out(self.subscriber.found_end(region, 1, egress[-1] if egress else None))
             return True
-        frames = egress[read.after : read.after + self.random.randint(1, 3)]
+        after = max(read.after, len(egress) - self.kept)
+        frames = egress[after : after + self.random.randint(1, 3)]
         self._out(self.subscriber.receive(frames))
         return bool(frames)
 
     def _out(self, items: Iterable[Ready | Missing]) -> None:
         for item in items:
-            assert isinstance(item, Ready), item
-            if item.meta.kind == FrameKind.EVENTS:
+            if isinstance(item, Missing):
+                assert item.last - item.first < len(self.node.egress[item.region]) - self.kept, item
+                self._reached[item.region] = item.last
+                self.gaps += 1
+            elif item.meta.kind == FrameKind.EVENTS:
                 self.delivered.append((item.frame.region, item.frame.last))
                 self._reach(item.frame.region, item.frame.last)
         self._markers += self.subscriber.marks()
@@ -148,11 +154,11 @@ class World:
         self._reached[region] = last
 
 
-def failing(worlds: int) -> list[int]:
+def failing(worlds: int, *, kept: Sequence[int] = (STEPS,)) -> list[int]:
     """Return the seeds in whose worlds a promise is broken."""
     found = []
     for seed in range(worlds):
-        world = World(seed, leaving=(0.0, 0.01, 0.04)[seed % 3])
+        world = World(seed, leaving=(0.0, 0.01, 0.04)[seed % 3], kept=kept[seed % len(kept)])
         world.run()
         if (
             world.inversions()
@@ -168,11 +174,17 @@ def test_nothing_is_delivered_the_wrong_way_round_and_all_that_is_wanted_is_join
     assert failing(WORLDS) == []
 
 
-def test_worlds_deliver_and_join() -> None:
-    worlds = [World(seed, leaving=0.01) for seed in range(20)]
+def test_what_the_node_does_not_keep_is_a_gap_and_nothing_waits_for_it() -> None:
+    assert failing(WORLDS, kept=(3, 5, 10, 20)) == []
+
+
+@pytest.mark.parametrize("kept", [STEPS, 5])
+def test_worlds_deliver_and_join(kept: int) -> None:
+    worlds = [World(seed, leaving=0.01, kept=kept) for seed in range(20)]
     for world in worlds:
         world.run()
     assert sum(len(world.delivered) for world in worlds) > 200
+    assert any(world.gaps for world in worlds) == (kept < STEPS)
 
 
 def test_leaving_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
