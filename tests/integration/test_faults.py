@@ -444,14 +444,20 @@ async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_serv
 
 
 async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: EmbeddedServer) -> None:
-    async with gamecast.connect(redis_server.url, name="slow", inbox_events_max=1) as cast:
+    async with (
+        gamecast.connect(redis_server.url, name="other") as other,
+        gamecast.connect(redis_server.url, name="slow", inbox_events_max=1) as cast,
+    ):
+        # Both have both, so an atom orders them; and b stays quiet.
+        await other.subscribe("a", "b")
         await cast.subscribe("a", "b")
         first = (await cast.publish("a", 0)).sequence
         assert len(await take(cast, 1)) == 1
         for number in range(1, 401):
             await cast.publish("a", number)
         with redis.Redis.from_url(redis_server.url) as client:
-            client.xtrim(NodeKeys(SOLE_NODE).egress(1, "a"), maxlen=50, approximate=False)
+            epoch = (await cast.publish("a", 401)).epoch
+            client.xtrim(NodeKeys(SOLE_NODE).egress(epoch, "a"), maxlen=50, approximate=False)
         missing, last = 0, first
         async with asyncio.timeout(10):
             async for item in cast:
@@ -462,7 +468,7 @@ async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: Emb
                     assert item.first_sequence == last + 1
                     missing += item.last_sequence - item.first_sequence + 1
                     last = item.last_sequence
-                if last == first + 400:
+                if last == first + 401:
                     break
         assert missing > 0
 
