@@ -112,7 +112,7 @@ async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_pu
         for number, node in enumerate(nodes.urls):
             await registering.register_node(f"n{number}", node)
         await registering.close()
-        async with gamecast.connect(control.url, name="cast", publish_timeout_s=0.5) as cast:
+        async with gamecast.connect(control.url, name="cast", publish_timeout_s=2.0) as cast:
             regions = [f"region-{number}" for number in range(8)]
             await cast.publish_all([(region, "there") for region in regions])
             plan = await cast.plan()
