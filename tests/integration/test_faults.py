@@ -25,6 +25,7 @@ from sequencing.frames import PublishedFrame
 from sequencing.node import NodeKeys
 from sequencing.plan import Plan
 from tests.events import take
+from tests.integration.test_daemons import until
 from tests.integration.test_interface import end, start_node
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
@@ -185,8 +186,10 @@ async def test_events_wait_while_a_server_is_a_replica_and_go_out_when_it_is_a_m
         before = await cast.publish("a", "before")
         with redis.Redis.from_url(redis_server.url) as client:
             client.replicaof("127.0.0.1", "1")  # nobody is there: it keeps what it has
+            reconnects = cast.statistics().reconnects
             waiting, joining = cast.publish_soon("a", "after"), asyncio.create_task(cast.subscribe("new"))
-            await asyncio.sleep(0.5)
+            # Its reading is broken off once; all else is publishing that is tried again.
+            await until(lambda: cast.statistics().reconnects >= reconnects + 3)
             assert not waiting.done()
             assert not joining.done()
             client.replicaof("NO", "ONE")
