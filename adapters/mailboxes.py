@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
-from adapters.redis_connection import RedisConnection, Script
+from adapters.redis.connection import RedisConnection, Script
 from sequencing.errors import NetworkError
 
 Packet = tuple[str, bytes]

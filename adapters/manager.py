@@ -23,7 +23,7 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 
 LEASE_MS = 2_000
-"""A leader that has not been heard of for so long is no leader any more; see also `adapters.lease`."""
+"""A leader that has not been heard of for so long is no leader any more; see also `adapters.redis.lease`."""
 
 LOOK_EVERY_MS = 500
 """A leader looks around, and prolongs its lease, as often as this, or sooner when it is asked for something."""

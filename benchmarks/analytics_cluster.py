@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 WAIT_S = 120
-GAMECAST = "from gamecast.cli.main import main; main()"
+GAMECAST = "from cli.main import main; main()"
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
@@ -60,7 +60,7 @@ def main() -> None:
 
 def draw(directory: Path) -> Path:
     """Draw a session."""
-    from analytics.synthetic import FAULTS, World, write_session
+    from analytics.session.synthetic import FAULTS, World, write_session
 
     return write_session(directory, World(), deliveries=100_000, faults=FAULTS).directory
 

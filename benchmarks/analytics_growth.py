@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analytics.synthetic import FAULTS, World, write_session
+from analytics.session.synthetic import FAULTS, World, write_session
 
 MILLION = 1_000_000
 WORLD = World()
@@ -73,13 +73,13 @@ def measure(directory: Path, master: str, *, causal: bool) -> dict[str, Any]:
     """Analyse stretch and order of one session; Spark is started before the clock runs."""
     from pyspark.sql import functions as fn
 
-    from analytics.analysis import audit_all
-    from analytics.cells import add_up
-    from analytics.numbering import number
-    from analytics.reading import read_sources
-    from analytics.slices import cut
-    from analytics.spark import open_spark, set_for
-    from analytics.stretch import direct_from, measure_stretch
+    from analytics.jobs.analysis import audit_all
+    from analytics.jobs.cells import add_up
+    from analytics.jobs.numbering import number
+    from analytics.jobs.slices import cut
+    from analytics.jobs.spark import open_spark, set_for
+    from analytics.jobs.stretch import direct_from, measure_stretch
+    from analytics.session.reading import read_sources
 
     load = os.getloadavg()[0]
     spark = open_spark(master)

@@ -7,9 +7,10 @@
 ...         print(event.region, event.sender, event.payload)
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from gamecast.client import Cast, connect
+from gamecast.classic.protocolcast import ProtocolCast
+from gamecast.client.cast import Cast, connect
 from gamecast.errors import (
     AuthenticationFailed,
     BufferFull,
@@ -36,14 +37,12 @@ from gamecast.errors import (
     UsageError,
 )
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.protocolcast import ProtocolCast
 from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.sharing import Shared, share
+from gamecast.version import installed_version
 
-try:
-    __version__ = version("gamecast")
-except PackageNotFoundError:
-    __version__ = "0+uninstalled"
+if TYPE_CHECKING:
+    __version__: str
 
 __all__ = [
     "AuthenticationFailed",
@@ -81,3 +80,9 @@ __all__ = [
     "connect",
     "share",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return installed_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from gamecast import client
-from gamecast.configuration import LimitOptions, Limits, WhenBehind, WhenFull
+from gamecast.client import cast as client
+from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
+from gamecast.client.history import Since
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.history import Since
 from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering, Plan

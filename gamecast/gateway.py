@@ -15,11 +15,11 @@ from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tracing import Tracing
-from adapters.redis_connection import RedisConnection
-from adapters.redis_network import RedisNetwork
+from adapters.redis.connection import RedisConnection
+from adapters.redis.network import RedisNetwork
+from gamecast.client.holding import HOLD_BOUNDS_MS
+from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
-from gamecast.holding import HOLD_BOUNDS_MS
-from gamecast.regionhistory import RegionHistory
 from gamecast.sharing import share
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering

@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Self, Unpack
 from weakref import WeakSet
 
-from adapters.redis_network import RedisNetwork
-from adapters.shared_network import SharedNetwork
-from gamecast.client import Cast, network_of
-from gamecast.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from adapters.redis.network import RedisNetwork
+from adapters.shared.network import SharedNetwork
+from gamecast.client.cast import Cast
+from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from gamecast.client.networks import network_of
 from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
 from sequencing.plan import Ordering

@@ -21,7 +21,7 @@ from pathlib import Path
 import orjson
 
 from gamecast import blocking
-from gamecast.cli.reporting import require_reachable
+from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, UsageError
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 
@@ -30,7 +30,7 @@ END_S_MAX = 20.0
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 SOCKETS, POSTERS = 16, 2
 """Unless it is told otherwise: some of every kind."""
-COMMAND = ("-c", "from gamecast.cli.main import main; main()")
+COMMAND = ("-m", "gamecast")
 """Python's arguments that run ``gamecast``, wherever it is installed."""
 
 

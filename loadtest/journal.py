@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from gamecast.stays import Placed, Stay
 from sequencing.checkers import DeliverySequence
+from sequencing.checkers.stays import Placed, Stay
 from sequencing.errors import InvalidInput
 
 Columns = list[list[Any]]

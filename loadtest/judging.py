@@ -1,7 +1,8 @@
 """The judgement of a run, while it runs and at its end, by the project's own order checkers.
 
 *At the end* everything is judged: one order for all who share regions, no cycles, every publisher's own order, nothing
-lost and nothing twice (`gamecast.stays`, as users come and go). *While it runs*, the same checkers look at a part:
+lost and nothing twice (`sequencing.checkers.stays`, as users come and go). *While it runs*, the same checkers look at a
+part:
 
 - order and repetition of what was delivered since the look before last. A part of a delivery order is in order if the
   whole is, so there is no false alarm; what is out of order by more than two looks is found at the end;
@@ -16,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gamecast.stays import Placed, Stay, judge_stays
 from loadtest.journal import Ledger
 from sequencing.checkers import DeliverySequence, Offence, Verdict, judge
+from sequencing.checkers.stays import Placed, Stay, judge_stays
 
 LATE_S = 15.0
 """The longest that an event may be under way before the running run calls it lost."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from gamecast.stays import Stay
 from loadtest.crew import Crew
 from loadtest.planting import plant
+from sequencing.checkers.stays import Stay
 
 FILLING = "x" * 110
 """Makes an event about as long as one of a game: 190 bytes of JSON."""

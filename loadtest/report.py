@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from gamecast.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
+from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from loadtest.conductor import Conductor
 from loadtest.journal import Ledger
 

@@ -17,9 +17,9 @@ from random import Random
 
 import numpy as np
 
-from gamecast.demo.hosting import build_workload
-from gamecast.demo.skirmish import generate_skirmish
-from gamecast.demo.trace import read_match
+from gamecast.testing.match.hosting import build_workload
+from gamecast.testing.match.skirmish import generate_skirmish
+from gamecast.testing.match.trace import read_match
 from placement.topology import FloatArray
 from placement.workloads import BoolArray, grid_world, occupied, zipf_groups
 from sequencing.errors import UsageError

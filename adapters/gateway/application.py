@@ -15,7 +15,7 @@ from adapters.gateway.gateway import GATEWAY, Extension, Gateway, logger
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
 from adapters.gateway.ports import Door
-from adapters.gateway.publishing import Publishers, publish_batch, publish_one
+from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
 from adapters.gateway.reading import history, stream
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
@@ -165,7 +165,7 @@ async def _drain(application: web.Application) -> None:
 async def _life(application: web.Application) -> AsyncIterator[None]:
     gateway = application[GATEWAY]
     await gateway.door.open()
-    gateway.publishers = publishers = Publishers(gateway)
+    application[PUBLISHERS] = publishers = Publishers(gateway)
 
     async def tidy() -> None:
         while True:

@@ -21,14 +21,12 @@ from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
 from adapters.gateway.ports import Connection, Door
-from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
 from sequencing.errors import InvalidName
 from sequencing.names import check_connection_name
 
 if TYPE_CHECKING:
-    from adapters.gateway.publishing import Publishers
     from adapters.gateway.tracing import Tracing
 
 logger = logging.getLogger("gamecast.gateway")
@@ -39,6 +37,23 @@ class Leaving(Protocol):
 
     def leave(self, close_code: int, reason: str) -> None:
         """Have it end."""
+
+
+class Named(Leaving, Protocol):
+    """A session: it bears a name, which another one of its subject may take over."""
+
+    gone: asyncio.Event
+    """Set when its place is free for another session of the name."""
+    closed: asyncio.Event
+    """Set after that, when its client has been told, or cannot be."""
+
+    @property
+    def name(self) -> str:
+        """As others see the sender; empty before the hello."""
+
+    @property
+    def subject(self) -> str | None:
+        """Whose session it is."""
 
 
 Tap = Callable[[Sequence[Any]], None]
@@ -57,14 +72,12 @@ class Gateway:
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
         self.texts = EventTexts(door.event_type, self._first_seen)
-        self.sessions: set[Session] = set()
-        self.publishers: Publishers
-        """There while the application runs."""
+        self.sessions: set[Named] = set()
         self.before_metrics: list[Callable[[], Awaitable[None]]] = []
         """What is done before metrics are read."""
         self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
-        self._by_name: dict[str, Session] = {}
+        self._by_name: dict[str, Named] = {}
         self.connections = Connections(door, lambda error: self.log("connection-broke", error=repr(error)))
         self._kept = KeptPlaces(settings.limits, self.connections.close_soon)
         self.metrics.kept_sessions.set_function(lambda: len(self._kept))
@@ -98,8 +111,13 @@ class Gateway:
         except InvalidName as error:
             raise Refusal(Code.MALFORMED, str(error)) from error
 
-    def enter(self, session: Leaving, grant: Grant) -> None:
-        """Count a session or an event stream; raises `Refusal` when there are too many."""
+    def enter_session(self, session: Named, grant: Grant) -> None:
+        """Count a session; raises `Refusal` when there are too many."""
+        self.enter(session, grant)
+        self.sessions.add(session)
+
+    def enter(self, leaving: Leaving, grant: Grant) -> None:
+        """Count an event stream; raises `Refusal` when there are too many."""
         limits = self.settings.limits
         if self.is_leaving:
             raise Refusal(Code.LIMIT, "the gateway ends: go to another one", status=503, retriable=True)
@@ -107,22 +125,23 @@ class Gateway:
             raise Refusal(Code.LIMIT, "the gateway is full: go to another one", status=503, retriable=True)
         subject = self.subject(grant)
         subject.enter(grant)
-        self._entered[session] = subject
+        self._entered[leaving] = subject
         self._nobody_is_here.clear()
-        if isinstance(session, Session):
-            self.sessions.add(session)
         self.metrics.sessions.set(len(self._entered))
 
-    def leave(self, session: Leaving) -> None:
+    def leave_session(self, session: Named) -> None:
         """Note that a session has ended; harmless when repeated."""
-        if (subject := self._entered.pop(session, None)) is not None:
+        self.sessions.discard(session)
+        if self._by_name.get(session.name) is session:
+            del self._by_name[session.name]
+        self.leave(session)
+
+    def leave(self, leaving: Leaving) -> None:
+        """Note that an event stream has ended; harmless when repeated."""
+        if (subject := self._entered.pop(leaving, None)) is not None:
             subject.leave()
         if not self._entered:
             self._nobody_is_here.set()
-        if isinstance(session, Session):
-            self.sessions.discard(session)
-            if self._by_name.get(session.name) is session:
-                del self._by_name[session.name]
         self.metrics.sessions.set(len(self._entered))
 
     async def connect(self, name: str) -> Connection:
@@ -133,7 +152,7 @@ class Gateway:
         await self.connections.open(connection)
         return connection
 
-    async def place_of(self, session: Session) -> Place | None:
+    async def place_of(self, session: Named) -> Place | None:
         """Return the place of an earlier session of this name and subject, which ends if it is still there."""
         assert session.subject is not None
         before = self._by_name.get(session.name)
@@ -144,7 +163,7 @@ class Gateway:
         return self._kept.take(session.name, session.subject)
 
     def keep(self, name: str, place: Place) -> None:
-        """Keep a place for some seconds for who has dropped; see `Session`."""
+        """Keep a place for some seconds for who has dropped."""
         if self.is_leaving:
             self.connections.close_soon(place.connection)
         else:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
-from adapters.redis_survey import NetworkState, survey
+from adapters.redis.survey import NetworkState, survey
 from sequencing.errors import GamecastError
 
 SURVEY_EVERY_S = 5.0

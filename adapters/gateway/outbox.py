@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
 from adapters.gateway.eventtexts import Told
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
 from adapters.gateway.place import Place
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Gateway
 
 REPLIES_MAX = 1_024
 

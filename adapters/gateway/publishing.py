@@ -34,7 +34,7 @@ async def publish_one(request: web.Request) -> web.Response:
     events = [_event(gateway, grant, {**document, "region": region})]
 
     async def publish() -> tuple[int, dict[str, Any]]:
-        [result] = await _publish(gateway, grant, events)
+        [result] = await _publish(request, grant, events)
         return (result.pop("status"), result) if "error" in result else (200, result)
 
     return await _once(request, grant, region.encode() + b"\n" + body, publish)
@@ -52,7 +52,7 @@ async def publish_batch(request: web.Request) -> web.Response:
     events = [_event(gateway, grant, each) for each in listed]
 
     async def publish() -> tuple[int, dict[str, Any]]:
-        results = await _publish(gateway, grant, events)
+        results = await _publish(request, grant, events)
         status = 207 if any("error" in result for result in results) else 200
         return status, {"results": results}
 
@@ -73,9 +73,9 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
     return region, payload
 
 
-async def _publish(gateway: Gateway, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-    gateway.subject(grant).require_events(len(events))
-    async with gateway.publishers.connection(grant) as connection:
+async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    request.app[GATEWAY].subject(grant).require_events(len(events))
+    async with request.app[PUBLISHERS].connection(grant) as connection:
         return await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))
 
 
@@ -119,7 +119,7 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any) -
         return answer(document, status=status)
 
     # Who has gone asks again, and is to be told what became of it.
-    return await gateway.publishers.see_through(publish_and_note())
+    return await request.app[PUBLISHERS].see_through(publish_and_note())
 
 
 def _answered_before(found: bytes, digest: str) -> web.Response:
@@ -229,3 +229,7 @@ class Publishers:
             del self._publishers[publisher.connection.name]
             if publisher.opening.done() and not publisher.opening.exception():
                 self._gateway.connections.close_soon(publisher.connection)
+
+
+PUBLISHERS: web.AppKey[Publishers] = web.AppKey("publishers", Publishers)
+"""There while the application runs."""

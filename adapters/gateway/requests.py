@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from aiohttp import WSMsgType, web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import (
     Close,
     Code,
@@ -28,9 +29,6 @@ from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions
 from sequencing.errors import GamecastError, Superseded
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Gateway
 
 
 class Requests:

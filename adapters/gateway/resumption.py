@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ABNORMAL
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import Close, Position
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.place import Place
 from sequencing.errors import NetworkError, Superseded
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Gateway
 
 COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})
 """Close codes of a client that dropped, or whose next session is here already."""

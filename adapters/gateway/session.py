@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import WSMsgType, web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ABNORMAL, Ended, forget_frames, is_cancelled, most_telling
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Close, Code, Hello, Refusal, read_json, read_message
 from adapters.gateway.outbox import Outbox
@@ -28,9 +29,6 @@ from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
 from sequencing.errors import GamecastError, Superseded, TooSlow
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Gateway
 
 
 class Session:
@@ -101,7 +99,7 @@ class Session:
         try:
             caller.given = await gateway.guard.grant(hello.token, caller.given)
             caller.name = gateway.session_name(caller.grant, hello.name)
-            gateway.enter(self, caller.grant)
+            gateway.enter_session(self, caller.grant)
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             close = {Code.LIMIT: Close.LIMIT, Code.EXPIRED: Close.EXPIRED}.get(refusal.code, Close.UNAUTHORIZED)
@@ -154,7 +152,7 @@ class Session:
         raise Ended(*self._leaving_reason)
 
     async def _end(self, close_code: int, reason: str) -> None:
-        self._gateway.leave(self)
+        self._gateway.leave_session(self)
         self._resumption.leave(close_code)
         self.gone.set()
         try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from adapters.redis_connection import RedisConnection
+from adapters.redis.connection import RedisConnection
 from sequencing.errors import BufferFull
 
 

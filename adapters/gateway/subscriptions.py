@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from adapters.gateway.caller import Caller
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import (
     Code,
     Position,
@@ -20,9 +20,6 @@ from adapters.gateway.outbox import Outbox
 from adapters.gateway.place import Place
 from adapters.gateway.resumption import Resumption
 from sequencing.errors import GamecastError, Superseded, TooSlow, UsageError
-
-if TYPE_CHECKING:
-    from adapters.gateway.gateway import Gateway
 
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from gamecast.wan.distances import Distances, Standing
-from gamecast.wan.network import WanNetwork
+from laboratory.wan.distances import Distances, Standing
+from laboratory.wan.network import WanNetwork
 
 from .board import Board
 from .servers import GameServer, Ours, Plain

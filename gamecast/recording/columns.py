@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF, Table
+from analytics.session.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, TABLE_OF, Table
 from gamecast.recording.files import writable_schema
 from gamecast.recording.sent_times import IntArray, sent_times
 from sequencing.frames import FrameKind

@@ -22,9 +22,10 @@ from typing import IO, Any, Self
 
 import orjson
 
-from analytics.schema import DELIVERIES, PUBLISHES, STAYS, Table
-from analytics.session import begin_session
-from gamecast.deliverylog import (
+from analytics.session.manifest import begin_session
+from analytics.session.schema import DELIVERIES, PUBLISHES, STAYS, Table
+from gamecast.recording.columns import rows_of
+from gamecast.recording.deliverylog import (
     check_delivery,
     log_file_name,
     parse_placed,
@@ -32,7 +33,6 @@ from gamecast.deliverylog import (
     published_beside,
     read_records,
 )
-from gamecast.recording.columns import rows_of
 from gamecast.recording.files import SessionFiles
 from gamecast.recording.reading import SessionReader
 from sequencing.errors import UsageError

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analytics.runs import events_of
-from analytics.schema import (
+from analytics.session.manifest import sync_directory
+from analytics.session.runs import events_of
+from analytics.session.schema import (
     FILE_EVENTS,
     FILE_RECORDER,
     FILE_SCHEMA,
@@ -32,7 +33,6 @@ from analytics.schema import (
     Table,
     hour_of,
 )
-from analytics.session import sync_directory
 
 ROW_GROUP_ROWS = 131_072
 """Rows are gathered in memory up to so many. Readers take a row group at a time."""

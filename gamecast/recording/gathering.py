@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from analytics.schema import EVENTS, Table
+from analytics.session.schema import EVENTS, Table
 from gamecast.recording.columns import UNREADABLE, Columns
 
 GATHERED_NOTES = 8_192

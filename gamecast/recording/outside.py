@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 
 from adapters.backoff import Backoff
-from adapters.redis_control import RedisControl
-from adapters.redis_tap import Look, NodeTap, Seen
+from adapters.redis.control import RedisControl
+from adapters.redis.tap import Look, NodeTap, Seen
 from gamecast.recording.recorder import Recorder
 from sequencing.errors import GamecastError, InvalidInput, is_passing
 from sequencing.frames import FrameKind, parse_meta, parse_stamp

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.runs import spread_arrow, stored_names
-from analytics.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, READABLE, READABLE_VERSIONS, Table
-from analytics.session import Session, read_session
+from analytics.session.manifest import Session, read_session
+from analytics.session.runs import spread_arrow, stored_names
+from analytics.session.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, READABLE, READABLE_VERSIONS, Table
 
 BATCH_ROWS = 16_384
 BATCH_RUNS = 256

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adapters.redis_connection import redacted
-from analytics.schema import (
+from adapters.redis.connection import redacted
+from analytics.session.manifest import Session, begin_session, is_session
+from analytics.session.schema import (
     CONNECTIONS,
     DELIVERIES,
     EPOCHS,
@@ -30,7 +31,6 @@ from analytics.schema import (
     STAMPS,
     TABLE_OF,
 )
-from analytics.session import Session, begin_session, is_session
 from gamecast.recording import columns
 from gamecast.recording.columns import DeliveredFrame, NotedFrame, NotedStamp, ReceivedFrame, ResolvedFrame
 from gamecast.recording.files import SessionFiles
@@ -95,7 +95,7 @@ class Recorder:
 
     def tap(self, name: str, incarnation: int) -> Tap:
         """Return a tap for a connection that is open now."""
-        tap = Tap(self, name, incarnation, pending_rows_max=self._recording.pending_rows_max)
+        tap = Tap(self.planned, name, incarnation, pending_rows_max=self._recording.pending_rows_max)
         self._taps[tap] = Receipts()
         return tap
 

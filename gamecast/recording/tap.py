@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import itemgetter
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gamecast.event import Gap
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 from sequencing.publisher import Resolved
-
-if TYPE_CHECKING:
-    from gamecast.recording.recorder import Recorder
 
 Row = Mapping[str, Any]
 
@@ -51,8 +48,8 @@ class _Stay:
 class Tap:
     """What one connection tells; from the thread of its event loop, all but `take`."""
 
-    def __init__(self, recorder: Recorder, name: str, incarnation: int, *, pending_rows_max: int) -> None:
-        """Use `Recorder.tap`."""
+    def __init__(self, on_plan: Callable[[Plan], None], name: str, incarnation: int, *, pending_rows_max: int) -> None:
+        """Use `Recorder.tap`. ``on_plan`` is told each plan that the connection follows from then on."""
         self.name = name
         self.incarnation = incarnation
         self.index = 0
@@ -61,7 +58,7 @@ class Tap:
         """Table → rows that were dropped because too many waited."""
         self.opened_at_ns = time.time_ns()
         self.closed_at_ns: int | None = None
-        self._recorder = recorder
+        self._on_plan = on_plan
         self._pending_max = pending_rows_max
         self._put = 0
         self._taken = 0
@@ -128,7 +125,7 @@ class Tap:
 
     def planned(self, plan: Plan) -> None:
         """Note a plan that the connection follows from now on."""
-        self._recorder.planned(plan)
+        self._on_plan(plan)
 
     def asked(self, regions: Iterable[str]) -> None:
         """Note that the application wants regions that it did not want before."""

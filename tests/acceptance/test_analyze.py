@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.spark_session import needs_spark
 
-GAMECAST = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+GAMECAST = [sys.executable, "-m", "gamecast"]
 MATRIX = ",s1,s2,s3\ns1,0,10,20\ns2,10,0,30\ns3,20,30,0\n"
 
 

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import gamecast.chaos.faults
-import gamecast.chaos.run
-from gamecast.chaos.clock import clock_library
-from gamecast.chaos.judging import Judgement, judge_run
-from gamecast.chaos.notes import Kept, Life, Notes, read_kept, read_notes
-from gamecast.chaos.run import KEPT_FILE
-from gamecast.cli.main import cli
+import laboratory.chaos.faults
+import laboratory.chaos.run
+from cli.main import cli
 from gamecast.errors import InvalidInput
-from gamecast.simulation.server import Delivered
+from laboratory.chaos.clock import clock_library
+from laboratory.chaos.judging import Judgement, judge_run
+from laboratory.chaos.notes import Kept, Life, Notes, read_kept, read_notes
+from laboratory.chaos.run import KEPT_FILE
+from laboratory.simulation.server import Delivered
 from sequencing.delivery import Missing
 
-COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "chaos"]
+COMMAND = [sys.executable, "-m", "gamecast", "chaos"]
 KEYS = {
     *("seed", "seconds", "faults", "published", "delivered", "lost", "duplicated", "inversions", "cycles", "gaps"),
     *("publisher_order_violations", "uncertain", "longest_stall_s", "recovery_s", "violations", "logs"),
@@ -191,8 +191,8 @@ def test_a_broken_promise_is_told_with_its_logs_and_an_exit_status(monkeypatch: 
         drop(notes)
         return notes
 
-    monkeypatch.setattr(gamecast.chaos.run, "read_notes", forgetful)
-    monkeypatch.setattr(gamecast.chaos.faults, "clock_library", lambda: None)
+    monkeypatch.setattr(laboratory.chaos.run, "read_notes", forgetful)
+    monkeypatch.setattr(laboratory.chaos.faults, "clock_library", lambda: None)
     done = CliRunner().invoke(cli, ["chaos", "--seconds", "6", "--servers", "6"])
     assert done.exit_code == 1, done.output
     assert "gamecast broke a promise" in done.stdout

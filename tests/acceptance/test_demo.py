@@ -16,15 +16,15 @@ from click.testing import CliRunner, Result
 
 import adapters.planning
 import gamecast
-import gamecast.demo.replay
+import laboratory.demo.replay
 import sequencing.manager
 import sequencing.subscriber
-from gamecast.cli.main import cli
-from gamecast.configuration import Limits
-from gamecast.demo.hosting import build_workload
-from gamecast.demo.protocols import EVENTS_MAX
-from gamecast.demo.skirmish import generate_skirmish
-from gamecast.demo.trace import read_match
+from cli.main import cli
+from gamecast.client.configuration import Limits
+from gamecast.testing.match.hosting import build_workload
+from gamecast.testing.match.skirmish import generate_skirmish
+from gamecast.testing.match.trace import read_match
+from laboratory.demo.protocols import EVENTS_MAX
 from placement.planner import make_plan
 from sequencing.delivery import Delivery
 from sequencing.plan import Plan
@@ -40,7 +40,7 @@ BROKEN = "lost", "duplicated", "inversions", "cycles", "publisher_order_violatio
 
 def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
 
@@ -144,7 +144,7 @@ def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_a_reversed_path_that_is_installed_makes_the_demo_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.5)
+    monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.5)
     monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=3.0))
     monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
     monkeypatch.setattr(sequencing.manager, "require_sound", lambda *_: None)

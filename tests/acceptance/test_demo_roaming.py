@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import gamecast.demo.replay
+import laboratory.demo.replay
 import sequencing.subscriber
-from gamecast.cli.main import cli
-from gamecast.demo.hosting import build_workload
-from gamecast.demo.skirmish import generate_skirmish
+from cli.main import cli
+from gamecast.client.incoming import Incoming
 from gamecast.event import Event, Gap
-from gamecast.incoming import Incoming
+from gamecast.testing.match.hosting import build_workload
+from gamecast.testing.match.skirmish import generate_skirmish
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.subscriber import Subscriber
 from tests.shared_data import BLACK_GOLD, needs_shared_data
@@ -28,7 +28,7 @@ BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_
 
 def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=115)
 
 
@@ -153,7 +153,7 @@ def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.M
 
 
 def test_a_delivery_that_is_dropped_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.5)
+    monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.5)
     next_batch = Incoming.next_batch
     handed_out = 0
 

@@ -14,7 +14,7 @@ from tests.shared_data import SHARED_DATA, needs_shared_data
 @needs_shared_data
 def test_between_three_continents_the_measured_stretch_is_within_a_tenth_of_the_predicted_one() -> None:
     command = [
-        *(sys.executable, "-c", "from gamecast.cli.main import main; main()", "demo"),
+        *(sys.executable, "-m", "gamecast", "demo"),
         *("--wan", str(SHARED_DATA / "latency_aws_p50_ms.csv"), "--rtt"),
         *("--hosts", "eu-west-1,us-east-1,ap-northeast-1", "--servers", "6"),
         *("--start-s", "200", "--duration-s", "15", "--json"),

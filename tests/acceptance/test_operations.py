@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.ports import free_port
-from adapters.redis_binary import find_redis_server
+from adapters.embedded.binary import find_redis_server
+from adapters.embedded.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 READY_S_MAX = 10.0
@@ -39,7 +39,7 @@ class Machine:
                 words[words.index("--bind") + 1], words[words.index("--port") + 1] = "127.0.0.1", str(port)
         folder = self._folder / str(len(list(self._folder.iterdir())))
         folder.mkdir()
-        program = {"gamecast": [sys.executable, "-c", "from gamecast.cli.main import main; main()"]}.get(words[0])
+        program = {"gamecast": [sys.executable, "-m", "gamecast"]}.get(words[0])
         command = [*(program or [find_redis_server()]), *words[1:]]
         environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
         with (folder / "output").open("w") as output:

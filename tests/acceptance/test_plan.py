@@ -13,7 +13,7 @@ ROWS = "subscriber,region\nann,forest\nann,river\nbob,forest\nbob,river\nbob,vil
 
 
 def gamecast(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=60)
 
 
@@ -48,7 +48,7 @@ def test_gzip_on_standard_input_is_refused_with_the_cure() -> None:
 
 
 def test_every_option_has_a_twin_in_the_environment() -> None:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "plan", "-", "--json"]
+    command = [sys.executable, "-m", "gamecast", "plan", "-", "--json"]
     ran = subprocess.run(
         command, input=ROWS.encode(), capture_output=True, cwd=ROOT, check=True, env={"GAMECAST_PLAN_NODES": "5"}
     )

@@ -18,15 +18,15 @@ from click.testing import CliRunner, Result
 pytest.importorskip("pyarrow")
 
 import gamecast
-from adapters.redis_survey import survey
-from analytics.schema import TABLE_OF
-from gamecast.cli.main import cli
-from gamecast.deliverylog import read_delivery_logs
-from gamecast.demo import recording as demo_recording
+from adapters.redis.survey import survey
+from analytics.session.schema import TABLE_OF
+from cli.main import cli
 from gamecast.recording import options
+from gamecast.recording.deliverylog import read_delivery_logs
 from gamecast.recording.reading import SessionReader
+from laboratory.demo import recording as demo_recording
 
-COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+COMMAND = [sys.executable, "-m", "gamecast"]
 GONE = "redis://127.0.0.1:1"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def three_redis_servers() -> Iterator[EmbeddedServers]:
 def spark() -> Iterator[SparkSession]:
     """The one Spark of a test run."""
     import tests.integration.spark_session  # noqa: F401 - sets what the JVM is started with
-    from analytics.spark import open_spark
+    from analytics.jobs.spark import open_spark
 
     session = open_spark("local[2]", memory="1g")
     yield session

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Running, running_gateway
 
 WORDS: tuple[Any, ...] = (

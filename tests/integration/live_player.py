@@ -7,10 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 
-from adapters.redis_control import RedisControl
-from adapters.redis_node import RedisNode
-from gamecast.simulation.network import events_in
-from gamecast.simulation.server import Delivered, Session
+from adapters.redis.control import RedisControl
+from adapters.redis.node import RedisNode
+from laboratory.simulation.network import events_in
+from laboratory.simulation.server import Delivered, Session
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.analysis import Analysis, analyse
-from analytics.clock_steps import find_clock_steps
-from analytics.probes import direct_from_probes
-from analytics.reading import read_sources
-from analytics.report import write_report
-from analytics.stretch import direct_from, measure_stretch
-from analytics.synthetic import FAULTS, Session, World, write_session
+from analytics.jobs.analysis import Analysis, analyse
+from analytics.jobs.clock_steps import find_clock_steps
+from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.stretch import direct_from, measure_stretch
+from analytics.report.report import write_report
+from analytics.session.reading import read_sources
+from analytics.session.synthetic import FAULTS, Session, World, write_session
 from sequencing.checkers.offence import Offence
 from tests.integration.spark_session import needs_spark
 

@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("grpc", reason="Spark Connect speaks gRPC (the analytics extra)")
 
-from adapters.ports import free_port
-from analytics.synthetic import FAULTS, World, write_session
+from adapters.embedded.ports import free_port
+from analytics.session.synthetic import FAULTS, World, write_session
 from tests.integration.spark_session import needs_spark
 
-GAMECAST = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+GAMECAST = [sys.executable, "-m", "gamecast"]
 START_S_MAX = 90
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

@@ -16,7 +16,7 @@ from tests.integration.spark_session import needs_spark
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 pytestmark = [needs_spark, needs_shared_data, pytest.mark.timeout(600)]
-GAMECAST = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+GAMECAST = [sys.executable, "-m", "gamecast"]
 
 
 def run(*arguments: object) -> dict[str, object]:

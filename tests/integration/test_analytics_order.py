@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from analytics.analysis import Audit, audit_all
-from analytics.cells import add_up
-from analytics.numbering import number
-from analytics.quarantine import Quarantine
-from analytics.reading import Sources, union_of
-from analytics.schema import TABLES
-from analytics.slices import cut
-from analytics.spark import set_for
+from analytics.jobs.analysis import Audit, audit_all
+from analytics.jobs.cells import add_up
+from analytics.jobs.numbering import number
+from analytics.jobs.slices import cut
+from analytics.jobs.spark import set_for
+from analytics.session.quarantine import Quarantine
+from analytics.session.reading import Sources, union_of
+from analytics.session.schema import TABLES
 from sequencing.checkers import DeliverySequence, Verdict, judge
 from tests.integration.spark_session import needs_spark
 

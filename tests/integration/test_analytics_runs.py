@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from analytics.reading import read_sources
-from analytics.runs import events_in, events_of, spread, spread_arrow, stored_names
-from analytics.schema import (
+from analytics.session.manifest import begin_session
+from analytics.session.reading import read_sources
+from analytics.session.runs import events_in, events_of, spread, spread_arrow, stored_names
+from analytics.session.schema import (
     DELIVERIES,
     FILE_EVENTS,
     FILE_SCHEMA,
@@ -27,7 +28,6 @@ from analytics.schema import (
     TABLES,
     Table,
 )
-from analytics.session import begin_session
 from gamecast.recording.reading import SessionReader
 
 OF_RUNS = [table for table in TABLES if table.runs is not None]

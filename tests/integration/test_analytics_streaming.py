@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.analysis import analyse
-from analytics.reading import read_sources
-from analytics.streaming import Following, Update
-from analytics.stretch import direct_from
-from analytics.synthetic import World, write_session
+from analytics.jobs.analysis import analyse
+from analytics.jobs.streaming import Following, Update
+from analytics.jobs.stretch import direct_from
+from analytics.session.reading import read_sources
+from analytics.session.synthetic import World, write_session
 from tests.integration.spark_session import needs_spark
 
 pytestmark = [needs_spark, pytest.mark.timeout(600)]

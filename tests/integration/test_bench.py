@@ -8,15 +8,15 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from gamecast.bench.peers import channel_layer
-from gamecast.bench.peers.channel_layer import ChannelLayerPeer
-from gamecast.bench.peers.jetstream import JetStreamPeer
-from gamecast.bench.peers.peer import Peer
-from gamecast.bench.peers.registry import OTHERS, OURS
-from gamecast.bench.peers.streams import StreamsPeer
-from gamecast.bench.trial import Trial, TrialError, run_trial
-from gamecast.bench.workload import Grid, Phases
-from gamecast.cli import bench as command
+from cli import bench as command
+from laboratory.bench.peers import channel_layer
+from laboratory.bench.peers.channel_layer import ChannelLayerPeer
+from laboratory.bench.peers.jetstream import JetStreamPeer
+from laboratory.bench.peers.peer import Peer
+from laboratory.bench.peers.registry import OTHERS, OURS
+from laboratory.bench.peers.streams import StreamsPeer
+from laboratory.bench.trial import Trial, TrialError, run_trial
+from laboratory.bench.workload import Grid, Phases
 
 PHASES = Phases(events=400, paced_s=0.2, rate_per_s=500, window_events=64, seed=1)
 SMALL = ["--sizes", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 from click.testing import CliRunner
 
-from gamecast.cli.bench import bench
+from cli.bench import bench
 
 
 def test_one_command_prints_each_figure_beside_its_goal() -> None:

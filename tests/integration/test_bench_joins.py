@@ -8,9 +8,9 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from gamecast.bench import joining
-from gamecast.bench.joining import Walk
-from gamecast.cli.bench import bench
+from cli.bench import bench
+from laboratory.bench import joining
+from laboratory.bench.joining import Walk
 from sequencing.errors import UsageError
 
 SMALL = ["joins", "--regions", "24", "--servers", "4", "--view", "3", "--step", "2", "--turns", "2"]

@@ -9,10 +9,10 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from gamecast.bench import crowd
-from gamecast.bench.crowd import World
-from gamecast.bench.memory import held_bytes, measure_frames
-from gamecast.cli.bench import bench
+from cli.bench import bench
+from laboratory.bench import crowd
+from laboratory.bench.crowd import World
+from laboratory.bench.memory import held_bytes, measure_frames
 from sequencing.errors import UsageError
 from sequencing.frames import StampedFrame
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import gamecast
-from adapters.redis_control import RedisControl
-from gamecast.bench.peers.path import PathPeer, membership_of, plan_along
-from gamecast.bench.stamps import measure_stamps
-from gamecast.bench.workload import Grid
-from gamecast.cli.bench import bench
+from adapters.redis.control import RedisControl
+from cli.bench import bench
+from laboratory.bench.peers.path import PathPeer, membership_of, plan_along
+from laboratory.bench.stamps import measure_stamps
+from laboratory.bench.workload import Grid
 from sequencing.plan import Plan
 
 SMALL = ["--size", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]

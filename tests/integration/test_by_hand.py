@@ -23,14 +23,14 @@ import pytest
 import redis
 
 import gamecast.blocking
-from adapters.embedded import EmbeddedServer
-from adapters.ports import free_port
-from adapters.redis_control import SOLE_NODE, ControlKeys
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import SOLE_NODE, ControlKeys
+from cli.main import main
 from gamecast import Event
-from gamecast.cli.main import main
 from sequencing.node import NodeKeys
 
-COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+COMMAND = [sys.executable, "-m", "gamecast"]
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from adapters.embedded import EmbeddedServer
-from gamecast.cli.main import cli
+from adapters.embedded.server import EmbeddedServer
+from cli.main import cli
 
 QUICK = ("--seconds", "0.5", "--repeats", "1", "--max-seconds", "60", "--size", "4", "--start", "200")
 
@@ -49,6 +49,6 @@ def test_bounds_that_nothing_meets_are_an_exit_status_and_a_network_that_runs_is
     [(["redis://127.0.0.1:1"], 3), (["--repeats", "2"], 2), (["--plot", "knee.txt"], 2)],
 )
 def test_wrong_use_and_a_network_that_is_not_there_have_their_exit_status(arguments: list[str], status: int) -> None:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "capacity", *arguments]
+    command = [sys.executable, "-m", "gamecast", "capacity", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from adapters.embedded import EmbeddedServer
-from gamecast.chaos.processes import Child, Guard
-from gamecast.chaos.proxy import Proxy
+from adapters.embedded.server import EmbeddedServer
+from laboratory.chaos.proxy import Proxy
+from laboratory.processes.children import Child, Guard
 
 WAIT_S_MAX = 10.0
 TRIES_MAX = 20
@@ -139,7 +139,7 @@ def test_a_child_is_stopped_killed_and_started_again(guard: Guard, tmp_path: Pat
 ABANDON = """
 import os, signal, sys
 from pathlib import Path
-from gamecast.chaos.processes import Child, Guard
+from laboratory.processes.children import Child, Guard
 from tests.integration.test_chaos_proxy import sleep_for_ever
 directory = Path(sys.argv[1])
 guard = Guard(directory)

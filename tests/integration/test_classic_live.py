@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from adapters.mailboxes import MemoryMailbox, RedisMailbox
 from gamecast import classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, UsageError
-from gamecast.executionlog import read_execution
+from laboratory.protocols.executionlog import read_execution
 from sequencing.executions.guarantees import violations
 from sequencing.executions.journal import Journal
 from sequencing.protocols.catalogue import PROTOCOLS

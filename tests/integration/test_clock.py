@@ -15,14 +15,14 @@ import pytest
 import redis
 
 import gamecast
-import gamecast.chaos.clock as clock
-from adapters.embedded import EmbeddedServer
+import laboratory.chaos.clock as clock
+from adapters.embedded.server import EmbeddedServer
 from adapters.manager import LEASE_MS, LOOK_EVERY_MS, Manager, Seen
-from adapters.redis_control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
-from adapters.redis_hands import RedisHands
-from gamecast.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
-from gamecast.chaos.faults import cannot
-from gamecast.chaos.schedule import Kind
+from adapters.redis.control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
+from adapters.redis.hands import RedisHands
+from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
+from laboratory.chaos.faults import cannot
+from laboratory.chaos.schedule import Kind
 from sequencing.plan import Plan
 from sequencing.record import Record
 from tests.events import next_event

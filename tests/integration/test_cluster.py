@@ -18,13 +18,13 @@ import redis
 from redis.crc import key_slot
 
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.ports import free_port
-from adapters.redis_connection import RedisConnection, redacted
-from adapters.redis_control import ControlKeys
-from adapters.redis_node import RedisNode
-from adapters.redis_places import places_of
-from adapters.redis_relays import RedisRelays
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.connection import RedisConnection, redacted
+from adapters.redis.control import ControlKeys
+from adapters.redis.node import RedisNode
+from adapters.redis.places import places_of
+from adapters.redis.relays import RedisRelays
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, NodeKeys, Verdict
 from sequencing.plan import Plan
@@ -305,7 +305,7 @@ async def test_node_status_and_doctor_know_clusters(cluster: Cluster) -> None:
 
 
 async def command(*arguments: str) -> str:
-    call = [sys.executable, "-c", "from gamecast.cli.main import main; main()", *arguments]
+    call = [sys.executable, "-m", "gamecast", *arguments]
     done = await asyncio.to_thread(subprocess.run, call, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from adapters.embedded import EmbeddedServer
-from adapters.redis_control import NEWS_KEPT, ControlKeys, RedisControl
-from adapters.redis_record import PARTS_KEPT, STORIES_AT_ONCE
-from adapters.redis_seat import RedisSeat
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import NEWS_KEPT, ControlKeys, RedisControl
+from adapters.redis.record import PARTS_KEPT, STORIES_AT_ONCE
+from adapters.redis.seat import RedisSeat
 from sequencing.errors import Superseded
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish

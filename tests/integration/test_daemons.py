@@ -19,16 +19,16 @@ import pytest
 import redis
 
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.manager import LEASE_MS
-from adapters.ports import free_port
-from adapters.redis_control import ControlKeys, RedisControl
-from adapters.redis_survey import NetworkState, survey
+from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.survey import NetworkState, survey
+from cli.main import main
 from gamecast import Cast, Event, Receipt
-from gamecast.cli.main import main
 from sequencing.record import Record, Wish
 
-COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+COMMAND = [sys.executable, "-m", "gamecast"]
 
 END_S_MAX = 2.0
 """How long a daemon may take to end."""

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.gateway.dashboard.routes import add_dashboard, dashboard
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.tokens import KeyFile, mint, new_key
-from adapters.redis_survey import NetworkState, survey
+from adapters.redis.survey import NetworkState, survey
 from sequencing.errors import Unreachable
 from tests.integration.gateway_clients import Socket, running_gateway
 

@@ -19,12 +19,12 @@ from typing import Any, Literal
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServers
-from adapters.embedded_network import EmbeddedNetwork
+from adapters.embedded.network import EmbeddedNetwork
+from adapters.embedded.server import EmbeddedServers
 from adapters.gateway.dashboard.routes import dashboard
 from adapters.gateway.tokens import KeyFile
-from adapters.redis_survey import survey
-from gamecast.configuration import Limits
+from adapters.redis.survey import survey
+from gamecast.client.configuration import Limits
 from tests.integration.browser import Browser, browser
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.integration.test_dashboard import signing
@@ -297,7 +297,7 @@ def servers(number: int) -> Iterator[EmbeddedServers]:
 
 async def _registered(redis: EmbeddedServers) -> gamecast.Cast:
     """Register nodes n1 and on, and subscribe once, so that there is a plan; returns a connection that is not open."""
-    from adapters.redis_control import RedisControl
+    from adapters.redis.control import RedisControl
 
     control = RedisControl(redis.urls[0])
     for number, url in enumerate(redis.urls, start=1):

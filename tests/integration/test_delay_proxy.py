@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from adapters.embedded import EmbeddedServer
-from gamecast.chaos.processes import Guard
-from gamecast.wan.delayproxy import DelayProxy, Leg
+from adapters.embedded.server import EmbeddedServer
+from laboratory.processes.children import Guard
+from laboratory.wan.delayproxy import DelayProxy, Leg
 
 WAIT_S_MAX = 30.0
 TRIES = 10

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 import pytest
 import redis.exceptions
 
-import gamecast.demo.plain
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from gamecast.demo.hosting import Workload, build_workload
-from gamecast.demo.outcome import judged
-from gamecast.demo.plain import replay_plain
-from gamecast.demo.replay import Replay
-from gamecast.demo.skirmish import generate_skirmish
+import laboratory.demo.plain
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from gamecast.testing.match.hosting import Workload, build_workload
+from gamecast.testing.match.skirmish import generate_skirmish
+from laboratory.demo.outcome import judged
+from laboratory.demo.plain import replay_plain
+from laboratory.demo.replay import Replay
 from sequencing.checkers import Verdict
 
 
@@ -39,7 +39,7 @@ async def replay(workload: Workload, *, redis_servers: int, speed: float = 0.0) 
 async def test_several_redis_servers_are_read_in_opposite_orders_and_one_is_not(
     workload: Workload, redis_servers: int, loops: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gamecast.demo.plain, "LOOPS_MAX", loops)
+    monkeypatch.setattr(laboratory.demo.plain, "LOOPS_MAX", loops)
     replayed, verdict, told = await replay(workload, redis_servers=redis_servers)
     expected = sum(workload.expected_deliveries().values())
     assert (verdict.deliveries, verdict.lost, verdict.duplicated, verdict.unexpected) == (expected, 0, 0, 0)
@@ -49,7 +49,7 @@ async def test_several_redis_servers_are_read_in_opposite_orders_and_one_is_not(
 
 
 async def test_what_is_lost_ends_the_wait_after_a_silence(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gamecast.demo.replay, "IDLE_S_MAX", 1.0)
+    monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.0)
     async with EmbeddedServers(2) as servers, EmbeddedServers(1) as elsewhere:
         urls = dict.fromkeys(workload.servers, servers.urls)
         urls[workload.servers[0]] = servers.urls[0], elsewhere.urls[0]

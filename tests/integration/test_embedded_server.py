@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from adapters import embedded, ports
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.redis_binary import find_redis_server
+from adapters.embedded import ports
+from adapters.embedded import server as embedded
+from adapters.embedded.binary import find_redis_server
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from sequencing.errors import EmbeddedServerError, UsageError
 
 MUTE_SERVER = """#!/bin/sh
@@ -240,7 +241,7 @@ def test_a_cancelled_start_leaves_no_server(monkeypatch: pytest.MonkeyPatch, tmp
 def test_it_does_not_outlive_its_process(ending: str) -> None:
     program = f"""
 import os, signal, sys, threading, time
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 server = EmbeddedServer()
 starter = threading.Thread(target=server.start)
 starter.start()

@@ -14,12 +14,12 @@ import pytest
 import redis
 
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.ports import free_port
-from adapters.redis_connection import RedisConnection
-from adapters.redis_control import SOLE_NODE, TTL_MS, ControlKeys, RedisControl
-from adapters.redis_node import RedisNode
-from adapters.redis_relays import RedisRelays
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.connection import RedisConnection
+from adapters.redis.control import SOLE_NODE, TTL_MS, ControlKeys, RedisControl
+from adapters.redis.node import RedisNode
+from adapters.redis.relays import RedisRelays
 from gamecast import Cast, Event, Gap
 from sequencing.frames import PublishedFrame
 from sequencing.node import NodeKeys

@@ -9,7 +9,7 @@ from weakref import ref
 import aiohttp
 import pytest
 
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import running_gateway
 from tests.integration.gateway_fuzz import fuzz
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 import trustme
 
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.serving import tls_context
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from sequencing.errors import UsageError

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 import gamecast
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.publishing import PENDING_S
 from tests.integration.gateway_clients import running_gateway
 

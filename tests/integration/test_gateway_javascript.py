@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 import gamecast
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import SUBPROTOCOL
-from adapters.ports import free_port
 from tests.integration.gateway_clients import Socket, running_gateway
 
 CLIENT = Path(__file__).parents[2] / "adapters" / "gateway" / "client"

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.eventtexts import Told
 from adapters.gateway.messages import Code, Publish, Refusal
 from adapters.gateway.place import KeptPlaces, Place
 from adapters.gateway.ports import Page
 from adapters.gateway.retries import Retries
 from adapters.gateway.settings import GatewayLimits
-from adapters.redis_survey import survey
+from adapters.redis.survey import survey
 from sequencing.plan import Plan
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.integration.test_gateway_resuming import Wanderer

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer
-from adapters.ports import free_port
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
 
 REGIONS = ("forest", "river", "tower", "cave")
@@ -175,7 +175,7 @@ async def test_a_session_that_is_dropped_at_any_moment_goes_on_in_the_same_order
 
 
 def started(url: str, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
+    command = [sys.executable, "-m", "gamecast"]
     return subprocess.Popen([*command, "gateway", url, "--port", str(port)], stderr=subprocess.DEVNULL)
 
 

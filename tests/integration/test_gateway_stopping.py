@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer
-from adapters.ports import free_port
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
 
 FLOOD = 400
@@ -105,7 +105,7 @@ async def test_a_stream_whose_first_word_is_not_taken_ends_with_the_gateway(redi
 
 async def test_a_gateway_process_ends_well_though_a_client_takes_nothing(redis_server: EmbeddedServer) -> None:
     port = free_port()
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "gateway", redis_server.url]
+    command = [sys.executable, "-m", "gamecast", "gateway", redis_server.url]
     options = [f"--port={port}", *(f"--limit={name}={value}" for name, value in {**SMALL, "drain_s": 0.3}.items())]
     process = await asyncio.create_subprocess_exec(*command, *options, stderr=asyncio.subprocess.PIPE)
     try:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer
-from adapters.ports import free_port
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
-PROGRAM = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "gateway"]
+PROGRAM = [sys.executable, "-m", "gamecast", "gateway"]
 
 
 @asynccontextmanager

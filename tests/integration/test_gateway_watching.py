@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.embedded import EmbeddedServer
+from adapters.embedded.server import EmbeddedServer
 from gamecast.gateway import extensions
 from tests.integration.gateway_clients import Socket, running_gateway
 

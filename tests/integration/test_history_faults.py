@@ -11,12 +11,13 @@ import pytest
 import redis
 
 import gamecast
-from adapters.embedded import EmbeddedServer
-from adapters.redis_control import RedisControl
-from adapters.redis_network import RedisNetwork
-from adapters.redis_relays import RedisRelays
-from gamecast import Cast, Event, Receipt, regionhistory
-from gamecast.regionhistory import RegionHistory
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import RedisControl
+from adapters.redis.network import RedisNetwork
+from adapters.redis.relays import RedisRelays
+from gamecast import Cast, Event, Receipt
+from gamecast.client import regionhistory
+from gamecast.client.regionhistory import RegionHistory
 from tests.integration.test_faults import casts_on
 
 

@@ -15,9 +15,9 @@ from typing import Any, Unpack
 import pytest
 
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from gamecast import Cast, Event, Shared
-from gamecast.configuration import LimitOptions, WhenBehind, WhenFull
+from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
 from sequencing.plan import Ordering
 from tests.events import next_event, take
@@ -90,7 +90,7 @@ class Network:
 
 def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:
     """Start `gamecast node` and wait until it says that it is there."""
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "node"]
+    command = [sys.executable, "-m", "gamecast", "node"]
     process = subprocess.Popen(
         [*command, "--name", name, "--redis", url, "--control", control], stderr=subprocess.PIPE, text=True
     )

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gamecast import blocking
-from gamecast.deliverylog import find_delivery_logs, read_delivery_logs, read_published
-from gamecast.stays import judge_stays
+from gamecast.recording.deliverylog import find_delivery_logs, read_delivery_logs, read_published
+from sequencing.checkers.stays import judge_stays
 
 # Not by importing it: that would patch this process, and every later test would run in greenlets.
 if find_spec("locust") is None:

@@ -9,12 +9,12 @@ from random import Random
 
 import redis
 
-from adapters.embedded import EmbeddedServers
+from adapters.embedded.server import EmbeddedServers
 from adapters.manager import Manager
-from adapters.redis_control import RedisControl
-from adapters.redis_hands import RedisHands
-from gamecast.simulation.judging import Drawn, Run, violations
-from gamecast.simulation.network import events_in
+from adapters.redis.control import RedisControl
+from adapters.redis.hands import RedisHands
+from laboratory.simulation.judging import Drawn, Run, violations
+from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
 

@@ -13,8 +13,8 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.embedded import EmbeddedServer
-from adapters.redis_node import RedisNode
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.node import RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.node import LinkedFrame, Node

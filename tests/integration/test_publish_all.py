@@ -10,8 +10,8 @@ import pytest
 
 import gamecast
 import gamecast.blocking
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.redis_control import RedisControl
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.control import RedisControl
 from gamecast import Cast, Receipt
 from gamecast.testing import memory_url
 from sequencing.publisher import FRAME_EVENTS_MAX

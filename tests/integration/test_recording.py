@@ -20,16 +20,16 @@ import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 
 import gamecast
-from adapters.redis_control import RedisControl
-from analytics.clocks import estimate_offsets
-from analytics.runs import events_of
-from analytics.schema import DELIVERIES, PROBES, TABLE_OF
-from analytics.session import begin_session, read_session
-from gamecast.bench.peers.path import PathPeer
-from gamecast.bench.workload import Grid
+from adapters.redis.control import RedisControl
+from analytics.session.clocks import estimate_offsets
+from analytics.session.manifest import begin_session, read_session
+from analytics.session.runs import events_of
+from analytics.session.schema import DELIVERIES, PROBES, TABLE_OF
 from gamecast.recording.outside import OutsideTap
 from gamecast.recording.reading import SessionReader
 from gamecast.recording.recorder import open_recorder
+from laboratory.bench.peers.path import PathPeer
+from laboratory.bench.workload import Grid
 
 PLAYER = Path(__file__).with_name("recording_player.py")
 ROOT = Path(__file__).parents[2]

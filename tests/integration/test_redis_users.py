@@ -9,13 +9,13 @@ import pytest
 import redis
 
 import gamecast
-from adapters.embedded_network import EmbeddedNetwork
-from adapters.redis_connection import RedisConnection
-from adapters.redis_control import ControlKeys, RedisControl
-from adapters.redis_network import RedisNetwork
-from adapters.redis_survey import survey
-from adapters.redis_users import ROLES, as_user_of, new_users
-from adapters.redis_users import without_user as plain
+from adapters.embedded.network import EmbeddedNetwork
+from adapters.redis.connection import RedisConnection
+from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.network import RedisNetwork
+from adapters.redis.survey import survey
+from adapters.redis.users import ROLES, as_user_of, new_users
+from adapters.redis.users import without_user as plain
 from gamecast.errors import AuthenticationFailed, NotAllowed
 from tests.integration.gateway_clients import Socket, running_gateway
 

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 import gamecast
-from adapters.embedded import EmbeddedServer
-from adapters.ports import free_port
-from adapters.redis_connection import RedisConnection
-from adapters.redis_places import LOOK_AGAIN_S
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.connection import RedisConnection
+from adapters.redis.places import LOOK_AGAIN_S
 from gamecast import Cast, Event, Gap, Receipt
 from tests.events import take
 from tests.integration.live_player import stopped

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import redis
 
-import adapters.shared_streams
+import adapters.shared.streams
 import gamecast
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.redis_relays import RedisRelays
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.relays import RedisRelays
 from gamecast import Cast, Event, Gap, Shared
 from gamecast.testing import memory_url
 from tests.events import take
@@ -48,7 +48,7 @@ async def some(cast: Cast, count: int) -> AsyncIterator[Event]:
 
 
 async def test_who_is_behind_what_is_kept_reads_the_rest_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapters.shared_streams, "KEPT_FRAMES_MAX", 2)
+    monkeypatch.setattr(adapters.shared.streams, "KEPT_FRAMES_MAX", 2)
     async with EmbeddedServer() as server, gamecast.share(server.url) as shared:
         quick = await shared.connect(name="quick").open()
         slow = await shared.connect(name="slow", inbox_events_max=5).open()

@@ -17,16 +17,16 @@ from click.testing import CliRunner, Result
 
 import gamecast
 import gamecast.blocking
-import gamecast.cli.doctor
-from adapters import redis_probe
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.findings import Examination, judge
-from adapters.ports import free_port
-from adapters.redis_control import SOLE_NODE, ControlKeys, RedisControl
-from adapters.redis_network import RedisNetwork
-from adapters.redis_relays import RedisRelays
-from adapters.redis_survey import NetworkState, survey
-from gamecast.cli.main import cli
+from adapters.embedded.ports import free_port
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis import probe as redis_probe
+from adapters.redis.control import SOLE_NODE, ControlKeys, RedisControl
+from adapters.redis.findings import Examination, judge
+from adapters.redis.network import RedisNetwork
+from adapters.redis.relays import RedisRelays
+from adapters.redis.survey import NetworkState, survey
+from cli import doctor as doctor_command
+from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.node import NodeKeys
 from sequencing.record import Wish
@@ -38,7 +38,7 @@ Finding = dict[str, str]
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the doctor look again sooner than people need."""
-    monkeypatch.setattr(gamecast.cli.doctor, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(doctor_command, "LOOK_AGAIN_S", 0.2)
 
 
 def call(*arguments: str) -> Result:
@@ -535,7 +535,7 @@ def test_passwords_are_needed_and_not_shown(command: str) -> None:
 def test_an_absent_redis_ends_the_command_with_status_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gamecast.cli.main import main
+    from cli.main import main
 
     for command in ("status", "doctor"):
         monkeypatch.setenv("GAMECAST_URL", f"redis://127.0.0.1:{free_port()}")

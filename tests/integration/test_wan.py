@@ -13,13 +13,13 @@ import pytest
 
 import gamecast
 import gamecast.blocking
-from adapters.embedded import EmbeddedServer, EmbeddedServers
-from adapters.redis_control import RedisControl
-from adapters.redis_hands import RedisHands
-from adapters.redis_relays import RedisRelays
-from gamecast.chaos.processes import Guard
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.control import RedisControl
+from adapters.redis.hands import RedisHands
+from adapters.redis.relays import RedisRelays
 from gamecast.errors import UsageError
-from gamecast.wan.delayproxy import DelayProxy, Leg
+from laboratory.processes.children import Guard
+from laboratory.wan.delayproxy import DelayProxy, Leg
 from tests.events import take
 
 MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
@@ -27,7 +27,7 @@ MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\
 
 
 def demo(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "demo", "--wan", str(file)]
+    command = [sys.executable, "-m", "gamecast", "demo", "--wan", str(file)]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=110)
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 
 
 def test_an_option_about_a_matrix_needs_one() -> None:
-    command = [sys.executable, "-c", "from gamecast.cli.main import main; main()", "demo", "--rtt"]
+    command = [sys.executable, "-m", "gamecast", "demo", "--rtt"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "--rtt is about a latency matrix: name one with --wan" in done.stderr

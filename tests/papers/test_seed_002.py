@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gamecast.paper.curves import by_groups, by_occupancy
-from gamecast.paper.experiment import Experiment, run
+from laboratory.paper.curves import by_groups, by_occupancy
+from laboratory.paper.experiment import Experiment, run
 from placement.baselines import sequencing_nodes
 from placement.objective import busiest_receiver
 from placement.placing import Effort

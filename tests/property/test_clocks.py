@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analytics.clocks import ClockOffset, estimate_offset, estimate_offsets, offsets_from
+from analytics.session.clocks import ClockOffset, estimate_offset, estimate_offsets, offsets_from
 
 SECOND = 1_000_000_000
 BASE = 1_790_000_000 * SECOND

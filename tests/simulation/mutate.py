@@ -23,7 +23,7 @@ PACKAGES = ("gamecast", "sequencing", "placement", "adapters")
 
 ATTACK = """
 import sys
-from gamecast.simulation.attack import Scenario, attack
+from laboratory.simulation.attack import Scenario, attack
 for seed in range(int(sys.argv[1])):
     try:
         outcome = attack(Scenario.of(seed))

@@ -11,10 +11,10 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from gamecast.cli.simulate import simulate
-from gamecast.simulation.attack import Outcome, Scenario, attack
-from gamecast.simulation.engine import Weather
-from gamecast.simulation.shrinking import shrink
+from cli.simulate import simulate
+from laboratory.simulation.attack import Outcome, Scenario, attack
+from laboratory.simulation.engine import Weather
+from laboratory.simulation.shrinking import shrink
 from sequencing.delivery import Delivery, Missing, Ready
 from tests.simulation.mutations import MUTATIONS
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from gamecast.simulation.distant import Conditions
-from gamecast.simulation.distant_network import Received, Sending, simulate
+from laboratory.simulation.distant import Conditions
+from laboratory.simulation.distant_network import Received, Sending, simulate
 from placement.planner import make_plan
 from sequencing.checkers import DeliverySequence, History, Published, judge
 from sequencing.membership import Membership

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gamecast.cli.explore import explore as explore_command
-from gamecast.simulation.exploration import STATES_MAX, explore
-from gamecast.simulation.exploration_actors import Cast, Say
-from gamecast.simulation.exploration_counterexamples import (
+from cli.explore import explore as explore_command
+from laboratory.exploration.actors import Cast, Say
+from laboratory.exploration.counterexamples import (
     RING,
     SEARCHES,
     SENDERS,
@@ -20,11 +19,12 @@ from gamecast.simulation.exploration_counterexamples import (
     ring_by_overlaps,
     without_c3,
 )
-from gamecast.simulation.exploration_script import outcome_of, played, read_cast
-from gamecast.simulation.worlds import World
-from gamecast.simulation.worlds_changing import ChangingWorld
-from gamecast.simulation.worlds_enumerated import memberships, one_each, planned, sound_plans
-from gamecast.simulation.worlds_surveyed import CHANGES, Bounds, survey
+from laboratory.exploration.explorer import STATES_MAX, explore
+from laboratory.exploration.script import outcome_of, played, read_cast
+from laboratory.exploration.worlds import World
+from laboratory.exploration.worlds_changing import ChangingWorld
+from laboratory.exploration.worlds_enumerated import memberships, one_each, planned, sound_plans
+from laboratory.exploration.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
 from sequencing import manager
 from sequencing.conditions import violations
@@ -230,7 +230,7 @@ def test_the_command_fails_on_a_violation(monkeypatch: pytest.MonkeyPatch) -> No
         found.violations, found.first = 1, ("a world", ("cycle: …",), (("reads", "s1", "a"),))
         return found
 
-    monkeypatch.setattr("gamecast.cli.explore.survey", broken)
+    monkeypatch.setattr("cli.explore.survey", broken)
     result = CliRunner().invoke(explore_command, ["planned"])
     assert result.exit_code == 1
     assert "s1 reads a" in result.output

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gamecast.simulation.protocol_run import judge_protocol, nearest_wrong_claim, refute
+from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from sequencing.checkers import DeliverySequence, History, judge
 from sequencing.errors import UsageError
 from sequencing.executions.guarantees import violations

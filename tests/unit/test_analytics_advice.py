@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analytics.advice import advise
+from analytics.jobs.advice import advise
 
 EVERYBODY = frozenset({"s1", "s2", "s3"})
 PLAN = {"a": ["n1"], "b": ["n1"], "hot": ["n1", "n2"], "far": ["n2"]}

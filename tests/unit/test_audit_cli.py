@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.audit import audit
-from gamecast.deliverylog import DeliveryLogWriter
+from cli.audit import audit
+from gamecast.recording.deliverylog import DeliveryLogWriter
 from sequencing.errors import InvalidInput
 
 

@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from gamecast.bench.arrangements import SHAPES, arrangements, measure, run, small_worlds
+from laboratory.bench.arrangements import SHAPES, arrangements, measure, run, small_worlds
 from placement.candidates import candidates
 from placement.objective import objective_for, region_rates
 from placement.planner import build

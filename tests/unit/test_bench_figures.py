@@ -14,15 +14,15 @@ import orjson
 import pytest
 from rich.console import Console
 
-from gamecast.bench.campaign import Campaign, document, violations
-from gamecast.bench.cpu import ceiling_per_s, parse_ps_time, process_cpu_s
-from gamecast.bench.figures import median, percentile, ratios
-from gamecast.bench.peers.pubsub import PubSubPeer
-from gamecast.bench.peers.streams import StreamsPeer
-from gamecast.bench.receiving import count_missing, count_pairs_out_of_order
-from gamecast.bench.table import report
-from gamecast.bench.trial import Trial
-from gamecast.bench.workload import Grid, Phases, payload_of
+from laboratory.bench.campaign import Campaign, document, violations
+from laboratory.bench.cpu import ceiling_per_s, parse_ps_time, process_cpu_s
+from laboratory.bench.figures import median, percentile, ratios
+from laboratory.bench.peers.pubsub import PubSubPeer
+from laboratory.bench.peers.streams import StreamsPeer
+from laboratory.bench.receiving import count_missing, count_pairs_out_of_order
+from laboratory.bench.table import report
+from laboratory.bench.trial import Trial
+from laboratory.bench.workload import Grid, Phases, payload_of
 
 PHASES = Phases(events=100, paced_s=0.5, rate_per_s=100, window_events=10, seed=1)
 TRIAL = Trial(

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from gamecast.bench.bound import decoding_per_s
-from gamecast.bench.goals import goals_of, report
+from laboratory.bench.bound import decoding_per_s
+from laboratory.bench.goals import goals_of, report
 
 
 def peers(**ratios: dict[str, dict[str, float]]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from gamecast.bench.planning import STAGES, measure_size
-from gamecast.cli.bench import bench
+from cli.bench import bench
+from laboratory.bench.planning import STAGES, measure_size
 from sequencing.errors import UsageError
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gamecast.bundle import Bundle, Outcome
+from gamecast.client.bundle import Bundle, Outcome
 from gamecast.event import Receipt
 from sequencing.errors import GamecastError, NotConnected, PartlyPublished, PublishUncertain, Unreachable
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gamecast.capacity.knee import draw_knee, report
-from gamecast.capacity.measuring import Capacity
-from gamecast.capacity.search import RESOLUTION, Bounds, Run, Search
+from laboratory.capacity.knee import draw_knee, report
+from laboratory.capacity.measuring import Capacity
+from laboratory.capacity.search import RESOLUTION, Bounds, Run, Search
 
 BOUNDS = Bounds(p99_ms=50, hold_ms=20)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gamecast.chaos.faults import Struck
-from gamecast.chaos.notes import Life, Notes
-from gamecast.chaos.recovery import Recovery, measure
-from gamecast.chaos.schedule import Kind
-from gamecast.simulation.server import Delivered, Session
+from laboratory.chaos.faults import Struck
+from laboratory.chaos.notes import Life, Notes
+from laboratory.chaos.recovery import Recovery, measure
+from laboratory.chaos.schedule import Kind
+from laboratory.simulation.server import Delivered, Session
 
 S = 1_000_000_000
 END = 100 * S

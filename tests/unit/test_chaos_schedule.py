@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gamecast.chaos.schedule import BACK_S, DEALT, FIRST_S, JUMPS_S, LEADER, QUIET_S, Fault, Kind, make_schedule
+from laboratory.chaos.schedule import BACK_S, DEALT, FIRST_S, JUMPS_S, LEADER, QUIET_S, Fault, Kind, make_schedule
 
 NODES = ("n1", "n2", "n3")
 RELAYS = ("relay-n1", "relay-n2", "relay-n3")

@@ -9,12 +9,12 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.main import cli
-from gamecast.comparison.atoms import Atoms
-from gamecast.comparison.claims import judge_claims, lessons
-from gamecast.comparison.measure import Costs, measure
-from gamecast.comparison.sweep import COMPARED, Case, star
-from gamecast.comparison.workload import KINDS, Kind, Workload, draw_workload
+from cli.main import cli
+from laboratory.comparison.atoms import Atoms
+from laboratory.comparison.claims import judge_claims, lessons
+from laboratory.comparison.measure import Costs, measure
+from laboratory.comparison.sweep import COMPARED, Case, star
+from laboratory.comparison.workload import KINDS, Kind, Workload, draw_workload
 from sequencing.errors import UsageError
 from sequencing.protocols.arrow import Arrow
 from sequencing.protocols.arrow_counting import ArrowCounting

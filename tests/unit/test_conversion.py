@@ -11,16 +11,16 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from analytics.schema import DELIVERIES, PUBLISHES, STAYS, Table
-from analytics.session import begin_session
-from gamecast.deliverylog import find_published, published_beside, read_delivery_logs, read_published
+from analytics.session.manifest import begin_session
+from analytics.session.schema import DELIVERIES, PUBLISHES, STAYS, Table
 from gamecast.recording import conversion
 from gamecast.recording.columns import rows_of
 from gamecast.recording.conversion import logs_to_session, session_to_logs
+from gamecast.recording.deliverylog import find_published, published_beside, read_delivery_logs, read_published
 from gamecast.recording.files import SessionFiles
 from gamecast.recording.reading import SessionReader
-from gamecast.stays import Placed
 from sequencing.checkers import Published
+from sequencing.checkers.stays import Placed
 from sequencing.errors import InvalidInput, UsageError
 
 BASE_NS = 1_795_000_000_000_000_000

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adapters.deadline import Deadline
+from adapters.redis.deadline import Deadline
 
 FOREVER_S = 3600.0
 

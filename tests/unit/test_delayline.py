@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gamecast.wan.delayline import DelayLine
+from laboratory.wan.delayline import DelayLine
 
 
 def test_what_is_put_comes_out_after_the_delay_and_not_before() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gamecast.deliverylog import (
+from adapters.textlines import LINE_BYTES_MAX
+from gamecast.recording.deliverylog import (
     DeliveryLogWriter,
     find_delivery_logs,
     log_file_name,
     read_delivery_logs,
     read_published,
 )
-from gamecast.textlines import LINE_BYTES_MAX
 from sequencing.checkers import Published
 from sequencing.errors import InvalidInput
 

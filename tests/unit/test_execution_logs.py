@@ -10,9 +10,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.main import cli
-from gamecast.executionlog import read_execution
-from gamecast.simulation.protocol_script import play
+from cli.main import cli
+from laboratory.protocols.executionlog import read_execution
+from laboratory.protocols.script import play
 from sequencing.errors import InvalidInput
 from sequencing.executions.record import Kind
 from sequencing.executions.timeliness import late

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from adapters.gateway.messages import Position
-from gamecast.bench.gateway_clients import Client
-from gamecast.bench.gateway_soak import Soak, _figures, _lost, _memory, _regions_of
+from laboratory.bench.gateway_clients import Client
+from laboratory.bench.gateway_soak import Soak, _figures, _lost, _memory, _regions_of
 
 PLAN = Soak(clients=2, regions=2, overlap=2, seconds=1.0, events_per_s=1.0, churn=0.0, judged=2, seed=1)
 REGIONS = ("forest", "river")

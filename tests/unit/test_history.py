@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from adapters.network import Position
-from gamecast import history, regionhistory
+from gamecast.client import history, regionhistory
+from gamecast.client.history import History, Recall
+from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
-from gamecast.history import History, Recall
-from gamecast.regionhistory import RegionHistory
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import NetworkError, Unreachable
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 import gamecast
-from gamecast.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
+from gamecast.client.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
 from gamecast.testing import memory_url
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame

@@ -1,6 +1,6 @@
 """The deliveries that the recorded match implies, computed once more from the CSV files by the documented rule.
 
-Nothing of `gamecast.demo` is used for that: plain Python, row by row.
+Nothing of `laboratory.demo` is used for that: plain Python, row by row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gamecast.demo.hosting import build_workload
-from gamecast.demo.trace import read_match
+from gamecast.testing.match.hosting import build_workload
+from gamecast.testing.match.trace import read_match
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.lease import PATIENCE, LeaseWatch
+from adapters.redis.lease import PATIENCE, LeaseWatch
 
 LEASE_MS = 2_000
 LONG_S = PATIENCE * LEASE_MS / 1000

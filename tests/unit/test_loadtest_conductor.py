@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gamecast.stays import Stay
 from loadtest.conductor import Conductor, Phase
 from loadtest.journal import Journal, event_id
 from loadtest.options import Options
 from sequencing.checkers import Offence
+from sequencing.checkers.stays import Stay
 
 NS = 1_000_000_000
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gamecast.stays import Stay
 from loadtest.journal import Journal, Ledger, Log, event_id
 from loadtest.judging import NS, Judge
+from sequencing.checkers.stays import Stay
 from sequencing.errors import InvalidInput
 
 REGIONS = ("forest", "river")

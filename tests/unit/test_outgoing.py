@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from gamecast.configuration import Configuration, Limits
-from gamecast.outgoing import LINGER_FROM_EVENTS, Outgoing
+from gamecast.client.configuration import Configuration, Limits
+from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.plan import plan
+from cli.plan import plan
 from sequencing.conditions import violations
 from sequencing.errors import InvalidInput, InvalidName, UsageError
 from sequencing.membership import Membership
@@ -114,7 +114,7 @@ def test_atoms_of_the_plan_file_are_pairs_with_the_counter_that_they_share(tmp_p
 
 
 def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gamecast.planning.document.PAIRS_MAX", 2)
+    monkeypatch.setattr("laboratory.planning.document.PAIRS_MAX", 2)
     rows = "".join(f"s{number},{region}\n" for number in range(3) for region in "abc")
     result = run("-", "--out", tmp_path / "plan.json", "--json", stdin=rows)
     assert result.exit_code == 0

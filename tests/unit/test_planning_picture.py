@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gamecast.planning import picture
-from gamecast.planning.figures import PlanFigures
-from gamecast.planning.grid import grid_world
-from gamecast.planning.node_order import left_to_right
-from gamecast.planning.picture import draw_plan
+from laboratory.planning import picture
+from laboratory.planning.figures import PlanFigures
+from laboratory.planning.grid import grid_world
+from laboratory.planning.node_order import left_to_right
+from laboratory.planning.picture import draw_plan
 from placement.planner import make_plan
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps

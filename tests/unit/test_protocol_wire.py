@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gamecast.simulation.protocol_run import Run
-from gamecast.simulation.protocol_worlds import draw
+from laboratory.protocols.run import Run
+from laboratory.protocols.worlds import draw
 from sequencing.errors import InvalidInput
 from sequencing.protocols.catalogue import PROTOCOLS
 from sequencing.protocols.fifo import Data, Fifo

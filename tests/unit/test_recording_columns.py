@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from analytics.runs import events_of, spread_arrow
-from analytics.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, STAYS
-from analytics.session import begin_session
+from analytics.session.manifest import begin_session
+from analytics.session.runs import events_of, spread_arrow
+from analytics.session.schema import DELIVERIES, FRAMES, PUBLISHES, RECEIVES, STAMPS, STAYS
 from gamecast.recording import columns
 from gamecast.recording.columns import DeliveredFrame, NotedFrame, NotedStamp, ReceivedFrame, ResolvedFrame
 from gamecast.recording.options import Recording

@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.dataset as pd  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from analytics.schema import GAPS, RECEIVES, STAYS, TABLE_OF  # noqa: E402
+from analytics.session.schema import GAPS, RECEIVES, STAYS, TABLE_OF  # noqa: E402
 from gamecast.recording import files as files_module  # noqa: E402
 from gamecast.recording.columns import ReceivedFrame, receives, rows_of  # noqa: E402
 from gamecast.recording.files import SessionFiles  # noqa: E402

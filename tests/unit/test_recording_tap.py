@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from struct import pack
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from sequencing.publisher import Resolved
 
 
 def tap(pending_rows_max: int = 100) -> Tap:
-    return Tap(cast(Any, SimpleNamespace()), "s1", 3, pending_rows_max=pending_rows_max)
+    return Tap(lambda plan: None, "s1", 3, pending_rows_max=pending_rows_max)
 
 
 def frame(last: int, region: str = "forest") -> StampedFrame:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.redis_record import (
+from adapters.redis.record import (
     PART_BYTES_MIN,
     PARTS_KEPT,
     STORIES_AT_ONCE,

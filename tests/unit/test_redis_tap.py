@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.redis_tap import BEGIN, NEVER_USED, _missed
+from adapters.redis.tap import BEGIN, NEVER_USED, _missed
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gamecast.cli.audit import audit
-from gamecast.deliverylog import DeliveryLogWriter, read_delivery_logs, read_published, write_published
-from gamecast.demo.cells import Cell, cells_in_view, cells_of_views
-from gamecast.demo.hosting import Publication, Workload, build_workload
-from gamecast.demo.roaming import (
+from cli.audit import audit
+from gamecast.recording.deliverylog import DeliveryLogWriter, read_delivery_logs, read_published, write_published
+from gamecast.testing.match.cells import Cell, cells_in_view, cells_of_views
+from gamecast.testing.match.hosting import Publication, Workload, build_workload
+from gamecast.testing.match.roaming import (
     Change,
     View,
     agenda,
@@ -26,10 +26,10 @@ from gamecast.demo.roaming import (
     regions_ever,
     settled,
 )
-from gamecast.demo.skirmish import generate_skirmish
-from gamecast.demo.trace import Match, MatchEvent, Player, Positions
-from gamecast.stays import Placed, Stay, judge_stays
+from gamecast.testing.match.skirmish import generate_skirmish
+from gamecast.testing.match.trace import Match, MatchEvent, Player, Positions
 from sequencing.checkers import DeliverySequence, Published
+from sequencing.checkers.stays import Placed, Stay, judge_stays
 from sequencing.errors import InvalidInput
 
 A, B, C = (0, 0), (1, 0), (2, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from analytics.session import begin_session, is_session, read_session
+from analytics.session.manifest import begin_session, is_session, read_session
 from sequencing.errors import InvalidInput, UsageError
 
 

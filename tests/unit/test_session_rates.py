@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cli.plan import plan
 from gamecast.analytics import read_session_rates
-from gamecast.cli.plan import plan
 from sequencing.errors import InvalidInput
 
 pytest.importorskip("pyarrow", reason="sessions are Parquet")
@@ -21,7 +21,7 @@ WORLD_SECONDS = 0.0999
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    from analytics.synthetic import World, write_session
+    from analytics.session.synthetic import World, write_session
 
     world = World(subscribers=6, regions=6, regions_each=2, seed=2)
     made = write_session(tmp_path / "night", world, deliveries=2000)

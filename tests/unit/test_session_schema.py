@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.schema import PARTITION, TABLES, UNKNOWN_HOUR, documentation, hour_of
+from analytics.session.schema import PARTITION, TABLES, UNKNOWN_HOUR, documentation, hour_of
 
 
 def test_pyarrow_gets_each_column_with_its_type_and_whether_it_may_be_null() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.shared_network import RECORDS_KEPT, SharedNews, SharedView
+from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
 

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.plan import plan as plan_command
-from gamecast.cli.simulate import simulate
-from gamecast.cli.simulate_paper import OBJECTIVES
+from cli.plan import plan as plan_command
+from cli.simulate import simulate
+from cli.simulate_paper import OBJECTIVES
 from gamecast.errors import InvalidInput
 from placement.placing import Objective
 from tests.shared_data import BLACK_GOLD, needs_shared_data

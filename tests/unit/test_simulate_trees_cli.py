@@ -8,7 +8,7 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.main import cli
+from cli.main import cli
 from gamecast.errors import InvalidInput, UsageError
 
 LINKS = "a,b,delay_ms\ns,m,1\nm,x,1\nm,y,2\nx,y,1.5\ny,z,\n"

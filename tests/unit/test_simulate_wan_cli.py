@@ -9,7 +9,7 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from gamecast.cli.main import cli
+from cli.main import cli
 from gamecast.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from adapters.gateway.messages import Refusal
 from adapters.gateway.tokens import Keys, verify
-from gamecast.cli.token import token
+from cli.token import token
 from sequencing.errors import UsageError
 
 

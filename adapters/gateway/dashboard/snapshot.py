@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from adapters.findings import Examination, Finding, judge
-from adapters.redis_survey import ConnectionState, NetworkState, NodeState, RegionState
+from adapters.redis.findings import Examination, Finding, judge
+from adapters.redis.survey import ConnectionState, NetworkState, NodeState, RegionState
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
 ROWS_MAX = 200

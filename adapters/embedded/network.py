@@ -1,0 +1,75 @@
+"""A private network: redis-servers of our own, and relays between them. ``embedded://?nodes=3``."""
+
+from __future__ import annotations
+
+import secrets
+from urllib.parse import urlsplit
+
+from adapters.embedded.server import EmbeddedServers
+from adapters.memory import parse_node_count
+from adapters.redis.network import RedisNetwork
+from adapters.redis.relays import RedisRelays
+from adapters.redis.users import PASSWORD_BYTES, create_users, new_users, without_user
+from sequencing.errors import UsageError
+from sequencing.plan import Ordering
+
+
+class EmbeddedNetwork(RedisNetwork):
+    """A `RedisNetwork` that brings its servers with it and takes them away when it closes.
+
+    The first server is the control Redis and node ``n1``, the others are ``n2`` and on. `url` is the control Redis, by
+    which others join while this connection is open.
+    """
+
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int, secure: bool = False) -> None:
+        """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
+
+        ``secure``: the servers have the users of `adapters.redis.users`, and let nobody else in.
+        """
+        parts = urlsplit(url)
+        if parts.netloc or parts.path.strip("/"):
+            raise UsageError(
+                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
+            )
+        self.users = new_users() if secure else {}
+        """Role → user."""
+        password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
+        self._servers = EmbeddedServers(parse_node_count(parts.query), password=password)
+        self._options: tuple[Ordering, int] = (ordering, retention_events)
+        self._relays: RedisRelays | None = None
+        self._started = False
+
+    async def open(self) -> None:
+        """Start the servers, register them, start the relays."""
+        await self._servers.start_async()
+        ordering, retention_events = self._options
+        if self.users:
+            try:
+                await create_users(self._servers.urls, self.users)
+            except BaseException:
+                await self._servers.stop_async()
+                raise
+        super().__init__(self.url_of("manager"), ordering=ordering, retention_events=retention_events)
+        self._started = True
+        await super().open()
+        for number, url in enumerate(self._servers.urls, start=1):
+            known = without_user(url) if self.users else url
+            await self.register_node(f"n{number}", known if number > 1 else "", may_lose=number > 1)
+        if len(self._servers.urls) > 1:
+            self._relays = RedisRelays(self.url_of("relay"))
+            self._relays.start()
+
+    def url_of(self, role: str) -> str:
+        """Return the control URL of a role; everybody's, where there are none."""
+        url = self._servers.urls[0]
+        return self.users[role].url(url) if self.users else url
+
+    async def close(self) -> None:
+        """Stop the relays, then the servers."""
+        try:
+            if self._relays is not None:
+                await self._relays.stop()
+            if self._started:
+                await super().close()
+        finally:
+            await self._servers.stop_async()

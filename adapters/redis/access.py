@@ -1,0 +1,115 @@
+"""What a user may do on a Redis server, and what is left on a node: looks that a survey can do without."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.redis.connection import Script
+from adapters.redis.control import SOLE_NODE
+from adapters.redis.probe import ServerProbe, text
+from sequencing.node import NodeKeys
+from sequencing.plan import Plan
+
+SCAN_CALLS_MAX = 200
+NO_END = -1
+SCAN_KEYS_A_CALL = 1000
+"""A Redis that others use too may have any number of keys: the look for old streams ends after some of them."""
+
+# Keys: one that does not exist, and does not afterwards. Only trying tells: what a user may do is for admins to read.
+TOUCH = Script(
+    b"""
+local key = KEYS[1]
+for _, command in ipairs({
+  { 'DEL', key }, { 'TIME' }, { 'GET', key }, { 'SET', key, '', 'XX' },
+  { 'HSET', key, 'f', '1' }, { 'HSETNX', key, 'f', '1' }, { 'HINCRBY', key, 'f', '1' }, { 'HGET', key, 'f' },
+  { 'HMGET', key, 'f' }, { 'HGETALL', key }, { 'HKEYS', key }, { 'HDEL', key, 'f' },
+  { 'ZADD', key, '1', 'm' }, { 'ZRANGE', key, '0', '-1' }, { 'ZRANGEBYSCORE', key, '-inf', '1' },
+  { 'ZINCRBY', key, '1', 'm' }, { 'ZREM', key, 'm' },
+  { 'SADD', key, 'm' }, { 'SMEMBERS', key }, { 'SREM', key, 'm' },
+  { 'XADD', key, 'NOMKSTREAM', '*', 'f', 'v' }, { 'XTRIM', key, 'MINID', '1' },
+  { 'XREVRANGE', key, '+', '-', 'COUNT', '1' }, { 'EXPIRE', key, '1' },
+}) do
+  local answer = redis.pcall(unpack(command))
+  if type(answer) == 'table' and answer.err then
+    redis.pcall('DEL', key)
+    return command[1] .. ' in a script: ' .. answer.err
+  end
+end
+return ''
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessState:
+    """What one user may do on one server: ``refused`` names the first command that is, with the server's words."""
+
+    user: str | None
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverState:
+    """Egress streams of a node that the plan does not name (any more); ``complete``: whether all keys were seen."""
+
+    streams: int
+    example: str | None
+    complete: bool
+
+
+async def access(url: str, node: str | None = None) -> AccessState:
+    """Return whether the URL's user may do what gamecast needs; ``node``: there, else in the control Redis.
+
+    It is tried on a key that nobody has, which one script makes and removes. Raises as `survey` does.
+    """
+    tag = node or SOLE_NODE
+    server = ServerProbe(url, tag)
+    key = f"gamecast:{{{tag}}}:doctor-{secrets.token_hex(8)}"
+    try:
+        await server.ask("INFO", "server")
+        needed = list(server.refused)
+        user = await server.ask("ACL", "WHOAMI")
+        server.refused[:] = needed
+        commands: list[tuple[object, ...]] = [
+            ("PING",),
+            ("HGETALL", key),
+            ("XREVRANGE", key, "+", "-", "COUNT", 1),
+            ("XREAD", "COUNT", 1, "BLOCK", 1, "STREAMS", key, "0-0"),
+            ("XADD", key, "NOMKSTREAM", "*", "f", "v"),
+        ]
+        commands.append(("XTRIM", key, "MINID", "=", "1-0") if node else ("SET", key, "", "XX", "PX", 1))
+        for command in commands:
+            await server.ask(*command)
+        said = await server.run(TOUCH, (key,))
+        refused = [*server.refused, *([text(said)] if said else [])]
+        return AccessState(text(user) if user is not None else None, refused[0] if refused else None)
+    finally:
+        await server.close()
+
+
+async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
+    """Look for egress streams of a node that the plan does not name, and that do not expire: nothing removes those."""
+    server = ServerProbe(url, node)
+    keys = NodeKeys(node)
+    known = {keys.egress(plan.epoch_of(region), region).encode() for region in plan.paths}
+    pattern = keys.egress(0, "").removesuffix("0:") + "*"
+    found: set[bytes] = set()
+    cursor: Any = b"0"
+    try:
+        for _ in range(SCAN_CALLS_MAX):
+            answer = await server.ask(
+                *("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS_A_CALL, "TYPE", "stream"),
+            )
+            if answer is None:
+                break
+            cursor, page = answer
+            for key in set(page) - known:
+                if await server.ask("TTL", key) == NO_END:
+                    found.add(key)
+            if cursor == b"0":
+                break
+        return LeftoverState(len(found), text(min(found)) if found else None, cursor == b"0")
+    finally:
+        await server.close()

@@ -1,0 +1,255 @@
+"""One connection to one Redis server, owned by one task.
+
+The pooled client of redis-py lets several tasks share connections, and a command that is cancelled in flight leaves
+its reply for the next one to read. Here a connection has one owner, which sends a command and reads its reply before
+the next; whatever interrupts that (an error, a timeout, a cancellation) drops the connection.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import hiredis
+from redis import exceptions
+
+from adapters.redis.deadline import Deadline
+from adapters.redis.places import connection_to, is_from_no_master, places_of
+from sequencing.errors import (
+    AuthenticationFailed,
+    CannotPersist,
+    GamecastError,
+    NetworkError,
+    NotAllowed,
+    OtherSideError,
+    OutOfMemory,
+    UnknownScheme,
+    Unreachable,
+    UnsupportedServer,
+)
+
+REDIS_VERSION_MIN = (6, 2)
+"""XTRIM MINID and GETDEL's generation: what the scripts use."""
+
+REPLY_TIMEOUT_S = 10.0
+"""No command here takes longer, connecting included; blocking reads block for less."""
+
+IDLE_S_MAX = 0.1
+"""After a longer rest, a master that moves and may lose something is asked for its run first: it may have been replaced
+and be back, which takes longer than this."""
+
+
+_REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
+"""How Redis, until 7.0 and later, says that a user may not do what a script does."""
+
+_NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
+"""What redis-py has no class for; Redis 6.2 says it in the middle when it refuses a script's first write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A server-side script, known by its hash."""
+
+    text: bytes
+
+    @classmethod
+    def beside(cls, module_file: str, name: str) -> Script:
+        """Read the script ``name`` from the folder of a module."""
+        return cls(Path(module_file).with_name(name).read_bytes())
+
+    @property
+    def sha(self) -> str:
+        """The name by which EVALSHA knows it."""
+        return sha1(self.text, usedforsecurity=False).hexdigest()
+
+
+class RedisConnection:
+    """A connection that opens on first use. Errors are gamecast's: `Unreachable`, `AuthenticationFailed`, …"""
+
+    def __init__(self, url: str, tag: str = "") -> None:
+        """``url``: redis://, rediss:// or unix:// for a server that stays where it is, redis+sentinel:// or
+        redis+cluster:// for one that moves; ``tag``: the hash tag of all keys, without which nothing can be found in a
+        cluster. Raises `UnknownScheme`; does not connect yet.
+        """
+        self.url = url
+        try:
+            self._places = places_of(url, tag)
+            self._connection = connection_to(url if self._places is None else self._places.first_url)
+        except (ValueError, TypeError) as error:
+            raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
+        self._shas: dict[Script, str] = {}
+        self._deadline = Deadline()
+        self._used_at = 0.0
+        self._found_run = ""
+        self.opened = 0
+        """How often it was opened."""
+        self.run_wanted = ""
+        """The run that the server must be in, if that matters: another one may have lost something."""
+
+    async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
+        """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
+        return (await self.pipeline((command,), timeout_s=timeout_s))[0]
+
+    async def pipeline(self, commands: Sequence[tuple[Any, ...]], *, timeout_s: float = REPLY_TIMEOUT_S) -> list[Any]:
+        """Send commands at once and return their replies, in order. Raises as `call`, with the first that failed."""
+        try:
+            # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
+            with self._deadline.within(timeout_s):
+                if not self._connection.is_connected or self._is_other_run():
+                    await self._open()
+                if self._places is None:
+                    return await self._exchange(commands)
+                if await self._places.has_left():
+                    await self._open()
+                if self.run_wanted and time.monotonic() - self._used_at > IDLE_S_MAX:
+                    await self._meet()
+                answers = await self._exchange(commands)
+                self._used_at = time.monotonic()
+                return answers
+        except exceptions.ResponseError as error:
+            if len(commands) > 1:  # the other replies are not read
+                await self._connection.disconnect(nowait=True)
+            has_moved = self._places.has_moved if self._places is not None else is_from_no_master
+            if has_moved(error):
+                await self._connection.disconnect(nowait=True)
+                where = redacted(self.url)
+                raise Unreachable(f"the master of {where} has moved, or takes nothing now: {error}") from error
+            raise self._translated(error) from error
+        except BaseException as error:
+            await self._connection.disconnect(nowait=True)
+            if isinstance(error, Exception) and not isinstance(error, GamecastError):
+                raise self._translated(error) from error
+            raise
+
+    async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
+        """Run a script, loading it where the server does not have it (a restart empties its cache)."""
+        sha = self._shas.get(script) or self._shas.setdefault(script, script.sha)
+        if self._places is not None:
+            keys = (*keys, *self._places.script_keys)
+        try:
+            return await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
+        except OtherSideError as error:
+            if not isinstance(error.__cause__, exceptions.NoScriptError):
+                raise
+        return await self.call("EVAL", script.text, len(keys), *keys, *arguments)
+
+    async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
+        """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
+        if self._places is not None and self._places.check is not None:
+            await self.call(*self._places.check, timeout_s=timeout_s)
+        info = parse_info(await self.call(*self._info, timeout_s=timeout_s))
+        try:
+            self._require_master(info)
+        except Unreachable:
+            await self.close()
+            raise
+        return self.run_in(info)
+
+    def run_in(self, info: Mapping[str, str]) -> str:
+        """Return what tells the run of a server, which it may have begun with less than there was, from others.
+
+        A server that stays where it is begins a run when it starts. Where servers take over from each other, one
+        process may be the master twice; there it is the replication history, which a start renames, too.
+        """
+        return info.get("run_id" if self._places is None else "master_replid", "")
+
+    async def close(self) -> None:
+        """Close the socket; a later call opens a new one."""
+        self._deadline.close()
+        await self._connection.disconnect(nowait=True)
+
+    async def _open(self) -> None:
+        self.opened += 1
+        await self._connection.disconnect(nowait=True)
+        if self._places is None:
+            await self._connection.connect()
+        else:
+            self._connection = connection_to(await self._places.look())
+            try:
+                await self._connection.connect()
+            except BaseException:
+                self._places.doubt()
+                raise
+        await self._meet()
+
+    async def _meet(self) -> None:
+        """Require that the server is the one that is meant."""
+        info = parse_info((await self._exchange((self._info,)))[0])
+        _require_version(info)
+        self._require_master(info)
+        self._found_run = self.run_in(info)
+        if self._is_other_run():
+            raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
+
+    @property
+    def _info(self) -> tuple[str, ...]:
+        # Replication is in a section of its own, and Redis 6.2 gives one or all.
+        return ("INFO", "server") if self._places is None else ("INFO",)
+
+    def _require_master(self, info: Mapping[str, str]) -> None:
+        if self._places is not None and info.get("role") != "master":
+            self._places.doubt()
+            raise Unreachable(f"what was the master of {redacted(self.url)} is a replica now")
+
+    def _is_other_run(self) -> bool:
+        return self.run_wanted not in ("", self._found_run)
+
+    async def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
+        packed = [hiredis.pack_command(command) for command in commands]
+        await self._connection.send_packed_command(packed, check_health=False)
+        return [await self._connection.read_response(disable_decoding=True, timeout=math.inf) for _ in commands]
+
+    def _translated(self, error: Exception) -> GamecastError:
+        where = redacted(self.url)
+        if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
+            return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
+        if isinstance(error, exceptions.NoPermissionError) or any(said in str(error) for said in _REFUSED_IN_SCRIPTS):
+            return NotAllowed(f"Redis at {where} does not let this user do that: {error}")
+        refused = _NO_ROOM.search(str(error)) if isinstance(error, exceptions.ResponseError) else None
+        if refused is not None and refused[1] == "MISCONF":
+            return CannotPersist(f"Redis at {where} cannot write to its disk (MISCONF): give it room there ({error})")
+        if isinstance(error, exceptions.OutOfMemoryError) or refused is not None:
+            return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
+        if isinstance(error, (exceptions.MovedError, exceptions.AskError)):
+            return OtherSideError(f"Redis at {where} is part of a cluster: use redis+cluster:// ({error})")
+        if isinstance(error, exceptions.ResponseError):
+            if "WRONGPASS" in str(error) or "NOAUTH" in str(error):
+                return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
+            if "BUSY" in str(error):
+                return NetworkError(f"Redis at {where} is busy with another script: {error}")
+            return OtherSideError(f"Redis at {where} answered with an error: {error}")
+        if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):
+            return Unreachable(
+                f"nothing answers at {where} ({str(error) or type(error).__name__}): is a server running there?"
+            )
+        return NetworkError(f"talking to Redis at {where} failed: {error!r}")
+
+
+def redacted(url: str) -> str:
+    """Return the URL without its passwords, for messages and logs."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    known = f"{user}{':***' if colon else ''}{at}{place}"
+    return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
+
+
+def parse_info(info: bytes) -> dict[str, str]:
+    """Read what INFO answers: field → value."""
+    lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return {name: value.strip() for name, colon, value in lines if colon}
+
+
+def _require_version(info: Mapping[str, str]) -> None:
+    version = info.get("redis_version")
+    if version is None:
+        raise UnsupportedServer("the server does not tell its Redis version: is it Redis?")
+    if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:
+        raise UnsupportedServer(f"Redis {version} is too old: gamecast needs 6.2 or later")

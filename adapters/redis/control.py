@@ -1,0 +1,317 @@
+"""The control store in Redis: wishes, the record, the lease of whoever leads, and the news that everybody follows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from adapters.manager import Seen
+from adapters.redis.connection import RedisConnection, Script, redacted
+from adapters.redis.lease import LeaseWatch
+from adapters.redis.record import Ask, read, read_all, read_plan, read_plans, told
+from sequencing.errors import Superseded, UsageError, superseded_message
+from sequencing.names import check_node_name
+from sequencing.plan import Plan
+from sequencing.record import Pair, Record, Wish
+
+CONTROL = Script.beside(__file__, "control.lua")
+
+REGIONS_MAX = 4_000
+"""How many regions one call tells of: a script can unpack no more than some 8,000 arguments."""
+
+NEWS_KEPT = 256
+"""Who follows the news may be so many plans behind."""
+
+TTL_MS = 10_000
+"""A connection that has not been heard of for so long counts as gone."""
+
+BLIND_MS = 5_000
+"""When nobody has looked at who is there for longer than this, the control store itself was away, or all managers were:
+then nobody is taken for gone because of it."""
+
+LATE_S_MAX = 2.0
+"""How much longer than it should a leader waits for wishes: Redis blocks by a clock that may be set back meanwhile."""
+
+SOLE_NODE = "control"
+"""A network in which no node is registered sequences in the control Redis itself, under this name."""
+
+NEVER = "0-0"
+
+Turn = asyncio.Lock | nullcontext[None]
+ALONE: Turn = nullcontext()
+"""The turn of who has a connection for itself."""
+
+PROBES_KEPT_MS = 60_000
+"""Where recording servers answer probes is forgotten when none has said so for so long."""
+
+
+class ControlKeys:
+    """The Redis keys of what managers and connections tell each other."""
+
+    record = "gamecast:{control}:record"
+    wishes = "gamecast:{control}:wishes"
+    published = "gamecast:{control}:published"
+    lease = "gamecast:{control}:leader"
+    news = "gamecast:{control}:news"
+    asked = "gamecast:{control}:asked"
+    incarnations = "gamecast:{control}:incarnations"
+    connections = "gamecast:{control}:connections"
+    alive = "gamecast:{control}:alive"
+    looked = "gamecast:{control}:looked"
+    nodes = "gamecast:{control}:nodes"
+    lossy = "gamecast:{control}:lossy"
+    expected = "gamecast:{control}:expected"
+    probes = "gamecast:{control}:probes"
+    led = "gamecast:{control}:led"
+    parts = "gamecast:{control}:parts"
+    held = "gamecast:{control}:held"
+    script = (
+        *(record, wishes, published, lease, news, asked),
+        *(incarnations, connections, alive, looked, nodes, lossy, expected, led, parts, held),
+    )
+
+
+class RedisControl:
+    """One task's connection to the control store."""
+
+    def __init__(self, url: str) -> None:
+        """``url``: of the control Redis. Does not connect yet."""
+        self._connection = RedisConnection(url, SOLE_NODE)
+        self._watch = LeaseWatch()
+        self._written: tuple[Record | None, bytes] = None, b""
+        """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
+        self._stored: AbstractSet[bytes] = frozenset()
+        """The digests of its parts."""
+
+    async def ping(self) -> None:
+        """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
+        await self._connection.call("PING")
+
+    async def introduce(self, name: str) -> int:
+        """Tell of a new connection of a name; return its incarnation, larger than all before."""
+        return int(await self._run("introduce", name, TTL_MS))
+
+    async def renew(self, name: str, connection: int) -> int:
+        """Return a new incarnation for the events of a connection; raises `Superseded`."""
+        return int(_heard(await self._run("renew", name, connection), name))
+
+    async def beat(self, name: str, connection: int) -> None:
+        """Tell that a connection lives; raises `Superseded`."""
+        _heard(await self._run("beat", name, connection, TTL_MS), name)
+
+    async def leave(self, name: str, connection: int) -> None:
+        """Tell that a connection is gone."""
+        await self._run("leave", name, connection)
+
+    async def want(self, name: str, wish: Wish, published: Iterable[str] = ()) -> None:
+        """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void.
+
+        Raises `Superseded`, also when the connection was taken for gone.
+        """
+        [superseded] = await self.want_all([(name, wish, published)])
+        if superseded is not None:
+            raise superseded
+
+    async def want_all(self, wanting: Sequence[tuple[str, Wish, Iterable[str]]]) -> list[Superseded | None]:
+        """Tell what some connections want, each as `want` does; return what that would raise for each of them."""
+        arguments: list[Any] = []
+        whose: list[int] = []
+        for place, (name, wish, published) in enumerate(wanting):
+            regions, document = sorted(published), wish.to_json()
+            for start in range(0, max(len(regions), 1), REGIONS_MAX):
+                some = regions[start : start + REGIONS_MAX]
+                arguments += (name, wish.incarnation, wish.said, document, len(some), *some)
+                whose.append(place)
+        refused: list[Superseded | None] = [None] * len(wanting)
+        for place, answer in zip(whose, await self._run("want", "", *arguments), strict=True):
+            try:
+                _heard(answer, wanting[place][0])
+            except Superseded as error:
+                refused[place] = error
+        return refused
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
+        stale = self._watch.stale(time.monotonic(), lease_ms)
+        leads, *rest = await self._run("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
+        if not leads:
+            self._watch.refused(rest[0], time.monotonic())
+            return None
+        self._watch.forget()
+        record, wishes, published, announced, asked, nodes, lossy, expected, taken = rest
+        epoch, _, version = announced.decode().partition("-")
+        return Seen(
+            await self._read(record) if record else None,
+            {name.decode(): _wish(wish) for name, wish in _pairs(wishes)},
+            frozenset(region.decode() for region in published),
+            (int(epoch), int(version)),
+            asked.decode(),
+            {name.decode(): url.decode() for name, url in sorted(_pairs(nodes))} or {SOLE_NODE: ""},
+            frozenset(name.decode() for name in lossy),
+            int(expected),
+            bool(taken),
+        )
+
+    async def expect(self, overlaps: Iterable[Pair]) -> None:
+        """Declare overlaps that are expected, see `sequencing.expected`; those that are declared already stay so."""
+        pairs = [f"{one}\n{other}" for one, other in sorted(overlaps)]
+        for start in range(0, len(pairs), REGIONS_MAX):
+            await self._run("expect", "", *pairs[start : start + REGIONS_MAX])
+
+    async def expected(self) -> frozenset[Pair]:
+        """Return all overlaps that were declared."""
+        members = await self._connection.call("SMEMBERS", ControlKeys.expected)
+        pairs = (member.decode().partition("\n") for member in members)
+        return frozenset((one, other) for one, _, other in pairs)
+
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        await self._connection.call("HSET", ControlKeys.probes, name, text)
+        await self._connection.call("PEXPIRE", ControlKeys.probes, PROBES_KEPT_MS)
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        await self._connection.call("HDEL", ControlKeys.probes, name)
+
+    async def probe_addresses(self) -> dict[str, bytes]:
+        """See `Network.probe_addresses`."""
+        found = await self._connection.call("HGETALL", ControlKeys.probes)
+        return {name.decode(): text for name, text in _pairs(found)}
+
+    async def keep(self, token: str, lease_ms: int) -> bool:
+        """See `Control.keep`."""
+        return bool(await self._run("keep", token, lease_ms))
+
+    async def save(self, token: str, record: Record) -> bool:
+        """Keep a record; False when the lease is lost."""
+        story, parts = told(record)
+        kept = await self._keep("save", token, story=story, parts=parts)
+        if kept:
+            self._written, self._stored = (record, story), parts.keys()
+        return kept
+
+    async def announce(self, token: str, record: Record) -> bool:
+        """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
+        story, parts = told(record.news())
+        number = record.plan.epoch, record.plan.version
+        return await self._keep("announce", token, *number, NEWS_KEPT, story=story, parts=parts)
+
+    async def resign(self, token: str) -> None:
+        """Give the lease back."""
+        await self._run("resign", token)
+
+    async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
+        """Add a sequencing node, whose server is at ``url`` (empty: the control Redis); plans from now on use it.
+
+        ``may_lose``: a restart of its server may bring back an older state. Raises `UsageError` when the name is taken.
+        """
+        check_node_name(name)
+        if name == SOLE_NODE:
+            raise UsageError(f"a node is not called {SOLE_NODE!r}: that is the control Redis itself")
+        answer = await self._run("register", name, url, int(may_lose))
+        if answer != b"ok":
+            raise UsageError(
+                f"node {name!r} is registered already, at {redacted(answer.decode())}: what a node has numbered "
+                "stays where it is; take another name"
+            )
+
+    async def asked(self, after: str, *, block_ms: int) -> None:
+        """Wait until somebody wants something new, or for ``block_ms``."""
+        command = "XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.asked, after
+        await self._connection.call(*command, timeout_s=block_ms / 1000 + LATE_S_MAX)
+
+    async def newest(self) -> Record | None:
+        """Return what was announced last."""
+        entries = await self._newest()
+        return await read(entries[0][1][1], self._parts) if entries else None
+
+    async def latest_plan(self) -> Plan | None:
+        """Return the plan that was announced last."""
+        entries = await self._newest()
+        return await read_plan(entries[0][1][1], self._parts) if entries else None
+
+    async def record(self, turn: Turn = ALONE) -> Record | None:
+        """Return the record that leaders go on from; ``turn``: as `plans`."""
+        async with turn:
+            story = await self._connection.call("GET", ControlKeys.record)
+        return await read(story, self._asking(turn)) if story else None
+
+    async def plans(self, turn: Turn = ALONE) -> list[Plan]:
+        """Return all plans that were announced and are kept, the oldest first.
+
+        ``turn``: by which others take this connection; they may do so between one request and the next.
+        """
+        async with turn:
+            entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
+        return await read_plans([fields[1] for _, fields in entries], self._asking(turn))
+
+    async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
+        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`."""
+        place = f"{after.epoch}-{after.version}" if after is not None else NEVER
+        async with turn:
+            reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
+        return await read_all([fields[1] for _, fields in reply[0][1]], self._asking(turn)) if reply else []
+
+    async def close(self) -> None:
+        """Release the connection."""
+        await self._connection.close()
+
+    async def _newest(self) -> Any:
+        return await self._connection.call("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
+
+    def _asking(self, turn: Turn) -> Ask:
+        async def ask(digests: Sequence[bytes]) -> Any:
+            async with turn:
+                return await self._parts(digests)
+
+        return ask
+
+    async def _parts(self, digests: Sequence[bytes]) -> Any:
+        return await self._connection.call("HMGET", ControlKeys.parts, *digests)
+
+    async def _read(self, story: bytes) -> Record:
+        known, written = self._written
+        if known is None or story != written:
+            known = await read(story, self._parts)
+            self._written, self._stored = (known, story), told(known)[1].keys()
+        return known
+
+    async def _keep(self, verb: str, *arguments: Any, story: bytes, parts: Mapping[bytes, bytes]) -> bool:
+        """Save or announce; the parts that are known to be stored already are given only when they are asked for."""
+        answer: object = b"parts"
+        for known in (self._stored, frozenset[bytes]()):
+            if answer == b"parts":
+                given = chain.from_iterable((digest, part) for digest, part in parts.items() if digest not in known)
+                answer = await self._run(verb, *arguments, story, *given)
+        return answer == 1
+
+    async def _run(self, *arguments: Any) -> Any:
+        return await self._connection.run(CONTROL, ControlKeys.script, *arguments)
+
+
+@lru_cache(maxsize=4096)
+def _wish(document: bytes) -> Wish:
+    """Parse a wish once: a leader looks at all of them again and again."""
+    return Wish.from_document(orjson.loads(document))
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _heard(answer: Any, name: str) -> Any:
+    if answer == b"superseded":
+        raise Superseded(superseded_message(name))
+    if answer == b"gone":
+        raise Superseded(
+            f"{name!r} was not heard of for {TTL_MS / 1000:g} s and was taken for gone: open a new connection"
+        )
+    return answer

@@ -1,0 +1,125 @@
+"""How a manager reaches nodes in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from adapters.redis.connection import RedisConnection
+from adapters.redis.node import RedisNode
+from adapters.redis.places import tag_in
+from adapters.redis.users import as_user_of
+from sequencing.errors import GamecastError
+from sequencing.expected import Emptied, Tails
+from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
+from sequencing.plan import Plan
+
+RUN_TIMEOUT_S = 0.5
+"""A server that does not answer within this counts as away, for as long as it does not.
+
+The question stands meanwhile: a server on the other side of the world needs three times its round trip to be reached
+and asked for the first time, which is longer; whoever asks again then finds the answer.
+"""
+
+
+class RedisHands:
+    """Implements `adapters.manager.Hands`."""
+
+    def __init__(self, url: str, *, retention_events: int, routes: Mapping[str, str] | None = None) -> None:
+        """``url``: of the control Redis, which hosts nodes whose own url is empty; ``routes``: see `RedisNetwork`."""
+        self._url = url
+        self._routes = routes or {}
+        self._retention_events = retention_events
+        self._lookouts: dict[tuple[str, str], RedisConnection] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[str | None]] = {}
+        self._nodes: dict[tuple[str, str], RedisNode] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def perform(self, task: Task, plan: Plan) -> Any:
+        """See `Hands.perform`."""
+        node = self._node(task.node, plan.nodes[task.node])
+        async with self._turns.setdefault(task.node, asyncio.Lock()):
+            node.follow(plan)
+            return await perform(task, node, self._retention_events)
+
+    async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
+        """See `Hands.runs`."""
+        places = {name: (at := self._way_to(url), tag_in(at, name)) for name, url in nodes.items()}
+        servers = list(set(places.values()))
+        found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
+        return {name: run for name, server in places.items() if (run := found[server]) is not None}
+
+    async def _run_of(self, server: tuple[str, str]) -> str | None:
+        asked = self._asked.get(server)
+        if asked is None:
+            asked = self._asked[server] = asyncio.create_task(self._ask(server), name="gamecast look for a run")
+        await asyncio.wait({asked}, timeout=RUN_TIMEOUT_S)
+        if not asked.done():
+            return None
+        self._asked.pop(server, None)
+        return None if asked.cancelled() else asked.result()
+
+    async def _ask(self, server: tuple[str, str]) -> str | None:
+        # A connection of its own: not behind a task that takes long.
+        if server not in self._lookouts:
+            self._lookouts[server] = RedisConnection(*server)
+        with suppress(GamecastError):
+            return await self._lookouts[server].run_id()
+        return None
+
+    async def close(self) -> None:
+        """See `Hands.close`."""
+        for asked in self._asked.values():
+            asked.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        self._asked.clear()
+        for node in self._nodes.values():
+            await node.close()
+        for lookout in self._lookouts.values():
+            await lookout.close()
+
+    def _way_to(self, url: str) -> str:
+        known = url or self._url
+        return self._routes.get(known) or as_user_of(known, self._url)
+
+    def _node(self, name: str, url: str) -> RedisNode:
+        place = name, self._way_to(url)
+        if place not in self._nodes:
+            self._nodes[place] = RedisNode(*place)
+        return self._nodes[place]
+
+
+async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
+    """Do at a node in Redis what `task.perform` does at one in memory."""
+    match task:
+        case Prepare(name, plan, steps, closing):
+            if name in plan.runs:
+                await node.admit(plan.runs[name])
+            return await node.prepare(plan, retention_events, steps, dict(closing))
+        case Close(_, regions):
+            return await _close(node, regions)
+        case Open(_, opening):
+            await node.open_ingresses((region, epoch, dict(accepted)) for region, epoch, accepted in opening)
+        case Tails(_, targets):
+            return await node.link_tails(targets)
+        case Emptied(_, links):
+            return await node.are_acknowledged(links)
+        case Drain(_, streams):
+            return await node.ended(streams)
+        case Seal(_, sealed):
+            await node.seal(sealed)
+        case Forget(_, old, link_ends):
+            await node.forget(old, link_ends)
+    return True
+
+
+async def _close(node: RedisNode, regions: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], Closed]:
+    closing = list(regions)
+    answers = await node.close_ingresses(closing)
+    accepted = await node.accepted({region for region, *_ in closing})
+    return {
+        (region, epoch): Closed.by(answer, accepted[region])
+        for (region, epoch, _), answer in zip(closing, answers, strict=True)
+    }

@@ -1,0 +1,89 @@
+"""A network whose control plane and sequencing nodes live in Redis.
+
+The control Redis holds, under one hash tag, what `adapters.redis.control` keeps and the registry of nodes. Each
+connection runs a candidate for leading: there is no daemon to wait for, though one may stand beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from adapters.manager import Control, Manager
+from adapters.redis.control import RedisControl
+from adapters.redis.hands import RedisHands
+from adapters.redis.node import RedisNode
+from adapters.redis.seat import RedisSeat
+from adapters.redis.users import as_user_of
+from sequencing.plan import Ordering, Plan
+from sequencing.record import Record
+
+
+class RedisNetwork(RedisSeat):
+    """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
+
+    def __init__(
+        self, url: str, *, ordering: Ordering, retention_events: int, routes: Mapping[str, str] | None = None
+    ) -> None:
+        """``url``: of the control Redis. ``ordering`` and ``retention_events`` count for plans made from here.
+
+        ``routes``: URL as the network knows it → URL by which it is reached from here, where that is another one.
+        """
+        self.url = url
+        self._ordering: Ordering = ordering
+        self._retention_events = retention_events
+        self._routes = routes or {}
+        super().__init__(self.way_to_control(), asyncio.Lock())
+        self._watch = self.way_to_control()
+        self._manager: Manager | None = None
+        self._managing: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Stop leading, and close the connections to the control Redis."""
+        if self._manager is not None and self._managing is not None:
+            await self._manager.stop()
+            await self._managing
+        await self._watch.close()
+        await self._control.close()
+
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`. From now on this connection stands for leading."""
+        connection = await super().introduce(name)
+        self.stand(self.way_to_control())
+        return connection
+
+    def stand(self, control: Control) -> None:
+        """Stand for leading until `close`. ``control``: a way to the control Redis for this alone."""
+        hands = RedisHands(self.url, retention_events=self._retention_events, routes=self._routes)
+        self._manager = Manager(control, hands, self._ordering)
+        self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        """See `Network.news`."""
+        if after is None and (newest := await self._watch.newest()) is not None:
+            return [newest]
+        return await self._watch.news(after, block_ms=block_ms)
+
+    async def stop_watching(self) -> None:
+        """See `Network.stop_watching`."""
+        await self._watch.close()
+
+    async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
+        """See `RedisControl.register_node`."""
+        async with self._turn:
+            await self._control.register_node(name, url, may_lose=may_lose)
+
+    def lane(self, node: str, plan: Plan) -> RedisNode:
+        """See `Network.lane`."""
+        return RedisNode(node, self._way_to(plan.nodes[node] or self.url), plan)
+
+    def reader(self, node: str, plan: Plan) -> RedisNode:
+        """See `Network.reader`."""
+        return self.lane(node, plan)
+
+    def way_to_control(self) -> RedisControl:
+        """Return a way to the control Redis, for one task."""
+        return RedisControl(self._way_to(self.url))
+
+    def _way_to(self, url: str) -> str:
+        return self._routes.get(url) or as_user_of(url, self.url)

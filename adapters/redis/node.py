@@ -1,0 +1,257 @@
+"""A sequencing node that lives in Redis: the script, and the streams around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from adapters.network import Position
+from adapters.redis.connection import RedisConnection, Script
+from sequencing.errors import OtherSideError, PlanError
+from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
+from sequencing.node import (
+    TICK_META,
+    Accepted,
+    Answer,
+    LinkedFrame,
+    NodeKeys,
+    TransferAnswer,
+    TransferVerdict,
+    encode_step,
+)
+from sequencing.plan import Plan, Step
+
+STEP = Script.beside(__file__, "step.lua")
+INSTALL = Script.beside(__file__, "install.lua")
+
+NEWEST_MAX = 100
+"""How many streams one round trip asks for their newest frames."""
+
+INSTALL_STEPS_MAX = 1000
+"""How many regions one script call installs: Redis blocks while it runs."""
+
+
+class RedisNode:
+    """One task's connection to one node."""
+
+    def __init__(self, name: str, url: str, plan: Plan | None = None) -> None:
+        """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`."""
+        self.name = name
+        self._keys = NodeKeys(name)
+        self._connection = RedisConnection(url, name)
+        self._streams: dict[str, int] = {}
+        self._egress_keys: dict[str, bytes] = {}
+        self._region_of: dict[bytes, str] = {}
+        self.client: int | None = None
+        """By what `unblock` knows the connection that `read_streams` waits on."""
+        self._client_of = 0
+        self.follow(plan)
+        self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
+
+    def follow(self, plan: Plan | None) -> None:
+        """Speak to the node in the run that a plan names, if it names one, from the next call on."""
+        self._connection.run_wanted = plan.runs.get(self.name, "") if plan is not None else ""
+
+    async def ping(self) -> None:
+        """Reach the server; raises `NetworkError` or `OtherSideError`."""
+        await self._connection.call("PING")
+
+    async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """Run the step for published frames."""
+        arguments: list[Any] = ["publish"]
+        for frame in frames:
+            arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
+            arguments += (frame.first, frame.count, int(frame.kind), frame.body)
+        answers = await self._connection.run(STEP, self._step_keys, *arguments)
+        return [Answer.decode(answer) for answer in answers]
+
+    async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
+        """Run the step for frames that come over the link from ``source``."""
+        arguments: list[Any] = ["transfer", source]
+        for sequence, frame in ((linked.sequence, linked.frame) for linked in frames):
+            arguments += (sequence, frame.region, frame.epoch, frame.last, frame.meta, frame.stamp, frame.body)
+        verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
+        return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+        """Read egress streams; see `Reader.read`."""
+        streams = {region: epoch for region, (epoch, _) in after.items()}
+        if streams != self._streams:
+            self._streams = streams
+            self._egress_keys = {
+                region: self._keys.egress(epoch, region).encode() for region, (epoch, _) in after.items()
+            }
+            self._region_of = {key: region for region, key in self._egress_keys.items()}
+        ids = [b"%d-%d" % after[region] for region in self._egress_keys]
+        block = ("BLOCK", block_ms) if block_ms is not None else ()
+        reply = await self._connection.call(*("XREAD", "COUNT", frames_max, *block, "STREAMS"), *self._region_of, *ids)
+        return _frames_in(reply, self._region_of)
+
+    async def read_streams(
+        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int
+    ) -> list[StampedFrame]:
+        """Read egress streams, (region, epoch) each, after region sequences; see `client`."""
+        if self._client_of != self._connection.opened or not self._client_of:
+            self.client = None
+            with suppress(OtherSideError):  # who may not know it does without
+                self.client = int(await self._connection.call("CLIENT", "ID"))
+            self._client_of = self._connection.opened
+        region_of = {self._keys.egress(epoch, region).encode(): region for region, epoch in after}
+        ids = [b"%d-%d" % (epoch, sequence) for (_, epoch), sequence in after.items()]
+        reply = await self._connection.call(
+            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"), *region_of, *ids
+        )
+        return _frames_in(reply, region_of)
+
+    async def unblock(self, client: int) -> bool:
+        """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
+        return bool(await self._connection.call("CLIENT", "UNBLOCK", client))
+
+    async def interrupt(self) -> None:
+        """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
+        await self._connection.close()
+
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
+        """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
+        found: list[StampedFrame | None] = []
+        for start in range(0, len(streams), NEWEST_MAX):
+            some = streams[start : start + NEWEST_MAX]
+            replies = await self._connection.pipeline(
+                [("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
+            )
+            for (region, _), entries in zip(some, replies, strict=True):
+                found += _frames_of(region, entries) or [None]
+        return found
+
+    async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
+        """Read the link towards ``target`` after a link sequence, waiting up to ``block_ms``."""
+        key = self._keys.link(target)
+        reply = await self._connection.call(
+            "XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS", key, f"{after}-{2**64 - 1}"
+        )
+        return [
+            LinkedFrame(
+                int(entry_id.partition(b"-")[0]),
+                StampedFrame(region.decode(), int(epoch), int(last), meta, stamp, body),
+            )
+            for _, entries in reply or ()
+            for entry_id, (_, region, _, epoch, _, last, _, meta, _, stamp, _, body) in entries
+        ]
+
+    async def acknowledge(self, target: str, accepted: int) -> None:
+        """Trim from the link what its target has accepted."""
+        await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
+
+    async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
+        """Return the sequence of the newest frame of each link that holds any."""
+        asked = list(targets)
+        newest = [("XREVRANGE", self._keys.link(target), "+", "-", "COUNT", 1) for target in asked]
+        replies = zip(asked, await self._connection.pipeline(newest), strict=True)
+        return {target: int(entry_id.partition(b"-")[0]) for target, found in replies for entry_id, _ in found}
+
+    async def are_acknowledged(self, links: Iterable[tuple[str, int]]) -> bool:
+        """Return whether the targets of links have accepted all up to a link sequence each."""
+        oldest = [("XRANGE", self._keys.link(target), "-", tail, "COUNT", 1) for target, tail in links]
+        return not any(await self._connection.pipeline(oldest))
+
+    async def install(self, plan: Plan, retention_events: int) -> None:
+        """Install this node's steps of a plan; raises `PlanError` when a later plan is installed already.
+
+        See `sequencing.node.Node.install`; so for what follows.
+        """
+        steps = [(step, "I" if step.ingress else "T", 0) for step in plan.steps(self.name)]
+        if not await self._install("install", plan, retention_events, steps):
+            raise PlanError(f"node {self.name!r} has a plan later than {plan.epoch}.{plan.version} installed")
+
+    async def prepare(
+        self, plan: Plan, retention_events: int, steps: Iterable[Step], closing: Mapping[str, int]
+    ) -> bool:
+        """Install steps beside those in use; False when a later plan is installed already."""
+        flagged = [
+            (step, "T" if not step.ingress else "W" if step.region in closing else "I", closing.get(step.region, 0))
+            for step in steps
+        ]
+        return await self._install("prepare", plan, retention_events, flagged)
+
+    async def close_ingresses(self, regions: Sequence[tuple[str, int, int]]) -> list[Answer]:
+        """Close ingresses; (region, epoch, following epoch) each."""
+        answers = await self._connection.run(STEP, self._step_keys, "close", *chain.from_iterable(regions))
+        return [Answer.decode(answer) for answer in answers]
+
+    async def accepted(self, regions: Iterable[str]) -> dict[str, dict[str, Accepted]]:
+        """Return what was accepted last of each publisher of some regions."""
+        found: dict[str, dict[str, Accepted]] = {region: {} for region in regions}
+        flat = await self._connection.call("HGETALL", self._keys.publishers)
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            region, _, publisher = field.decode().partition("\n")
+            if region in found:
+                found[region][publisher] = Accepted(*map(int, value.split()))
+        return found
+
+    async def open_ingresses(self, regions: Iterable[tuple[str, int, Mapping[str, Accepted]]]) -> None:
+        """Open ingresses that wait; (region, epoch, accepted of each publisher) each."""
+        arguments: list[Any] = ["open"]
+        for region, epoch, accepted in regions:
+            arguments += (region, epoch, len(accepted))
+            for publisher, seen in accepted.items():
+                arguments += (publisher, f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}")
+        await self._connection.run(INSTALL, self._step_keys, *arguments)
+
+    async def ended(self, regions: Iterable[tuple[str, int]]) -> bool:
+        """Return whether the epochs of some regions, (region, epoch) each, have come to their ends here."""
+        newest = await self.newest(list(regions))
+        return all(frame is not None and frame.meta == TICK_META for frame in newest)
+
+    async def seal(self, streams: Iterable[tuple[str, int, int]]) -> None:
+        """End streams whatever is missing; (region, epoch, number of the TICK or 0) each."""
+        arguments = ((region, epoch, tick or UNKNOWN_END) for region, epoch, tick in streams)
+        await self._connection.run(INSTALL, self._step_keys, "seal", *chain.from_iterable(arguments))
+
+    async def forget(self, steps: Iterable[tuple[int, str]], link_ends: Sequence[str] = ()) -> None:
+        """Forget steps, (epoch, region) each, and links."""
+        arguments = len(link_ends), *link_ends, *chain.from_iterable(steps)
+        await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
+
+    async def run_id(self) -> str:
+        """Return what tells this run of the server from others."""
+        return await self._connection.run_id()
+
+    async def admit(self, run: str) -> None:
+        """Have the node begin anew, unless this is the run that it is in."""
+        await self._connection.run(INSTALL, self._step_keys, "admit", run)
+
+    async def close(self) -> None:
+        """Release the connection."""
+        await self._connection.close()
+
+    async def _install(
+        self, how: str, plan: Plan, retention_events: int, steps: Sequence[tuple[Step, str, int]]
+    ) -> bool:
+        for start in range(0, max(len(steps), 1), INSTALL_STEPS_MAX):
+            chunk: list[Any] = []
+            for step, flag, after in steps[start : start + INSTALL_STEPS_MAX]:
+                chunk += (step.region, step.epoch, encode_step(flag, step.next, step.atoms, after))
+            plan_arguments = how, plan.epoch, plan.version, retention_events
+            if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
+                return False
+        return True
+
+
+def _frames_in(reply: Any, region_of: Mapping[bytes, str]) -> list[StampedFrame]:
+    """Return the frames in an answer to XREAD."""
+    frames: list[StampedFrame] = []
+    for key, entries in reply or ():
+        frames += _frames_of(region_of[key], entries)
+    return frames
+
+
+def _frames_of(region: str, entries: Any) -> list[StampedFrame]:
+    frames: list[StampedFrame] = []
+    for entry_id, fields in entries:
+        epoch, _, last = entry_id.partition(b"-")
+        # An entry that no node wrote becomes a frame that cannot be read.
+        _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
+        frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
+    return frames

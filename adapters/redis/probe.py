@@ -1,0 +1,149 @@
+"""One Redis server as it is seen from outside: what it says of itself, and what it refuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import exceptions
+
+from adapters.redis.connection import RedisConnection, Script, parse_info, redacted
+from adapters.redis.places import is_from_no_master, moves
+from sequencing.errors import OtherSideError, Unreachable
+
+ANSWER_S_MAX = 5.0
+"""How long a server may take for one answer; the nodes are asked at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One Redis server. ``None``, empty texts and a ``pid`` of 0 stand for what it does not tell this user.
+
+    ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
+    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none. ``may_be_replaced``: by a replica that
+    has less than it had.
+    """
+
+    run: str
+    pid: int
+    version: str
+    role: str
+    memory_bytes: int | None
+    memory_bytes_max: int
+    machine_bytes: int
+    memory_policy: str
+    append_only: bool
+    appendfsync: str | None
+    save: str | None
+    clock_ahead_ms: float | None
+    round_trip_ms: float | None
+    may_be_replaced: bool = False
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing that was acknowledged is lost when it restarts or fails, as far as it tells."""
+        return self.append_only and self.appendfsync == "always" and not self.may_be_replaced
+
+
+@dataclass(slots=True)
+class ServerProbe:
+    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised.
+
+    ``tag``: of the keys that it is asked about, see `RedisConnection`.
+    """
+
+    url: str
+    tag: str
+    unread: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    _connection: RedisConnection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._connection = RedisConnection(self.url, self.tag)
+
+    async def ask(self, *command: Any) -> Any:
+        """Return the reply to a command, None for an error in it."""
+        try:
+            return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
+        except (OtherSideError, Unreachable) as error:
+            self._note(" ".join(map(str, command[:2])), error)
+            return None
+
+    async def run(self, script: Script, keys: Sequence[str]) -> Any:
+        """Return what a script answers, None for an error."""
+        try:
+            return await self._connection.run(script, keys)
+        except (OtherSideError, Unreachable) as error:
+            self._note("EVAL", error)
+            return None
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def describe(self) -> ServerState:
+        """Read what the server says of itself."""
+        info = parse_info(await self.ask("INFO") or b"")
+        before = time.time()
+        clock = await self.ask("TIME")
+        after = time.time()
+        ahead_ms = None
+        if clock is not None:
+            ahead_ms = (int(clock[0]) + int(clock[1]) / 1e6 - (before + after) / 2) * 1000
+        return ServerState(
+            run=self._connection.run_in(info) or redacted(self.url),
+            pid=whole(info.get("process_id", "")),
+            version=info.get("redis_version", ""),
+            role=info.get("role", ""),
+            memory_bytes=whole(info["used_memory"]) if "used_memory" in info else None,
+            memory_bytes_max=whole(info.get("maxmemory", "")),
+            machine_bytes=whole(info.get("total_system_memory", "")),
+            memory_policy=info.get("maxmemory_policy", ""),
+            append_only=info.get("aof_enabled") == "1",
+            appendfsync=await self._setting("appendfsync"),
+            save=await self._setting("save"),
+            clock_ahead_ms=ahead_ms,
+            round_trip_ms=(after - before) * 1000 if clock is not None else None,
+            may_be_replaced=moves(self.url),
+        )
+
+    async def _setting(self, name: str) -> str | None:
+        # Managed servers often refuse CONFIG, which gamecast itself does not need.
+        noted = len(self.unread), len(self.refused)
+        answer = await self.ask("CONFIG", "GET", name)
+        del self.unread[noted[0] :], self.refused[noted[1] :]
+        return text(answer[1]) if answer else None
+
+    def _note(self, what: str, error: OtherSideError | Unreachable) -> None:
+        cause = error.__cause__
+        if not isinstance(cause, exceptions.ResponseError) or isinstance(cause, exceptions.AuthenticationError):
+            raise error
+        if isinstance(error, Unreachable) and not is_from_no_master(cause):
+            raise error
+        if not isinstance(cause, exceptions.NoPermissionError) and str(cause).startswith(("NOAUTH", "WRONGPASS")):
+            raise error
+        said = f"{what}: {_CODES.get(type(cause), '')}{cause}"
+        self.unread.append(said)
+        self.refused.append(said)
+
+
+# redis-py takes them off the messages.
+_CODES: Mapping[type[Exception], str] = {
+    exceptions.NoPermissionError: "NOPERM ",
+    exceptions.OutOfMemoryError: "OOM ",
+    exceptions.ReadOnlyError: "READONLY ",
+}
+
+
+def text(value: Any) -> str:
+    """Read a text, whatever a stranger wrote."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def whole(value: bytes | str) -> int:
+    """Read a number; 0 for what a stranger wrote in its place."""
+    try:
+        return int(value)
+    except ValueError:
+        return 0

@@ -1,0 +1,65 @@
+"""The relays of a network in Redis: follow its plans and carry the links of some of its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from adapters.backoff import Backoff
+from adapters.redis.network import RedisNetwork
+from adapters.relay import BLOCK_MS, Relays, RelayTask
+from sequencing.plan import Plan
+
+logger = logging.getLogger("gamecast.relay")
+
+
+class RedisRelays:
+    """Watches the plans of a network and runs a relay for each link that leaves one of ``sources`` (all when None)."""
+
+    def __init__(
+        self,
+        control_url: str,
+        sources: frozenset[str] | None = None,
+        *,
+        routes: Mapping[str, str] | None = None,
+    ) -> None:
+        """``control_url``: the control Redis; ``routes``: see `RedisNetwork`. Nothing runs before `start`."""
+        self._network = RedisNetwork(control_url, ordering="acyclic", retention_events=1, routes=routes)
+        self._relays = Relays(self._open_relay, sources)
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow the plans."""
+        self._task = asyncio.create_task(self._follow(), name="gamecast relays")
+
+    async def stop(self) -> None:
+        """Stop all relays, each after the transfer under way."""
+        self._stopping = True
+        await self._network.stop_watching()
+        if self._task is not None:
+            await self._task
+        await self._relays.stop()
+        await self._network.close()
+
+    async def _follow(self) -> None:
+        backoff = Backoff()
+        plan: Plan | None = None
+        while not self._stopping:
+            try:
+                news = await self._network.news(plan, block_ms=BLOCK_MS)
+                backoff.reset()
+            except Exception as error:  # noqa: BLE001 - without plans no link is carried
+                if self._stopping:
+                    return
+                logger.warning("relays cannot read the plans: %r", error)
+                await backoff.wait()
+                continue
+            for record in news:
+                plan = record.plan
+                self._relays.follow(record)
+
+    def _open_relay(self, source: str, target: str, plan: Plan) -> RelayTask:
+        ends = plan.link_end(source), plan.link_end(target)
+        return RelayTask(self._network.lane(source, plan), self._network.lane(target, plan), ends)

@@ -1,0 +1,87 @@
+"""The control Redis as one connection to a network sees it: who it is there, and what it tells and asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from adapters.redis.control import RedisControl
+from sequencing.plan import Plan
+from sequencing.record import Pair, Wish
+
+
+class RedisSeat:
+    """That part of `adapters.network.Network` which is said to the control Redis."""
+
+    def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
+        """``control``: a way to it, which may be shared with others, who take it by ``turn``."""
+        self._control = control
+        self._turn = turn
+        self._name = ""
+        self._connection = 0
+
+    async def open(self) -> None:
+        """Reach the control Redis; see `Network.open`."""
+        async with self._turn:
+            await self._control.ping()
+
+    async def introduce(self, name: str) -> int:
+        """See `Network.introduce`."""
+        self._name = name
+        async with self._turn:
+            self._connection = await self._control.introduce(name)
+        return self._connection
+
+    async def renew(self) -> int:
+        """See `Network.renew`."""
+        async with self._turn:
+            return await self._control.renew(self._name, self._connection)
+
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """See `Network.want`."""
+        async with self._turn:
+            await self._control.want(self._name, wish, published)
+
+    async def expect(self, overlaps: frozenset[Pair]) -> None:
+        """See `Network.expect`."""
+        async with self._turn:
+            await self._control.expect(overlaps)
+
+    async def beat(self) -> None:
+        """See `Network.beat`."""
+        async with self._turn:
+            await self._control.beat(self._name, self._connection)
+
+    async def leave(self) -> None:
+        """See `Network.leave`."""
+        async with self._turn:
+            await self._control.leave(self._name, self._connection)
+
+    async def announce_probe(self, name: str, text: bytes) -> None:
+        """See `Network.announce_probe`."""
+        async with self._turn:
+            await self._control.announce_probe(name, text)
+
+    async def withdraw_probe(self, name: str) -> None:
+        """See `Network.withdraw_probe`."""
+        async with self._turn:
+            await self._control.withdraw_probe(name)
+
+    async def probe_addresses(self) -> Mapping[str, bytes]:
+        """See `Network.probe_addresses`."""
+        async with self._turn:
+            return await self._control.probe_addresses()
+
+    async def plans(self) -> list[Plan]:
+        """See `Network.plans`."""
+        return await self._control.plans(self._turn)
+
+    async def ending(self) -> frozenset[tuple[str, int]]:
+        """See `Network.ending`."""
+        record = await self._control.record(self._turn)
+        return record.ending() if record is not None else frozenset()
+
+    async def latest_plan(self) -> Plan | None:
+        """See `Network.latest_plan`."""
+        async with self._turn:
+            return await self._control.latest_plan()

@@ -1,0 +1,394 @@
+"""What a network in Redis looks like now: read from outside, without joining it and without changing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import orjson
+
+from adapters.redis.connection import Script, redacted
+from adapters.redis.control import SOLE_NODE, TTL_MS, ControlKeys
+from adapters.redis.probe import ServerProbe, ServerState, text, whole
+from adapters.redis.record import read
+from adapters.redis.users import as_user_of
+from sequencing.errors import GamecastError, NetworkError, PlanError
+from sequencing.node import NodeKeys
+from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+
+Read = TypeVar("Read", Record, Wish)
+
+STREAMS_A_CALL = 200
+"""Egress streams that one script call looks at: Redis blocks while it runs."""
+
+FIELDS_A_CALL = 1000
+STREAMS_WEIGHED_MAX = 5
+"""Of each node: the longest egress streams tell what an event takes."""
+
+# Keys: streams. Only numbers leave the server: an entry may have a megabyte.
+LOOK = Script(
+    b"""
+local found = {}
+for i, key in ipairs(KEYS) do
+  local length = redis.pcall('XLEN', key)
+  if type(length) ~= 'number' then
+    found[i] = { -1, '', '' }
+  else
+    local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+    local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    found[i] = { length, oldest and oldest[1] or '', newest and newest[1] or '' }
+  end
+end
+return found
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """Frames that wait on the link towards ``target``; ``head`` is the id of the first, empty when there is none."""
+
+    target: str
+    frames: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
+
+    ``server`` is None where it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
+    version of the last plan that it had to know, (0, 0) for none, None where it cannot be read. ``lacking``: regions of
+    the published plan that visit it, and that it does not know. ``registered`` and ``planned``: whether it is in the
+    registry, and in the plan; ``may_lose``: whether it is registered as one that may come back with an older state.
+    ``unread``: what could not be read although the server is there.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    where: str
+    registered: bool
+    planned: bool
+    may_lose: bool
+    server: ServerState | None = None
+    trouble: str | None = None
+    installed: tuple[int, int] | None = None
+    retention_events: int = 0
+    steps: int = 0
+    lacking: frozenset[str] = frozenset()
+    links: tuple[LinkState, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """One connection that the control Redis knows of.
+
+    ``incarnation``: by which it was introduced, 0 where that cannot be read. ``wanted``: the regions that it wants;
+    ``waiting``: those of them that the published plan does not grant yet. ``heard_ms_ago`` is None when it was never
+    heard of; ``alive``: whether that is recent enough.
+    """
+
+    name: str
+    incarnation: int
+    wanted: frozenset[str]
+    waiting: frozenset[str]
+    heard_ms_ago: int | None
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionState:
+    """The way to the next plan, ``epoch`` and ``version``: how many ``plans_behind`` are not left behind yet, and how
+    many ``old_epochs`` of regions are to end. ``published``: whether that plan is, because all nodes know it."""
+
+    epoch: int
+    version: int
+    plans_behind: int
+    old_epochs: int
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """One region of the plan.
+
+    ``frames`` are kept in its egress stream, the oldest ends in number ``first`` and the newest in ``last``; ``drawn``
+    is the last number that its ingress gave. None where its node cannot be asked. ``stream_bytes``: of some long ones.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    epoch: int
+    frames: int | None = None
+    first: int | None = None
+    last: int | None = None
+    drawn: int | None = None
+    stream_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """A network as it is seen from outside. ``plan``: the newest that is published.
+
+    ``transition``: what whoever leads is at, None when all is as it should be. ``leader``: the token of whoever leads,
+    empty when nobody does, and ``lease_ms``: when its lease ends, -1 for never, None without a lease; both None where
+    they cannot be read. ``unplaced``: regions that events are to be published to and that the plan has no path for.
+    """
+
+    where: str
+    control: ServerState
+    plan: Plan | None
+    transition: TransitionState | None
+    leader: str | None
+    lease_ms: int | None
+    nodes: tuple[NodeState, ...]
+    connections: tuple[ConnectionState, ...]
+    unplaced: frozenset[str]
+    regions: tuple[RegionState, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+async def survey(url: str, *, regions: bool = False) -> NetworkState:
+    """Return what the network of a control Redis looks like; ``regions``: with what is in each region's stream.
+
+    Raises `UnknownScheme` for what is no Redis URL, `NetworkError` or `OtherSideError` when the control Redis cannot be
+    asked. Whatever else cannot be read is said in its place.
+    """
+    control = ServerProbe(url, SOLE_NODE)
+    asked: dict[str, ServerProbe] = {}
+    try:
+        described = await control.describe()
+        published = await _published(control)
+        plan = published.plan if published is not None else None
+        registered = {
+            text(name): text(at) for name, at in _pairs(await control.ask("HGETALL", ControlKeys.nodes) or ())
+        }
+        places = dict(registered)
+        places.update(plan.nodes if plan is not None else {})
+        names = sorted(places) or [SOLE_NODE]
+        lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
+        unseen = (
+            NodeState(
+                name,
+                at := as_user_of(places.get(name, "") or url, url),
+                redacted(at),
+                registered=name in registered,
+                planned=plan is not None and name in plan.nodes,
+                may_lose=name in lossy,
+            )
+            for name in names
+        )
+        nodes = await asyncio.gather(*(_node(node, plan, asked) for node in unseen))
+        leader, lease_ms = await _leader(control)
+        publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
+        return NetworkState(
+            where=redacted(url),
+            control=described,
+            plan=plan,
+            transition=await _transition(control, plan),
+            leader=leader,
+            lease_ms=lease_ms,
+            nodes=tuple(nodes),
+            connections=await _connections(control, published),
+            unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
+            regions=await _regions(plan, asked) if regions and plan is not None else (),
+            unread=tuple(control.unread),
+        )
+    finally:
+        for server in (control, *asked.values()):
+            await server.close()
+
+
+async def _published(control: ServerProbe) -> Record | None:
+    newest = await control.ask("XREVRANGE", ControlKeys.news, "+", "-", "COUNT", 1)
+    if not newest:
+        return None
+    return await _record(control, f"the newest plan, {text(newest[0][0])}", newest[0][1][1])
+
+
+async def _transition(control: ServerProbe, published: Plan | None) -> TransitionState | None:
+    stored = await control.ask("GET", ControlKeys.record)
+    record = await _record(control, ControlKeys.record, stored) if stored else None
+    if record is None or not record.behind:
+        return None
+    number = record.plan.epoch, record.plan.version
+    return TransitionState(
+        *number,
+        plans_behind=len(record.behind),
+        old_epochs=sum(1 for _ in record.old_epochs()),
+        published=published is not None and number <= (published.epoch, published.version),
+    )
+
+
+async def _record(control: ServerProbe, what: str, story: bytes) -> Record | None:
+    async def ask(digests: Sequence[bytes]) -> Sequence[bytes | None]:
+        return await control.ask("HMGET", ControlKeys.parts, *digests) or [None] * len(digests)
+
+    try:
+        return await read(story, ask)
+    except (PlanError, NetworkError) as error:
+        control.unread.append(f"{what}: {error}")
+        return None
+
+
+async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:
+    """Return the token and the rest of the lease in ms, as `NetworkState` has them."""
+    noted = len(control.unread)
+    token = await control.ask("GET", ControlKeys.lease)
+    lease_ms = await control.ask("PTTL", ControlKeys.lease)
+    if len(control.unread) > noted:
+        return None, None
+    # It may have ended in between.
+    return ("", None) if token is None or lease_ms == -2 else (text(token), lease_ms)
+
+
+def _read(control: ServerProbe, what: str, reader: Callable[[bytes], Read], found: bytes) -> Read | None:
+    """Read what gamecast wrote; what a stranger wrote in its place is noted."""
+    try:
+        return reader(found)
+    except (PlanError, ValueError) as error:
+        control.unread.append(f"{what}: {error}")
+        return None
+
+
+async def _node(unseen: NodeState, plan: Plan | None, asked: dict[str, ServerProbe]) -> NodeState:
+    try:
+        server = ServerProbe(unseen.url, unseen.name)
+    except GamecastError as error:
+        return replace(unseen, trouble=str(error))
+    keys = NodeKeys(unseen.name)
+    try:
+        described = await server.describe()
+        state = await server.ask("HGETALL", keys.node)
+        fields = dict(_pairs(state or ()))
+        installed = whole(fields.get(b"epoch", b"0")), whole(fields.get(b"version", b"0"))
+        seen = replace(
+            unseen,
+            server=described,
+            installed=None if state is None else installed,
+            retention_events=whole(fields.get(b"retention", b"0")),
+            steps=await server.ask("HLEN", keys.steps) or 0,
+            lacking=await _lacking(server, keys, plan),
+            links=await _links(server, keys),
+        )
+    except GamecastError as error:
+        await server.close()
+        return replace(unseen, trouble=str(error))
+    asked[unseen.name] = server
+    return replace(seen, unread=tuple(server.unread))
+
+
+async def _lacking(server: ServerProbe, keys: NodeKeys, plan: Plan | None) -> frozenset[str]:
+    found: set[str] = set()
+    if plan is None:
+        return frozenset()
+    for page in _pages((region for region, path in plan.paths.items() if keys.name in path), FIELDS_A_CALL):
+        known = await server.ask("HMGET", keys.steps, *(f"{plan.epoch_of(region)} {region}" for region in page))
+        found.update(region for region, step in zip(page, known or (), strict=False) if step is None)
+    return frozenset(found)
+
+
+async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
+    """Read the links on which the node has ever sent something: its counters name them."""
+    targets: set[str] = set()
+    cursor: Any = b"0"
+    while True:
+        answer = await server.ask("HSCAN", keys.counters, cursor, "MATCH", "o *", "COUNT", FIELDS_A_CALL)
+        if answer is None:
+            return ()
+        cursor, flat = answer
+        targets.update(text(name)[2:] for name, _ in _pairs(flat))
+        if cursor == b"0":
+            break
+    found = []
+    for target in sorted(targets):
+        looked = await server.run(LOOK, (keys.link(target),))
+        if looked is not None and looked[0][0] >= 0:
+            found.append(LinkState(target, looked[0][0], text(looked[0][1])))
+    return tuple(found)
+
+
+async def _connections(control: ServerProbe, published: Record | None) -> tuple[ConnectionState, ...]:
+    alive = {
+        text(name): int(float(until))
+        for name, until in _pairs(await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES") or ())
+    }
+    introduced = {
+        text(name): whole(number)
+        for name, number in _pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
+    }
+    wishes: dict[str, Wish] = {}
+    for name, written in _pairs(await control.ask("HGETALL", ControlKeys.wishes) or ()):
+        wish = _read(control, f"the wish of {text(name)}", _wish, written)
+        if wish is not None:
+            wishes[text(name)] = wish
+    clock = await control.ask("TIME")
+    now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
+    heard = published.heard if published is not None else {}
+    nothing = Wish(0, 0)
+    return tuple(
+        ConnectionState(
+            name=name,
+            incarnation=introduced.get(name, 0),
+            wanted=frozenset(wishes.get(name, nothing).since),
+            waiting=wishes.get(name, nothing).after(heard.get(name)),
+            heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
+            alive=alive.get(name, 0) > now_ms,
+        )
+        for name in sorted(alive.keys() | introduced.keys() | wishes.keys())
+    )
+
+
+def _wish(written: bytes) -> Wish:
+    return Wish.from_document(orjson.loads(written))
+
+
+async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[RegionState, ...]:
+    drawn: dict[str, int] = {}
+    streams: dict[str, tuple[int, int, int]] = {}
+    weights: dict[str, int] = {}
+    for node, server in asked.items():
+        with suppress(GamecastError):  # it went away meanwhile: its numbers stay unknown
+            keys = NodeKeys(node)
+            for page in _pages((r for r, path in plan.paths.items() if path[0] == node), FIELDS_A_CALL):
+                fields = [f"r {plan.epoch_of(region)} {region}" for region in page]
+                for region, number in zip(page, await server.ask("HMGET", keys.counters, *fields) or (), strict=False):
+                    drawn[region] = whole(number or b"0")
+            leaving = {r: keys.egress(plan.epoch_of(r), r) for r, path in plan.paths.items() if path[-1] == node}
+            for page in _pages(leaving, STREAMS_A_CALL):
+                looked = await server.run(LOOK, [leaving[region] for region in page])
+                for region, (frames, oldest, newest) in zip(page, looked or (), strict=False):
+                    if frames >= 0:
+                        streams[region] = frames, _last(oldest), _last(newest)
+            longest = sorted(leaving, key=lambda region: streams.get(region, (0,))[0], reverse=True)
+            for region in longest[:STREAMS_WEIGHED_MAX]:
+                taken = await server.ask("MEMORY", "USAGE", leaving[region])
+                if isinstance(taken, int):
+                    weights[region] = taken
+    found = []
+    for region, path in plan.paths.items():
+        frames, first, last = streams.get(region, (None, None, None))
+        numbers = frames, first, last, drawn.get(region), weights.get(region)
+        found.append(RegionState(region, path, plan.epoch_of(region), *numbers))
+    return tuple(found)
+
+
+def _pages(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    rest = iter(names)
+    while page := list(islice(rest, size)):
+        yield page
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=False)
+
+
+def _last(entry_id: bytes) -> int:
+    return whole(entry_id.rpartition(b"-")[2])

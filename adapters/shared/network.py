@@ -1,0 +1,290 @@
+"""One process's connections to a network in Redis, for all of its subscribers and publishers that share them.
+
+Each of them is a connection of its own to the network, with its own name, regions and promises; what they share is how
+they get there: one way to the control Redis, one candidate for leading, one reading of the news, and for each node one
+`adapters.shared.streams` and one `adapters.shared.lane`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from adapters.backoff import Backoff
+from adapters.redis.control import RedisControl
+from adapters.redis.network import RedisNetwork
+from adapters.redis.seat import RedisSeat
+from adapters.shared.lane import SharedIngress, SharedLane
+from adapters.shared.streams import SharedNode, SharedReader
+from sequencing.errors import is_passing
+from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+
+NEWS_BLOCK_MS = 2_000
+
+Place = tuple[int, int]
+"""Epoch and version of a plan."""
+
+WISHES_MAX = 256
+"""Redis does nothing else while it works through a request."""
+
+RECORDS_KEPT = 32
+"""Large ones take megabytes; who is further behind asks for what it missed."""
+
+
+class SharedNetwork:
+    """What some connections of this process share, from `open` to `close`."""
+
+    def __init__(self, base: RedisNetwork) -> None:
+        """``base``: the network, not open yet; what it brings with it lives as long as this."""
+        self._base = base
+        self.turn = asyncio.Lock()
+        self.control: RedisControl
+        self.wishes: SharedWishes
+        self.news: SharedNews
+        self._nodes: dict[str, SharedNode] = {}
+        self._ingresses: dict[str, SharedIngress] = {}
+
+    @property
+    def url(self) -> str:
+        """The control URL."""
+        return self._base.url
+
+    async def open(self) -> None:
+        """Reach the control Redis, and stand for leading."""
+        try:
+            await self._base.open()
+        except BaseException:
+            await self._base.close()
+            raise
+        self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
+        self.wishes = SharedWishes(self.control, self.turn)
+        self._base.stand(self._base.way_to_control())
+
+    async def close(self) -> None:
+        """Release everything; connections that are open still fail."""
+        await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
+        await asyncio.gather(*(node.close() for node in self._nodes.values()))
+        await self.news.close()
+        await self.wishes.close()
+        await self.control.close()
+        await self._base.close()
+
+    def view(self) -> SharedView:
+        """Return the network as one connection sees it."""
+        return SharedView(self)
+
+    def node(self, name: str, plan: Plan) -> SharedNode:
+        """Return what is read at a node."""
+        if name not in self._nodes:
+            self._nodes[name] = SharedNode(partial(self._base.lane, name, plan), name, plan)
+        return self._nodes[name]
+
+    def ingress(self, name: str, plan: Plan) -> SharedIngress:
+        """Return what is published at a node."""
+        if name not in self._ingresses:
+            self._ingresses[name] = SharedIngress(self._base.lane(name, plan), plan)
+        return self._ingresses[name]
+
+
+class SharedNews:
+    """What was announced, read once for everybody in this process."""
+
+    def __init__(self, control: RedisControl) -> None:
+        self._control = control
+        self._records: list[Record] = []
+        self._waiting: set[SharedView] = set()
+        self._failure: Exception | None = None
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="gamecast shared news")
+
+    def after(self, place: Place | None) -> list[Record] | None:
+        """Return what was announced after a plan, in order, or the newest of all; None when that is not kept here."""
+        if place is None or not self._records:
+            return self._records[-1:]
+        if place < _place(self._records[0].plan):
+            return None
+        return self._records[bisect_right(self._records, place, key=lambda record: _place(record.plan)) :]
+
+    async def change(self, view: SharedView) -> None:
+        """Wait until a view is stirred: by what is announced and concerns it, or when there will be no more.
+
+        Raises what ended the reading.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self._closing:
+            self._waiting.add(view)
+            await view.stirred.wait()
+            self._waiting.discard(view)
+
+    def _wake(self) -> None:
+        for view in self._waiting:
+            view.stirred.set()
+
+    async def close(self) -> None:
+        """Stop."""
+        self._closing = True
+        self._wake()
+        await self._control.close()
+        await self._task
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        plan: Plan | None = None
+        while not self._closing:
+            try:
+                newest = await self._control.newest() if plan is None else None
+                records = [newest] if newest else await self._control.news(plan, block_ms=NEWS_BLOCK_MS)
+                backoff.reset()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
+                if self._closing:
+                    break
+                if not is_passing(error):
+                    self._failure = error
+                    self._wake()
+                    break
+                await backoff.wait()
+                continue
+            if records:
+                self._records += records
+                del self._records[:-RECORDS_KEPT]
+                plan = records[-1].plan
+                for view in self._waiting:
+                    view.offer(records)
+        await self._control.close()
+
+
+class _Wanting(NamedTuple):
+    """What one connection wants, until ``heard`` is done."""
+
+    name: str
+    wish: Wish
+    published: frozenset[str]
+    heard: asyncio.Future[None]
+
+
+class SharedWishes:
+    """What the connections of this process want, told together: while a request is under way, others gather.
+
+    Told one after the other, the wishes of a crowd that joins would come to the leader one by one, and it would make a
+    plan for each few of them.
+    """
+
+    def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
+        """``control``: a way to it, which is shared with others, who take it by ``turn``."""
+        self._control = control
+        self._turn = turn
+        self._waiting: list[_Wanting] = []
+        self._telling: asyncio.Task[None] | None = None
+
+    async def want(self, name: str, wish: Wish, published: frozenset[str]) -> None:
+        """See `RedisControl.want`."""
+        wanting = _Wanting(name, wish, published, asyncio.get_running_loop().create_future())
+        self._waiting.append(wanting)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(), name="gamecast shared wishes")
+        await wanting.heard
+
+    async def close(self) -> None:
+        """End; what is under way gets its answer."""
+        if self._telling is not None:
+            await self._telling
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            async with self._turn:
+                together, self._waiting = self._waiting[:WISHES_MAX], self._waiting[WISHES_MAX:]
+                try:
+                    refused = await self._control.want_all([(one.name, one.wish, one.published) for one in together])
+                except Exception as error:  # noqa: BLE001 - whatever it is, who wants must hear of it
+                    failures: list[Exception | None] = [error] * len(together)
+                else:
+                    failures = [*refused]
+            for one, failure in zip(together, failures, strict=True):
+                if one.heard.done():
+                    continue
+                if failure is None:
+                    one.heard.set_result(None)
+                else:
+                    one.heard.set_exception(failure)
+
+
+class SharedView(RedisSeat):
+    """A shared network as one connection sees it. Implements `adapters.network.Network`."""
+
+    def __init__(self, shared: SharedNetwork) -> None:
+        """Use `SharedNetwork.view`."""
+        super().__init__(shared.control, shared.turn)
+        self._shared = shared
+        self.url = shared.url
+        self.stirred = asyncio.Event()
+        """Set when there may be news for it."""
+        self._told: tuple[Plan, Wish | None, frozenset[str] | None] | None = None
+        """What the last record that was about it told; the record itself has what all others want."""
+        self._passed: Place = 0, 0
+        self._stopping = False
+
+    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+        """See `Network.want`."""
+        await self._shared.wishes.want(self._name, wish, published)
+
+    async def close(self) -> None:
+        """See `Network.close`: what is shared stays."""
+        await self.stop_watching()
+
+    async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
+        """See `Network.news`; what is only about others is left out. Waits for as long as it takes."""
+        while not self._stopping:
+            records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
+            if records is None:
+                records = await self._control.news(after, block_ms=1, turn=self._turn)
+            told = list[Record]()
+            for record in records:
+                if self._concerns(record):
+                    self._told = record.plan, record.heard.get(self._name), record.members.get(self._name)
+                    told.append(record)
+            if told:
+                return told
+            if records:
+                self._passed = _place(records[-1].plan)
+                continue
+            self.stirred.clear()
+            await self._shared.news.change(self)
+        return []
+
+    def offer(self, records: Sequence[Record]) -> None:
+        """Stir this connection if anything new is about it, else go on behind that."""
+        if any(map(self._concerns, records)):
+            self.stirred.set()
+        else:
+            self._passed = _place(records[-1].plan)
+
+    def _concerns(self, record: Record) -> bool:
+        """Return whether it tells this connection more than the last one that did: most are about who joins."""
+        if self._told is None:
+            return True
+        plan, (told, heard, granted) = record.plan, self._told
+        if not plan.is_laid_out_as(told) or plan.nodes != told.nodes or plan.runs != told.runs:
+            return True
+        return record.heard.get(self._name) != heard or record.members.get(self._name) != granted
+
+    async def stop_watching(self) -> None:
+        """See `Network.stop_watching`."""
+        self._stopping = True
+        self.stirred.set()
+
+    def lane(self, node: str, plan: Plan) -> SharedLane:
+        """See `Network.lane`."""
+        return self._shared.ingress(node, plan).lane(plan)
+
+    def reader(self, node: str, plan: Plan) -> SharedReader:
+        """See `Network.reader`."""
+        return self._shared.node(node, plan).reader(plan)
+
+
+def _place(plan: Plan) -> Place:
+    return plan.epoch, plan.version

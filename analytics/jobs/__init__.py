@@ -1,0 +1,1 @@
+"""The Spark jobs that judge and measure sessions."""

@@ -1,0 +1,317 @@
+"""The whole analysis of a session: what `gamecast analyze` prints, reports and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from analytics.jobs.advice import Advice, advise
+from analytics.jobs.causal import Causality, CausalViolation, audit_causality
+from analytics.jobs.cells import add_up
+from analytics.jobs.clock_steps import find_clock_steps
+from analytics.jobs.completeness import Losses, audit_losses
+from analytics.jobs.load import Load, measure_load, read_plan
+from analytics.jobs.numbering import Numbering, number
+from analytics.jobs.order import Order, audit_order, audit_publishers, audit_repetitions
+from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.slices import DELIVERIES_PER_SLICE, Slices, cut
+from analytics.jobs.spark import set_for
+from analytics.jobs.stages import measure_stages
+from analytics.jobs.stamp_audit import StampAudit, audit_stamps
+from analytics.jobs.stretch import Stretch, delay_histogram, measure_stretch, path_nodes_of, quantile
+from analytics.session.quarantine import Quarantine
+from analytics.session.reading import Sources, without_damaged
+from sequencing.checkers import Offence
+from sequencing.errors import InvalidInput
+
+OnStage = Callable[[str], None]
+MakeDirect = Callable[[DataFrame], DataFrame]
+"""From cells (`analytics.jobs.cells`) to direct ways (`analytics.jobs.stretch.DIRECT`)."""
+PAIRS_WRITTEN_MAX = 100_000
+OVERLOADED = 1.05
+"""So many times what the busiest subscriber receives; a little more is nothing to rearrange a network for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Whether the promises were kept."""
+
+    order: Order
+    publisher_order_violations: int
+    publishers_unchecked: int
+    duplicated: int
+    losses: Losses
+    stamps: StampAudit | None
+    causality: Causality | None
+    """None where it was neither promised nor asked for."""
+    examples: tuple[Offence | CausalViolation, ...]
+
+    @property
+    def fine(self) -> bool:
+        """Whether no promise was seen broken."""
+        return not self.examples
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the interface calls ``order``."""
+        found: dict[str, Any] = {
+            "inversions": self.order.inversions,
+            "cycles": self.order.cycles,
+            "duplicated": self.duplicated,
+            "lost": self.losses.lost,
+            "announced": self.losses.announced,
+            "publisher_order_violations": self.publisher_order_violations,
+            "publishers_unchecked": self.publishers_unchecked,
+            "first": self.examples[0].as_dict() if self.examples else None,
+            "examples": [each.as_dict() for each in self.examples],
+            "disputed_events": self.order.disputed,
+            "region_pairs": self.order.pairs_compared,
+            "slices": self.order.slices,
+        }
+        if self.stamps is not None:
+            found["stamps"] = self.stamps.as_dict()
+        if self.causality is not None:
+            found["causal"] = self.causality.as_dict()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was found; tables are rows, small enough for a report."""
+
+    subscribers: int
+    regions: int
+    deliveries: int
+    sessions: Mapping[str, Mapping[str, Any]]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    """by_destination, by_region, by_pair, by_path_nodes, delays, stages: of the stretch; empty without direct ways."""
+    left_out: Mapping[str, int]
+    audit: Audit
+    load: Load
+    advice: tuple[Advice, ...]
+    quarantine: Quarantine
+    notes: tuple[str, ...]
+    membership: Sequence[tuple[str, str]] = field(default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures for ``--json``."""
+        return {
+            "subscribers": self.subscribers,
+            "regions": self.regions,
+            "deliveries": self.deliveries,
+            "stretch": self.stretch(),
+            "order": self.audit.as_dict(),
+            "quarantined": self.quarantine.total,
+            "quarantine": self.quarantine.as_dicts(),
+            "load": asdict(self.load),
+            "stages": list(self.tables["stages"]),
+            "advice": [each.as_dict() for each in self.advice],
+            "sessions": list(self.sessions),
+            "notes": list(self.notes),
+        }
+
+    def stretch(self) -> dict[str, Any] | None:
+        """Return the stretch of destinations, or None where no direct way is known."""
+        rows = self.tables["by_destination"]
+        if not rows:
+            return None
+        ascending = sorted(row["stretch"] for row in rows)
+        counted = sum(row["deliveries"] for row in rows)
+        delay = sum(row["delay_ms"] * row["deliveries"] for row in rows)
+        direct = sum(row["direct_ms"] * row["deliveries"] for row in rows)
+        return {
+            **{name: quantile(ascending, part) for name, part in (("p50", 0.5), ("p90", 0.9), ("max", 1.0))},
+            "mean": sum(ascending) / len(ascending),
+            "ratio_of_means": delay / direct if direct else None,
+            "uncertainty_max": max(row["uncertainty"] or 0.0 for row in rows),
+            "deliveries": counted,
+            "delay_ms": delay / counted,
+            "direct_ms": direct / counted,
+            "by_destination": {row["subscriber"]: row["stretch"] for row in rows},
+            "by_region": {row["region"]: row["stretch"] for row in self.tables["by_region"]},
+            "left_out": dict(self.left_out),
+        }
+
+
+def analyse(
+    spark: SparkSession,
+    sources: Sources,
+    *,
+    direct: MakeDirect | None = None,
+    causal: bool | None = None,
+    deliveries_per_slice: int = DELIVERIES_PER_SLICE,
+    on_stage: OnStage = lambda _: None,
+    cells: DataFrame | None = None,
+    delays: DataFrame | None = None,
+) -> Analysis:
+    """Analyse what `analytics.session.reading.read_sources` read.
+
+    ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check
+    causal order; None: if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
+    ``cells`` and ``delays`` are what `add_up` and `delay_histogram` would return, where somebody has that already.
+    """
+    quarantine = sources.quarantine
+    on_stage("adding up deliveries")
+    set_for(spark, deliveries=sources.rows.get("deliveries", 0))
+    cells = (cells if cells is not None else add_up(sources["deliveries"])).persist()
+    totals = _totals(cells)
+    if not sources.logs and totals["deliveries"] < sources.rows.get("deliveries", 0):
+        on_stage("looking for damaged files")
+        cells.unpersist()
+        sources = without_damaged(spark, sources)
+        cells = add_up(sources["deliveries"]).persist()
+        totals = _totals(cells)
+    deliveries = totals["deliveries"]
+    if not deliveries:
+        raise InvalidInput("there are no deliveries to analyse: none could be read")
+    set_for(spark, deliveries=deliveries)
+    on_stage("numbering events")
+    if causal is None:
+        causal = any(session.get("ordering") == "causal" for session in sources.sessions.values())
+    numbering = number(sources["deliveries"], cells, times=causal)
+    on_stage("cutting the orders into slices")
+    slices = cut(numbering, deliveries=deliveries, deliveries_per_slice=deliveries_per_slice)
+    audit = audit_all(sources, numbering, slices, cells, causal=causal, on_stage=on_stage)
+    for name in audit.losses.silent:
+        quarantine.add("subscriber", "in a region, and without any delivery", examples=[name])
+    on_stage("measuring stretch")
+    stepped = find_clock_steps(sources["deliveries"]).collect()
+    for row in stepped:
+        example = f"{row['subscriber']}: by {row['worst_ms']:.0f} ms at most"
+        quarantine.add("clock", "set back while it was recorded", count=row["steps"], examples=[example])
+    ways = direct(cells) if direct is not None else direct_from_probes(sources["probes"], cells)
+    paths = path_nodes_of(sources["epochs"])
+    stretch = measure_stretch(cells, ways, path_nodes=paths, stepped=[row["subscriber"] for row in stepped])
+    tables = _tables(stretch)
+    histogram = delays if delays is not None else delay_histogram(sources["deliveries"])
+    tables["delays"] = _rows(histogram.orderBy("session", "bucket"))
+    on_stage("finding where the time goes")
+    tables["stages"] = measure_stages(sources.tables)
+    tables["subscriber_delays"] = _subscriber_delays(cells)
+    on_stage("measuring load")
+    plan = read_plan(sources["epochs"])
+    load = measure_load(sources.tables, cells, plan)
+    membership = [
+        (row["subscriber"], row["region"])
+        for row in cells.select("subscriber", "region").distinct().orderBy("subscriber", "region").collect()
+    ]
+    found = Analysis(
+        totals["subscribers"],
+        totals["regions"],
+        deliveries,
+        sources.sessions,
+        tables,
+        stretch.left_out,
+        audit,
+        load,
+        _advise(membership, load, tables, plan),
+        quarantine,
+        tuple(_notes(sources, cells, audit)),
+        membership,
+    )
+    slices.release()
+    cells.unpersist()
+    return found
+
+
+def audit_all(
+    sources: Sources,
+    numbering: Numbering,
+    slices: Slices,
+    cells: DataFrame,
+    *,
+    causal: bool = False,
+    on_stage: OnStage = lambda _: None,
+) -> Audit:
+    """Audit order, publishers' orders, repetitions and losses, blind to stamps; then against the stamps."""
+    on_stage("auditing the order")
+    order = audit_order(slices, numbering, cells)
+    on_stage("auditing each publisher's order")
+    violations, unchecked, of_publisher = audit_publishers(slices, numbering, cells)
+    duplicated, repeated = audit_repetitions(slices, numbering)
+    on_stage("looking for losses")
+    losses = audit_losses(
+        slices,
+        numbering,
+        publishes=sources["publishes"],
+        frames=sources["frames"],
+        stays=sources["stays"],
+        gaps=sources["gaps"],
+        cells=cells,
+    )
+    on_stage("comparing with the stamps")
+    stamps = audit_stamps(slices, numbering, sources["frames"])
+    causality = None
+    if causal:
+        on_stage("auditing causality")
+        causality = audit_causality(slices, numbering)
+    caused = causality.first if causality is not None else None
+    found = (order.first, order.cycle, of_publisher, repeated, losses.first, caused)
+    examples = tuple(dict.fromkeys(each for each in found if each is not None))
+    return Audit(order, violations, unchecked, duplicated, losses, stamps, causality, examples)
+
+
+def _totals(cells: DataFrame) -> dict[str, int]:
+    found = cells.agg(
+        fn.coalesce(fn.sum("deliveries"), fn.lit(0)).alias("deliveries"),
+        fn.countDistinct("session", "subscriber").alias("subscribers"),
+        fn.countDistinct("session", "region").alias("regions"),
+    ).first()
+    return {} if found is None else found.asDict()
+
+
+def _tables(stretch: Stretch) -> dict[str, Sequence[Mapping[str, Any]]]:
+    pairs = stretch.by_pair.orderBy(fn.desc("stretch"), "publisher", "subscriber").limit(PAIRS_WRITTEN_MAX)
+    return {
+        "by_destination": _rows(stretch.by_destination.orderBy("subscriber")),
+        "by_region": _rows(stretch.by_region.orderBy("region")),
+        "by_pair": _rows(pairs),
+        "by_path_nodes": _rows(stretch.by_path_nodes.orderBy("nodes")) if stretch.by_path_nodes is not None else [],
+    }
+
+
+def _rows(table: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in table.collect()]
+
+
+def _subscriber_delays(cells: DataFrame) -> list[dict[str, Any]]:
+    others = cells.where("publisher <> subscriber AND timed > 0").groupBy("subscriber")
+    mean = (fn.sum("delay_ns") / fn.sum("timed") / 1e6).alias("delay_ms")
+    return _rows(others.agg(fn.sum("timed").alias("deliveries"), mean).orderBy("subscriber"))
+
+
+def _advise(
+    membership: Sequence[tuple[str, str]],
+    load: Load,
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    plan: Mapping[str, Sequence[str]],
+) -> tuple[Advice, ...]:
+    audience: dict[str, set[str]] = {}
+    for subscriber, region in membership:
+        audience.setdefault(region, set()).add(subscriber)
+    return advise(
+        {region: frozenset(names) for region, names in audience.items()},
+        {row["region"]: row["events_per_s"] or 0.0 for row in load.regions},
+        {row["region"]: row["stretch"] for row in tables["by_region"]},
+        overloaded={row["node"]: row["ratio"] for row in load.nodes if row["ratio"] and row["ratio"] > OVERLOADED},
+        plan=plan,
+    )
+
+
+def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:
+    notes = []
+    if audit.losses.lost is None:
+        notes.append("losses cannot be told: nobody recorded what was published")
+    if audit.publishers_unchecked:
+        notes.append(
+            f"the order of {audit.publishers_unchecked} publishers could not be checked, for want of sent_at_ns"
+        )
+    negative = cells.where("publisher <> subscriber").agg(fn.sum("negative").alias("n")).first()
+    if negative is not None and negative["n"]:
+        notes.append(f"{negative['n']:,} deliveries are dated before their sending: the hosts' clocks are apart")
+    if sources.unfinished:
+        notes.append(f"{sources.unfinished} files were not finished: a recorder is at work, or was killed")
+    return notes

@@ -1,0 +1,46 @@
+"""Deliveries added up by who delivered what from whom: the one pass that stretch, load and numbering draw on."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from analytics.jobs.numbering import CELL
+
+
+def add_up(deliveries: DataFrame) -> DataFrame:
+    """Return a row a (session, subscriber, incarnation, region, publisher).
+
+    Columns: deliveries; timed, of which both times are known; delay_ns, the sum of these; unsent, those
+    without the time of sending; held and held_ns, likewise
+    from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_max,
+    sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
+    """
+    delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
+    held = fn.col("delivered_at_ns") - fn.col("received_at_ns")
+    return deliveries.groupBy(*CELL).agg(
+        fn.count("*").alias("deliveries"),
+        fn.count(delay).alias("timed"),
+        fn.sum(delay).alias("delay_ns"),
+        fn.count(fn.when(fn.col("sent_at_ns").isNull(), True)).alias("unsent"),
+        fn.count(held).alias("held"),
+        fn.sum(held).alias("held_ns"),
+        fn.count(fn.when(delay < 0, True)).alias("negative"),
+        fn.max("epoch").alias("epoch_max"),
+        fn.max("sequence").alias("sequence_max"),
+        fn.count(fn.when(fn.col("epoch").isNull() | fn.col("sequence").isNull(), True)).alias("foreign"),
+        fn.min("delivered_at_ns").alias("first_at_ns"),
+        fn.max("delivered_at_ns").alias("last_at_ns"),
+        fn.min("index").alias("first_index"),
+        fn.max("index").alias("last_index"),
+    )
+
+
+def merge(cells: DataFrame) -> DataFrame:
+    """Return the cells of several parts of the same sessions, added up in turn, as if all had been added up at once."""
+    least, most = ("first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
+    return cells.groupBy(*CELL).agg(
+        *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),
+        *(fn.min(name).alias(name) for name in least),
+        *(fn.max(name).alias(name) for name in most),
+    )

@@ -1,0 +1,196 @@
+"""Nothing lost: what each stay of a subscriber in a region owed it, and what of that it never delivered.
+
+A stay owes the events from the first that was delivered in it, and those that were published after the subscriber was
+told that it is in; up to the last that it delivered if it left, else to the end. Who has no stay recorded owes all of
+the regions that it delivered anything of. What a `Gap` announced is counted apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as fn
+
+from analytics.jobs.numbering import Numbering
+from analytics.jobs.slices import Slices
+from sequencing.checkers import Offence
+
+ALWAYS, NEVER = -(1 << 62), 1 << 62
+STAYS = (
+    "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean, "
+    "first long, last long, delivered long"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """``lost`` is None where nobody recorded what was published."""
+
+    lost: int | None
+    announced: int
+    """Losses that the application was told of, by a gap in their place."""
+    first: Offence | None
+    silent: tuple[str, ...]
+    """Subscribers with a stay and without any delivery."""
+
+
+def latest_stays(stays: DataFrame) -> DataFrame:
+    """Return the last revision of each stay, as the subscribers themselves recorded it.
+
+    A tap knows of stays too, but not of the places in the delivery order at which they begin and end.
+    """
+    own = stays.where("from_index IS NOT NULL")
+    last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
+    return own.withColumn("_turn", fn.row_number().over(last)).where("_turn = 1").drop("_turn")
+
+
+def audit_losses(
+    slices: Slices,
+    numbering: Numbering,
+    *,
+    publishes: DataFrame,
+    frames: DataFrame,
+    stays: DataFrame,
+    gaps: DataFrame,
+    cells: DataFrame,
+) -> Losses:
+    """Compare what was published, by publishers' rows and taps' frames, with what was delivered."""
+    latest = latest_stays(stays)
+    delivered_by = cells.select("session", "subscriber").distinct()
+    silent = latest.join(delivered_by, ["session", "subscriber"], "left_anti").select("subscriber").distinct()
+    quiet = tuple(sorted(row["subscriber"] for row in silent.limit(1000).collect()))
+    events = _published(numbering, publishes, frames)
+    if events is None:
+        return Losses(None, 0, None, quiet)
+    firsts = slices.deliveries.where("nth = 1").select("viewer", "region", "event", "index")
+    owing = _bounds(_stays(latest, numbering, cells), firsts).persist()
+    owed = events.join(fn.broadcast(owing), "region").where(
+        (fn.col("whole") | (fn.col("event") >= fn.col("first")) | (fn.col("published_at_ns") > fn.col("joined_at_ns")))
+        & (fn.col("event") <= fn.col("last"))
+    )
+    short = owed.groupBy("stay_number").agg(fn.count("*").alias("owed"))
+    lacking = owing.join(short, "stay_number").where("owed <> delivered").select("stay_number").persist()
+    lacking_count = lacking.count()
+    try:
+        if not lacking_count:
+            return Losses(0, 0, None, quiet)
+        return _missing(owed.join(fn.broadcast(lacking), "stay_number"), firsts, numbering, gaps, quiet)
+    finally:
+        owing.unpersist()
+        lacking.unpersist()
+
+
+def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) -> DataFrame | None:
+    """Return region, event and published_at_ns of all that is known to have been published."""
+    if numbering.names is not None:
+        return None
+    spark = publishes.sparkSession
+    rows = [(*region, number) for number, region in enumerate(numbering.regions)]
+    regions = fn.broadcast(spark.createDataFrame(rows, "session string, region string, number int"))
+    acknowledged = publishes.where("outcome = 'acknowledged' AND sequence IS NOT NULL")
+    own = acknowledged.select("session", "region", "epoch", "sequence", "published_at_ns")
+    carried = frames.where("events > 0").select("session", "region", "epoch", "sequence", "events").distinct()
+    each = fn.explode(fn.sequence(fn.col("sequence") - fn.col("events") + 1, fn.col("sequence")))
+    tapped = carried.withColumn("each", each).select(
+        "session", "region", "epoch", fn.col("each").alias("sequence"), fn.lit(ALWAYS).alias("published_at_ns")
+    )
+    known_here, known_tapped = not own.isEmpty(), not tapped.isEmpty()
+    if not known_here and not known_tapped:
+        return None
+    both = own.unionByName(tapped) if known_here and known_tapped else own if known_here else tapped
+    numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
+    # Sequences behind all that was delivered would be numbered as another epoch's.
+    fitting = numbered.where((fn.col("sequence") < numbering.sequences) & (fn.col("epoch") < numbering.epochs))
+    kept = fitting.select("region", numbering.event_number().alias("event"), "published_at_ns")
+    if known_here and known_tapped:
+        kept = kept.groupBy("region", "event").agg(fn.max("published_at_ns").alias("published_at_ns"))
+    return kept
+
+
+def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFrame:
+    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns and whole (it owes all of the region)."""
+    spark = cells.sparkSession
+    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
+    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
+    regions = {region: n for n, region in enumerate(numbering.regions)}
+    rows: list[tuple[int, int, int, int, int, int, bool]] = []
+    stayed: set[tuple[int, int]] = set()
+    columns = ("session", "subscriber", "incarnation", "region", "from_index", "to_index", "joined_at_ns")
+    for row in latest.select(*columns).collect():
+        who = (row["session"], row["subscriber"])
+        viewer = viewers.get((*who, row["incarnation"] if who in several else None))
+        region = regions.get((row["session"], row["region"]))
+        if viewer is None or region is None:
+            continue
+        stayed.add((viewer, region))
+        to = NEVER if row["to_index"] is None else row["to_index"]
+        joined = NEVER if row["joined_at_ns"] is None else row["joined_at_ns"]
+        rows.append((len(rows), viewer, region, row["from_index"], to, joined, False))
+    for row in cells.select("session", "subscriber", "incarnation", "region").distinct().collect():
+        who = (row["session"], row["subscriber"])
+        viewer = viewers[(*who, row["incarnation"] if who in several else None)]
+        region = regions[row["session"], row["region"]]
+        if (viewer, region) not in stayed:
+            rows.append((len(rows), viewer, region, ALWAYS, NEVER, NEVER, True))
+    schema = (
+        "stay_number long, viewer int, region int, from_index long, to_index long, joined_at_ns long, whole boolean"
+    )
+    return spark.createDataFrame(rows, schema)
+
+
+def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
+    """Add first, last and delivered: of what was delivered in the stay, and last NEVER if it never left."""
+    within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
+    during = firsts.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
+    found = during.groupBy("stay_number").agg(
+        fn.min("event").alias("first"), fn.max("event").alias("last_delivered"), fn.count("*").alias("delivered")
+    )
+    last = fn.when(fn.col("to_index") == NEVER, fn.lit(NEVER)).otherwise(fn.coalesce("last_delivered", fn.lit(ALWAYS)))
+    bounded = stays.join(found, "stay_number", "left").withColumn("last", last).drop("last_delivered")
+    return bounded.fillna({"first": NEVER, "delivered": 0})
+
+
+def _missing(
+    owed: DataFrame, firsts: DataFrame, numbering: Numbering, gaps: DataFrame, silent: tuple[str, ...]
+) -> Losses:
+    seen = firsts.select("viewer", "event", fn.col("index").alias("at"))
+    matched = (fn.col("o.viewer") == fn.col("s.viewer")) & (fn.col("o.event") == fn.col("s.event"))
+    matched &= (fn.col("s.at") >= fn.col("o.from_index")) & (fn.col("s.at") < fn.col("o.to_index"))
+    missing = owed.alias("o").join(seen.alias("s"), matched, "left_anti").persist()
+    told = _announced(missing, numbering, gaps)
+    one = fn.min(fn.struct("told", "published_at_ns", "event", "viewer", "region")).alias("one")
+    found = told.agg(fn.count("*").alias("n"), fn.sum(fn.col("told").cast("int")).alias("told"), one).first()
+    missing.unpersist()
+    if found is None or not found["n"]:
+        return Losses(0, 0, None, silent)
+    lost, row = int(found["n"] - found["told"]), found["one"]
+    first = None
+    if lost:
+        name = numbering.name_events([row["event"]])[row["event"]]
+        region, viewer = numbering.regions[row["region"]][1], numbering.viewers[row["viewer"]].name
+        first = Offence("lost", (name,), (region,), (viewer,))
+    return Losses(lost, int(found["told"]), first, silent)
+
+
+def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame) -> DataFrame:
+    """Add told: whether a gap of the same viewer and region covers the event."""
+    several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
+    viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
+    regions = {region: n for n, region in enumerate(numbering.regions)}
+    rows = []
+    for gap in gaps.collect():
+        who = (gap["session"], gap["subscriber"])
+        viewer = viewers.get((*who, gap["incarnation"] if who in several else None))
+        region = regions.get((gap["session"], gap["region"]))
+        if viewer is not None and region is not None:
+            base = (region * numbering.epochs + gap["epoch"]) * numbering.sequences
+            last = gap["last_sequence"] or numbering.sequences - 1
+            rows.append((viewer, region, base + gap["first_sequence"], base + min(last, numbering.sequences - 1)))
+    if not rows:
+        return missing.withColumn("told", fn.lit(False))
+    table = missing.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")
+    covered = missing.join(fn.broadcast(table), ["viewer", "region"]).where("event BETWEEN gap_from AND gap_to")
+    keys = covered.select("stay_number", "event").distinct().withColumn("_told", fn.lit(True))
+    joined = missing.join(keys, ["stay_number", "event"], "left")
+    return joined.withColumn("told", fn.coalesce("_told", fn.lit(False)))

@@ -1,0 +1,128 @@
+"""Names turned into numbers: what the audits sort, group and send around.
+
+A *viewer* is one connection of a subscriber, with a delivery order of its own; a region and an event belong to a
+session. Numbers of viewers and regions follow the names' order. Within a region and an epoch, the numbers of events of
+recorded sessions grow with their sequence; events of foreign logs are numbered in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+NUMBER_MAX = 1 << 62
+
+CELL = ("session", "subscriber", "incarnation", "region", "publisher")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A connection of a subscriber; ``incarnation`` is None where it was the only one known."""
+
+    session: str
+    subscriber: str
+    incarnation: int | None
+
+    @property
+    def name(self) -> str:
+        """The subscriber, and which of its connections where there are several."""
+        return self.subscriber if self.incarnation is None else f"{self.subscriber}, connection {self.incarnation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The numbers of one set of deliveries.
+
+    ``deliveries``: a row a delivery with viewer int, region int, publisher int, event long, index long, hint long,
+    sent_at_ns long. ``names`` has event and name of foreign events, None where numbers can be turned back.
+    """
+
+    deliveries: DataFrame
+    viewers: tuple[Viewer, ...]
+    regions: tuple[tuple[str, str], ...]
+    publishers: tuple[str, ...]
+    epochs: int
+    sequences: int
+    names: DataFrame | None
+
+    def event_number(self) -> Column:
+        """Return the expression of an event's number, of columns region (a number), epoch and sequence."""
+        region = fn.col("region").cast("long")
+        return (region * fn.lit(self.epochs) + fn.col("epoch")) * fn.lit(self.sequences) + fn.col("sequence")
+
+    def name_events(self, numbers: Iterable[int]) -> Mapping[int, str]:
+        """Return the names of a few events: ``region epoch-sequence``, or the id that a foreign log gave."""
+        wanted = sorted(set(numbers))
+        if self.names is not None and wanted:
+            found = self.names.where(fn.col("event").isin(wanted)).collect()
+            return {row["event"]: row["name"] for row in found}
+        return {number: self._name(number) for number in wanted}
+
+    def _name(self, number: int) -> str:
+        rest, sequence = divmod(number, self.sequences)
+        region, epoch = divmod(rest, self.epochs)
+        return f"{self.regions[region][1]} {epoch}-{sequence}"
+
+
+def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> Numbering:
+    """Number the deliveries of ``cells`` (see `analytics.jobs.cells`), whose rows are few.
+
+    ``times``: with delivered_at_ns, which only the causal audit needs. Foreign events, which have an id only, cost a
+    shuffle more.
+    """
+    spark = deliveries.sparkSession
+    rows = cells.select(*CELL, "epoch_max", "sequence_max", "foreign").collect()
+    connections = {(row["session"], row["subscriber"], row["incarnation"]) for row in rows}
+    ordered = sorted(connections, key=lambda each: (each[0], each[1], -1 if each[2] is None else each[2]))
+    subscribers: dict[tuple[str, str], int] = {}
+    for session, subscriber, _ in ordered:
+        subscribers[session, subscriber] = subscribers.get((session, subscriber), 0) + 1
+    viewers = tuple(Viewer(s, who, i if subscribers[s, who] > 1 else None) for s, who, i in ordered)
+    regions = tuple(sorted({(row["session"], row["region"]) for row in rows}))
+    publishers = tuple(sorted({row["publisher"] for row in rows}))
+    epochs = max((row["epoch_max"] or 0 for row in rows), default=0) + 1
+    sequences = max((row["sequence_max"] or 0 for row in rows), default=0) + 1
+    foreign = any(row["foreign"] for row in rows) or len(regions) * epochs * sequences > NUMBER_MAX
+
+    viewer_rows = [(*each, n) for n, each in enumerate(ordered)]
+    viewer_table = spark.createDataFrame(viewer_rows, "session string, subscriber string, incarnation long, viewer int")
+    region_table = spark.createDataFrame(
+        [(*each, n) for n, each in enumerate(regions)], "session string, region string, region_number int"
+    )
+    publisher_table = spark.createDataFrame(
+        [(each, n) for n, each in enumerate(publishers)], "publisher string, publisher_number int"
+    )
+    left, right = deliveries.alias("d"), fn.broadcast(viewer_table).alias("v")
+    same = [fn.col(f"d.{name}") == fn.col(f"v.{name}") for name in ("session", "subscriber")]
+    same.append(fn.col("d.incarnation").eqNullSafe(fn.col("v.incarnation")))
+    condition = same[0] & same[1] & same[2]
+    joined = left.join(right, condition).select("d.*", "v.viewer")
+    joined = joined.join(fn.broadcast(region_table), ["session", "region"])
+    joined = joined.join(fn.broadcast(publisher_table), ["publisher"])
+    names: DataFrame | None = None
+    numbered = joined.withColumn("region", fn.col("region_number"))
+    if foreign:
+        id_of = fn.coalesce(fn.col("event"), fn.concat_ws("-", "epoch", "sequence"))
+        keyed = numbered.withColumn("name", id_of)
+        names = keyed.select("region", "name").distinct().withColumn("number", fn.monotonically_increasing_id())
+        # Numbers that are computed twice may differ.
+        names = names.persist()
+        numbered = keyed.drop("event").join(names, ["region", "name"]).withColumnRenamed("number", "event")
+        names = names.select(fn.col("number").alias("event"), "name")
+    made = Numbering(numbered, viewers, regions, publishers, epochs, sequences, names)
+    event = fn.col("event") if foreign else made.event_number()
+    hint = fn.coalesce(fn.col("delivered_at_ns"), fn.col("sent_at_ns"), fn.col("index"))
+    columns = numbered.select(
+        "viewer",
+        "region",
+        fn.col("publisher_number").alias("publisher"),
+        event.alias("event"),
+        "index",
+        hint.alias("hint"),
+        "sent_at_ns",
+        *(("delivered_at_ns",) if times else ()),
+    )
+    return Numbering(columns, viewers, regions, publishers, epochs, sequences, names)

@@ -1,0 +1,98 @@
+"""The direct ways between servers, and how far their clocks are apart, from the probes that they sent each other.
+
+A probe has four times, as in NTP. Half of its round trip, without the stay at the target, is the direct delay. How far
+the clocks of two hosts are apart, and how well that is known, is estimated as `analytics.session.clocks` says, from all
+probes between the two; where a clock was set in between, that is far apart at one time and near at another, and the
+uncertainty grows by as much. Hosts with one clock need none of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from analytics.jobs.spark import quiet_imports
+from analytics.session.clocks import estimate_offsets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NS_PER_MS = 1e6
+OFFSETS = "one string, other string, offset_ns double, off_by_ns double"
+TIMES = ("sent_at_ns", "reached_at_ns", "answered_at_ns", "returned_at_ns")
+
+
+def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
+    """Return the direct ways (columns `analytics.jobs.stretch.DIRECT`) between connections that probed each other.
+
+    ``direct_ms`` is half of the median round trip of both ends' probes.
+    """
+    round_trip = (fn.col("returned_at_ns") - fn.col("sent_at_ns")) - (
+        fn.col("answered_at_ns") - fn.col("reached_at_ns")
+    )
+    direct = probes.where("kind = 'direct'").withColumn("rtt", round_trip)
+    there = direct.select("origin", "target", "origin_host", "target_host", "rtt")
+    back = direct.select(
+        fn.col("target").alias("origin"),
+        fn.col("origin").alias("target"),
+        fn.col("target_host").alias("origin_host"),
+        fn.col("origin_host").alias("target_host"),
+        "rtt",
+    )
+    ways = (
+        there.unionByName(back)
+        .where("rtt > 0")
+        .groupBy("origin", "target")
+        .agg(
+            (fn.percentile_approx("rtt", 0.5, 10_000) / 2 / NS_PER_MS).alias("direct_ms"),
+            fn.first("origin_host").alias("one"),
+            fn.first("target_host").alias("other"),
+        )
+    )
+    timed = ways.join(clock_offsets(probes), ["one", "other"], "left")
+    needed = cells.select("publisher", "subscriber").distinct()
+    known = timed.withColumnsRenamed({"origin": "publisher", "target": "subscriber"})
+    one_clock = fn.col("one").eqNullSafe(fn.col("other"))
+    return needed.join(known, ["publisher", "subscriber"]).select(
+        "publisher",
+        "subscriber",
+        "direct_ms",
+        fn.when(one_clock, 0.0).otherwise(fn.coalesce("offset_ns", fn.lit(0.0))).alias("offset_ns"),
+        # Hosts that are on no path of estimates have an uncertainty beyond all delays.
+        fn.when(one_clock, 0.0)
+        .otherwise(fn.coalesce(fn.col("off_by_ns") / NS_PER_MS, fn.lit(float("inf"))))
+        .alias("uncertainty_ms"),
+    )
+
+
+def clock_offsets(probes: DataFrame) -> DataFrame:
+    """Return one, other, offset_ns and off_by_ns, both ways, of hosts that probed each other.
+
+    By ``offset_ns`` the other's clock is ahead of the one's, ± ``off_by_ns``: the mean of what
+    `analytics.session.clocks` estimates in the course of the session, and its largest uncertainty plus half of the
+    estimates' range.
+    """
+    pair = [fn.least("origin_host", "target_host").alias("a"), fn.greatest("origin_host", "target_host").alias("b")]
+    rows = probes.where("origin_host <> target_host").select(*pair, "origin_host", "target_host", *TIMES)
+    with quiet_imports():
+        return rows.groupBy("a", "b").applyInArrow(_estimate, OFFSETS)
+
+
+def _estimate(table: pa.Table) -> pa.Table:
+    """Estimate for one pair of hosts: runs in a worker."""
+    import pyarrow as pa
+
+    schema = pa.schema([("one", pa.string()), ("other", pa.string())])
+    schema = schema.append(pa.field("offset_ns", pa.float64())).append(pa.field("off_by_ns", pa.float64()))
+    columns = (table[name].to_pylist() for name in ("origin_host", "target_host", *TIMES))
+    found = estimate_offsets(zip(*columns, strict=True)).offsets
+    if not found:
+        return schema.empty_table()
+    offsets = [each.offset_ns for each in found]
+    mean = sum(each.offset_ns * each.probes for each in found) / sum(each.probes for each in found)
+    off_by = max(each.uncertainty_ns for each in found) + (max(offsets) - min(offsets)) / 2
+    one, other = found[0].origin, found[0].target
+    columns_of = ([one, other], [other, one], [mean, -mean], [off_by, off_by])
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns_of, schema, strict=True)], schema)

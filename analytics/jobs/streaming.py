@@ -1,0 +1,202 @@
+"""The analysis of a session that is still being recorded, with Structured Streaming over its directory.
+
+Each micro-batch is what was rolled since: its rows are added up and written beside the checkpoint, under the batch's
+number, so that a batch that is repeated after a crash replaces what it had written. Sums do not care for order, so
+rows that come late or out of order count like all others, however late. What is live of the order is an alarm: the
+new rows and those of the last seconds before them are audited together. When the session has ended, everything is
+audited once, and the figures are those of the batch job, from the sums that were kept.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from analytics.jobs.analysis import Analysis, MakeDirect, analyse
+from analytics.jobs.cells import add_up, merge
+from analytics.jobs.numbering import number
+from analytics.jobs.order import audit_order, audit_publishers, audit_repetitions
+from analytics.jobs.probes import direct_from_probes
+from analytics.jobs.slices import cut
+from analytics.jobs.spark import set_for
+from analytics.jobs.stretch import delay_histogram, measure_stretch, quantile
+from analytics.session.quarantine import Quarantine
+from analytics.session.reading import Finding, read_sources
+from analytics.session.runs import spread
+from analytics.session.schema import DELIVERIES, SESSION_FILE, TABLE_OF
+from sequencing.errors import InvalidInput
+
+TAIL_S = 10.0
+"""How much of the past is audited together with what is new: more than deliveries of one event are apart."""
+IDLE_S = 30.0
+POLL_S = 0.5
+FILES_PER_BATCH_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Where a live analysis is, after a batch."""
+
+    batch: int
+    deliveries: int
+    subscribers: int
+    stretch: dict[str, float] | None
+    """p50, p90 and max of destinations, None without direct ways."""
+    alarms: tuple[str, ...]
+    """What was wrong with the order in the batch and the seconds before it."""
+
+
+@dataclass(slots=True)
+class Following:
+    """A session that is followed; ``state`` is kept, so that following goes on where it ended."""
+
+    spark: SparkSession
+    directory: Path
+    state: Path
+    direct: MakeDirect | None = None
+    on_update: Callable[[Update], None] = lambda _: None
+    tail_s: float = TAIL_S
+    _finding: Finding = field(default_factory=lambda: Finding(Quarantine()))
+    _last_ns: int = 0
+
+    def run(
+        self, *, until: Callable[[], bool] | None = None, idle_s: float = IDLE_S, causal: bool | None = None
+    ) -> Analysis:
+        """Follow until ``until`` says so and all is read, or until nothing was rolled for ``idle_s``; then analyse.
+
+        Raises `InvalidInput` for what is no session, and what the batch job raises.
+        """
+        session = self._session()
+        for file in sorted(self._kept("files").glob("*.json")):
+            for name in json.loads(file.read_text()):
+                self._finding.again(Path(name))
+        (self.directory / "deliveries").mkdir(exist_ok=True)
+        rows = (
+            self.spark.readStream.schema(DELIVERIES.spark_schema())
+            .option("maxFilesPerTrigger", FILES_PER_BATCH_MAX)
+            .option("ignoreCorruptFiles", "true")
+            .parquet(str(self.directory / "deliveries"))
+            .select("*", fn.col("_metadata.file_path").alias("_file"))
+        )
+        query = (
+            rows.writeStream.foreachBatch(lambda batch, number_: self._take(batch, number_, session))
+            .option("checkpointLocation", str(self.state / "checkpoint"))
+            .trigger(processingTime=f"{POLL_S} seconds")
+            .start()
+        )
+        try:
+            idle_since = time.monotonic()
+            done = -1
+            while not (until is not None and until()) and time.monotonic() - idle_since < idle_s:
+                if query.awaitTermination(1):
+                    break
+                progress = query.lastProgress
+                if progress is not None and progress["numInputRows"] and progress["batchId"] != done:
+                    done, idle_since = progress["batchId"], time.monotonic()
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return self._conclude(causal)
+
+    def _session(self) -> str:
+        try:
+            return str(json.loads((self.directory / SESSION_FILE).read_bytes())["session"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"{self.directory} is not a recorded session: its {SESSION_FILE} cannot be read"
+            ) from error
+
+    def _kept(self, what: str) -> Path:
+        folder = self.state / what
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _take(self, batch: DataFrame, batch_number: int, session: str) -> None:
+        """Keep the sums of one batch, and raise the alarm if its order is wrong."""
+        named = [Path(unquote(urlparse(row["_file"]).path)) for row in batch.select("_file").distinct().collect()]
+        files = [str(file) for file in sorted(named) if self._finding.check(file, "deliveries", session)]
+        # A batch that is done again after a crash must not take its own files for copies.
+        noted = self._kept("files") / f"{batch_number:09}.json"
+        if noted.exists():
+            files = json.loads(noted.read_text())
+        if not files:
+            return
+        noted.write_text(json.dumps(files))
+        stored = self.spark.read.schema(DELIVERIES.spark_schema()).parquet(*files)
+        rows = spread(stored, DELIVERIES).withColumn("session", fn.lit(session)).persist()
+        for what, made in (("cells", add_up(rows)), ("delays", delay_histogram(rows))):
+            made.coalesce(1).write.mode("overwrite").parquet(str(self._kept(what) / f"batch={batch_number}"))
+        alarms = self._audit(rows, batch_number)
+        rows.unpersist()
+        self.on_update(self._update(batch_number, alarms))
+
+    def _audit(self, rows: DataFrame, batch_number: int) -> tuple[str, ...]:
+        """Audit the batch with the tail before it, and keep the tail of both for the next one."""
+        columns = DELIVERIES.event_names
+        kept = sorted(self._kept("tail").glob("batch=*"), key=lambda folder: int(folder.name.partition("=")[2]))
+        before = [folder for folder in kept if int(folder.name.partition("=")[2]) < batch_number]
+        recent = rows.select("session", *columns)
+        if before:
+            recent = recent.unionByName(self.spark.read.parquet(str(before[-1])).select("session", *columns))
+        recent = recent.persist()
+        cells = add_up(recent).persist()
+        count = recent.count()
+        set_for(self.spark, deliveries=count)
+        numbering = number(recent, cells)
+        slices = cut(numbering, deliveries=count)
+        order = audit_order(slices, numbering, cells)
+        found = (
+            order.first,
+            order.cycle,
+            audit_publishers(slices, numbering, cells)[2],
+            audit_repetitions(slices, numbering)[1],
+        )
+        slices.release()
+        newest = cells.agg(fn.max("last_at_ns").alias("at")).first()
+        self._last_ns = max(self._last_ns, int((newest and newest["at"]) or 0))
+        tail = recent.where(fn.col("delivered_at_ns") >= self._last_ns - int(self.tail_s * 1e9))
+        tail.coalesce(1).write.mode("overwrite").parquet(str(self._kept("tail") / f"batch={batch_number}"))
+        for each in (recent, cells):
+            each.unpersist()
+        # The one before stays, for the case that this batch is done again.
+        for folder in before[:-1]:
+            shutil.rmtree(folder, ignore_errors=True)
+        return tuple(dict.fromkeys(each.describe() for each in found if each is not None))
+
+    def _sums(self) -> tuple[DataFrame, DataFrame]:
+        cells = merge(self.spark.read.parquet(str(self.state / "cells")).drop("batch"))
+        delays = self.spark.read.parquet(str(self.state / "delays")).drop("batch")
+        return cells, delays.groupBy("session", "bucket", "up_to_ms").agg(fn.sum("deliveries").alias("deliveries"))
+
+    def _ways(self, cells: DataFrame) -> DataFrame:
+        if self.direct is not None:
+            return self.direct(cells)
+        probes = TABLE_OF["probes"].spark_schema()
+        folder = self.directory / "probes"
+        folder.mkdir(exist_ok=True)
+        return direct_from_probes(self.spark.read.schema(probes).parquet(str(folder)), cells)
+
+    def _update(self, batch_number: int, alarms: tuple[str, ...]) -> Update:
+        cells = self._sums()[0].persist()
+        by_destination = measure_stretch(cells, self._ways(cells)).by_destination
+        ascending = sorted(row["stretch"] for row in by_destination.select("stretch").collect())
+        totals: Any = cells.agg(fn.sum("deliveries").alias("n"), fn.countDistinct("subscriber").alias("who")).first()
+        cells.unpersist()
+        parts = {name: quantile(ascending, part) or 0.0 for name, part in (("p50", 0.5), ("p90", 0.9), ("max", 1.0))}
+        return Update(batch_number, int(totals["n"]), int(totals["who"]), parts if ascending else None, alarms)
+
+    def _conclude(self, causal: bool | None) -> Analysis:
+        sources = read_sources(self.spark, [self.directory])
+        if not any((self.state / "cells").glob("batch=*")):
+            return analyse(self.spark, sources, direct=self.direct, causal=causal)
+        cells, delays = self._sums()
+        return analyse(self.spark, sources, direct=self.direct, causal=causal, cells=cells, delays=delays)

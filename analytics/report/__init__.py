@@ -1,0 +1,1 @@
+"""What an analysis shows: one page, pictures, tables."""

@@ -1,0 +1,77 @@
+"""Delivery logs, JSON Lines that anybody wrote, as the tables of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as fn
+
+from analytics.session.quarantine import Quarantine
+from analytics.session.schema import TABLE_OF
+
+LOG_SUFFIXES = (".jsonl", ".jsonl.gz")
+BAD = "_bad"
+_FIELDS = (
+    "subscriber string, index long, event string, region string, sender string, sent_at_ns long, delivered_at_ns long, "
+    f"stay string, `from` long, `to` long, asked_at_ns long, joined_at_ns long, {BAD} string"
+)
+_REQUIRED = ("subscriber", "index", "event", "region", "sender")
+
+
+def read_logs(spark: SparkSession, files: Sequence[Path], quarantine: Quarantine) -> tuple[DataFrame, DataFrame]:
+    """Return deliveries and stays; lines that are neither, and indices that a subscriber has twice, are put aside.
+
+    The lines are kept on disk for as long as the Spark session lives, because they are parsed twice otherwise.
+    """
+    lines = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD).json([str(file) for file in files])
+    lines = lines.persist()
+    stay = fn.col("stay").isNotNull() & fn.col("event").isNull() & fn.col("subscriber").isNotNull()
+    whole = fn.lit(True)
+    for name in _REQUIRED:
+        whole &= fn.col(name).isNotNull()
+    whole &= (fn.col("index") >= 0) & fn.col(BAD).isNull()
+    stay &= fn.col("from").isNotNull() & fn.col(BAD).isNull()
+    wrong = lines.where(~fn.coalesce(whole | stay, fn.lit(False)))
+    bad = wrong.agg(
+        fn.count("*").alias("n"), fn.first(fn.coalesce(BAD, fn.to_json(fn.struct(*_REQUIRED)))).alias("one")
+    ).first()
+    if bad is not None and bad["n"]:
+        example = str(bad["one"])[:120]
+        quarantine.add("line", "neither a delivery nor a stay", count=bad["n"], examples=[example])
+    at = Window.partitionBy("subscriber", "index").orderBy("event", "region")
+    placed = (
+        lines.where(whole & ~fn.coalesce(stay, fn.lit(False))).withColumn("_turn", fn.row_number().over(at)).persist()
+    )
+    twice = placed.where("_turn > 1").agg(fn.count("*").alias("n"), fn.first("subscriber").alias("who")).first()
+    if twice is not None and twice["n"]:
+        quarantine.add("line", "an index that the subscriber has already", count=twice["n"], examples=[twice["who"]])
+    deliveries = (
+        placed.where("_turn = 1").withColumnRenamed("sender", "publisher").withColumn("host", fn.col("subscriber"))
+    )
+    stays = lines.where(stay).select(
+        "subscriber",
+        fn.col("stay").alias("region"),
+        fn.col("from").alias("from_index"),
+        fn.col("to").alias("to_index"),
+        "asked_at_ns",
+        "joined_at_ns",
+    )
+    number = Window.partitionBy("subscriber").orderBy("from_index", "region")
+    stays = stays.withColumn("stay", fn.row_number().over(number)).withColumn("revision", fn.lit(0))
+    return _shaped(deliveries, "deliveries"), _shaped(stays, "stays")
+
+
+def _shaped(rows: DataFrame, table: str) -> DataFrame:
+    """Return the table's columns, null where the logs have none."""
+    schema = TABLE_OF[table].spark_schema()
+    return rows.select(
+        *(
+            (fn.col(column.name) if column.name in rows.columns else fn.lit(None))
+            .cast(column.dataType)
+            .alias(column.name)
+            for column in schema
+            if column.name in TABLE_OF[table].event_names
+        )
+    )

@@ -1,0 +1,60 @@
+"""How often events were published to each region of a recorded session; for `gamecast plan`, and without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analytics.session.runs import spread_arrow, stored_names
+from analytics.session.schema import DELIVERIES, FILE_SUFFIX, PUBLISHES, SESSION_FILE, Table
+from sequencing.errors import InvalidInput, UsageError
+
+NS_PER_S = 1e9
+
+
+def read_session_rates(directory: Path) -> dict[str, float]:
+    """Return events/s of each region, over the time from the session's first event to its last.
+
+    By what publishers recorded, else by the distinct events of the deliveries. Raises `InvalidInput` for what is no
+    session or has no events, and for a damaged file, which it names.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.dataset as ds
+    except ImportError as error:
+        raise UsageError("reading a session needs pyarrow: install gamecast[recording]") from error
+    if not (directory / SESSION_FILE).is_file():
+        raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}")
+
+    def read(table: Table, *columns: str) -> pa.Table | None:
+        files = sorted(
+            str(file)
+            for file in (directory / table.name).rglob(f"*{FILE_SUFFIX}")
+            if not any(part.startswith((".", "_")) for part in file.relative_to(directory).parts)
+        )
+        if not files:
+            return None
+        try:
+            stored = ds.dataset(files, table.arrow_schema()).to_table(list(stored_names(table, columns)))
+            found = spread_arrow(stored, table)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InvalidInput(f"{directory}: a file of {table.name} cannot be read: {error}") from error
+        return found if len(found) else None
+
+    rows = read(PUBLISHES, "region", "sequence", "published_at_ns")
+    if rows is not None:
+        rows = rows.filter(pc.is_valid(rows["sequence"]))
+        at = rows["published_at_ns"]
+    else:
+        rows = read(DELIVERIES, "region", "epoch", "sequence", "event", "delivered_at_ns")
+        if rows is None:
+            raise InvalidInput(f"{directory} has neither publishes nor deliveries")
+        at = rows["delivered_at_ns"]
+        rows = rows.group_by(["region", "epoch", "sequence", "event"]).aggregate([])
+    least_and_most = pc.min_max(at).as_py()
+    if not len(rows) or least_and_most["min"] is None or least_and_most["max"] <= least_and_most["min"]:
+        raise InvalidInput(f"{directory} has no events with times that are apart: there is no rate to tell")
+    seconds = (least_and_most["max"] - least_and_most["min"]) / NS_PER_S
+    counts = rows.group_by("region").aggregate([([], "count_all")])
+    pairs = zip(counts["region"].to_pylist(), counts["count_all"].to_pylist(), strict=True)
+    return {region: count / seconds for region, count in sorted(pairs)}

@@ -1,0 +1,258 @@
+"""`gamecast analyze`: what Spark makes of recorded sessions and delivery logs. Also a script for spark-submit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gamecast.errors import GamecastError, InvalidInput, UsageError
+
+if TYPE_CHECKING:
+    from analytics.jobs.analysis import Analysis, MakeDirect
+
+WORST_SHOWN = 5
+NAMES_MAX = 3
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...", type=click.Path(path_type=Path))
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs: local[N], spark://host:port, sc://host:port (Spark Connect), ….  [default: all cores here]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the report, pictures and tables.",
+)
+@click.option(
+    "--direct",
+    type=click.Path(path_type=Path),
+    metavar="MATRIX",
+    help="The direct one-way delays between hosts, as CSV.  [default: the session's probes]",
+)
+@click.option("--rtt", is_flag=True, help="The matrix' delays are round trips: halve them.")
+@click.option(
+    "--hosts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
+)
+@click.option(
+    "--causal", is_flag=True, help="Check causal order too.  [default: where the session's ordering is causal]"
+)
+@click.option(
+    "--follow",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Follow one session while it is recorded, and keep in DIR how far: it goes on from there another time. Stop "
+    "with Ctrl-C, or it ends when nothing was recorded for --idle.",
+)
+@click.option("--idle", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def analyze(
+    context: click.Context,
+    sessions: Sequence[Path],
+    *,
+    master: str | None,
+    out: Path | None,
+    direct: Path | None,
+    rtt: bool,
+    hosts: Path | None,
+    causal: bool,
+    follow: Path | None,
+    idle: float,
+    as_json: bool,
+) -> None:
+    """Analyse recorded sessions: who is how far away, did the order hold, who carries what, and what to move.
+
+    SESSION is the directory of a recorded session, or a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
+    audit` reads it, or a directory of those; several are analysed together. What cannot be used is put aside and
+    counted. The report is DIR/report.html, with pictures and CSV tables beside it; DIR/membership.csv and
+    DIR/rates.csv are what `gamecast plan` takes.
+
+    Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use, 3 if Spark does not start.
+    """
+    from analytics.jobs.spark import open_spark, spark_failures
+
+    for given in (*sessions, *(file for file in (direct, hosts) if file is not None)):
+        if not given.exists():
+            # Before Spark starts, which takes seconds.
+            raise InvalidInput(f"{given} does not exist")
+    with _progress() as show, spark_failures():
+        show("starting Spark")
+        spark = open_spark(master)
+        from analytics.jobs.analysis import analyse
+        from analytics.session.reading import read_sources
+
+        ways = _direct(direct, hosts, rtt=rtt)
+        if follow is not None:
+            made = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
+        else:
+            show("looking at the files")
+            sources = read_sources(spark, sessions)
+            made = analyse(spark, sources, direct=ways, causal=causal or None, on_stage=show)
+        if out is not None:
+            from analytics.report.report import write_report
+
+            show("writing the report")
+            try:
+                write_report(out, made)
+            except OSError as error:
+                raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from error
+    if as_json:
+        click.echo(orjson.dumps(made.as_dict(), option=orjson.OPT_INDENT_2))
+    else:
+        _tell(made, out)
+    if not made.audit.fine:
+        context.exit(1)
+
+
+def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
+    """Return what looks up the direct ways between the names that the sessions turn out to have."""
+    if matrix is None:
+        if hosts is not None or rtt:
+            raise UsageError("--hosts and --rtt say how to read a matrix: give --direct MATRIX too")
+        return None
+    from analytics.jobs.stretch import direct_from
+    from laboratory.planning.places import read_hosts
+    from laboratory.wan.distances import read_distances
+
+    distances = read_distances(matrix, rtt=rtt)
+    host_of = dict(read_hosts(hosts)) if hosts is not None else {}
+
+    def make(cells: Any) -> Any:
+        made = direct_from(cells, distances.hosts, distances.one_way_ms, host_of)
+        if made.isEmpty():
+            known = ", ".join(distances.hosts[:NAMES_MAX])
+            raise UsageError(
+                f"{matrix}: none of the subscribers stands on one of its hosts ({known}, …): say with --hosts FILE, "
+                "rows of subscriber,host, where they do"
+            )
+        return made
+
+    return make
+
+
+def _follow(
+    spark: Any,
+    sessions: Sequence[Path],
+    state: Path,
+    direct: MakeDirect | None,
+    *,
+    idle_s: float,
+    causal: bool | None,
+    show: Callable[[str], None],
+) -> Analysis:
+    """Follow a session: figures go to the terminal's progress line, alarms to standard error at once."""
+    import signal
+
+    from analytics.jobs.streaming import Following, Update
+
+    if len(sessions) != 1:
+        raise UsageError("--follow follows one session: name one directory")
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    def on_update(update: Update) -> None:
+        stretch = f", stretch {update.stretch['p50']:.2f} in the median" if update.stretch is not None else ""
+        show(f"{update.deliveries:,} deliveries by {update.subscribers:,} subscribers{stretch}")
+        for alarm in update.alarms:
+            click.echo(f"alarm: {alarm}", err=True)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        show("waiting for what is recorded")
+        return Following(spark, sessions[0], state, direct, on_update).run(
+            until=lambda: stopped, idle_s=idle_s, causal=causal
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tell(made: Analysis, out: Path | None) -> None:
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(
+        f"Analysed {made.deliveries:,} deliveries by {made.subscribers:,} subscribers in {made.regions:,} regions."
+    )
+    stretch = made.stretch()
+    if stretch is None:
+        console.print("Latency stretch: not known, for want of direct delays: give --direct MATRIX, or record probes.")
+    else:
+        console.print(
+            f"Latency stretch of {len(stretch['by_destination']):,} destinations: {stretch['p50']:.2f} in the median, "
+            f"{stretch['p90']:.2f} at the 90th percentile, {stretch['max']:.2f} at most."
+        )
+        worst = sorted(stretch["by_destination"].items(), key=lambda each: -each[1])[:WORST_SHOWN]
+        console.print("Farthest off: " + ", ".join(f"{name} {value:.2f}" for name, value in worst) + ".")
+    console.print(_promises(made))
+    for each in made.advice[:WORST_SHOWN]:
+        console.print(f"Advice: {each.do} {each.named}: {each.because}.")
+    for entry in made.quarantine.entries:
+        named = f" ({', '.join(entry.examples)})" if entry.examples else ""
+        console.print(f"Put aside: {entry.count:,} × {entry.what}: {entry.reason}{named}")
+    for note in made.notes:
+        console.print(f"Note: {note}.")
+    if made.audit.fine:
+        console.print(Text("The promises are kept, as far as these records can tell.", style="bold green"))
+    else:
+        console.print(Text("The promises are broken:", style="bold red"))
+        for example in made.audit.examples:
+            console.print(f"{str(example.as_dict()['kind']).replace('_', ' ')}: {example.describe()}.")
+    if out is not None:
+        console.print(f"The report is {out / 'report.html'}")
+
+
+def _promises(made: Analysis) -> Table:
+    table = Table("promise", "broken by", "how often")
+    table.columns[2].justify = "right"
+    audit = made.audit
+    for promise, by, count in (
+        ("one order", "pairs of events in opposite orders", audit.order.inversions),
+        ("no cycles", "knots in the union of all orders", audit.order.cycles),
+        ("each publisher's order", "events after a later one", audit.publisher_order_violations),
+        ("nothing twice", "repeated deliveries", audit.duplicated),
+        ("nothing lost", "events never delivered", audit.losses.lost),
+    ):
+        shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
+        table.add_row(promise, by, shown)
+    return table
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yield what names the stage, on a terminal only."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda doing: bar.update(task, description=doing)
+
+
+if __name__ == "__main__":
+    # spark-submit runs this file: its --master and --conf count then.
+    try:
+        analyze.main(standalone_mode=True)
+    except GamecastError as error:
+        print(f"gamecast: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 3)

@@ -1,0 +1,155 @@
+"""`gamecast audit`: judge any delivery log against the promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from gamecast.recording.deliverylog import (
+    Progress,
+    find_delivery_logs,
+    find_published,
+    read_delivery_logs,
+    read_published,
+)
+from sequencing.checkers import History, PairOrder, Verdict, compare_pairs, judge
+from sequencing.checkers.stays import judge_stays
+
+FILES_NAMED_MAX = 3
+PUBLISHERS_NAMED_MAX = 3
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option(
+    "--published",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What was published, JSON Lines with event and region: then losses are found too. Where all logs lie in DIR "
+    "and there is a DIR.published.jsonl, as the demo writes it, that is taken.",
+)
+@click.option("--pairs", is_flag=True, help="Compare every two subscribers as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def audit(context: click.Context, files: Sequence[Path], *, published: Path | None, pairs: bool, as_json: bool) -> None:
+    """Judge delivery logs: did all subscribers see one order, nothing twice, nothing lost?
+
+    FILE is JSON Lines, gzip-compressed or not, one delivery a line: {"subscriber": "s1", "index": 0, "event": "any
+    unique id", "region": "forest", "sender": "s2"}. A directory stands for all *.jsonl and *.jsonl.gz in it.
+
+    Who subscribes to a region is taken from the logs: those who delivered anything of it. A server that joins and
+    leaves says so in lines like {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the
+    first index in the region and the first behind it. Then it owes what was published after it had joined, up to the
+    last event that it delivered before it left, and all between the first and the last that it delivered; to tell that,
+    FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each publisher's own
+    order is checked where every delivery of it carries sent_at_ns.
+
+    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed.
+    """
+    found = find_delivery_logs(files)
+    published = published or find_published(found)
+    with _progress() as on_progress:
+        logs = read_delivery_logs(found, on_progress=on_progress)
+        expected = read_published(published, on_progress=on_progress) if published is not None else None
+    history = History.of(logs.sequences)
+    if logs.stays and expected is not None:
+        verdict = judge_stays(logs.sequences, logs.stays, expected)
+    else:
+        verdict = judge(history, published=expected)
+    compared = compare_pairs(history) if pairs else None
+    if as_json:
+        report = {**verdict.as_dict(), "files": len(found), "index_gaps": logs.index_gaps, "fine": verdict.fine}
+        if compared is not None:
+            report["pairs"] = [
+                {"subscribers": pair.subscribers, "common": pair.common, "inversions": pair.inversions}
+                for pair in compared
+            ]
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        _tell(verdict, found, logs.index_gaps, compared)
+    if not verdict.fine:
+        context.exit(1)
+
+
+def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Sequence[PairOrder] | None) -> None:
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    named = ", ".join(map(str, files[:FILES_NAMED_MAX])) + (", …" if len(files) > FILES_NAMED_MAX else "")
+    console.print(
+        f"Judged {_count(verdict.deliveries, 'delivery', 'deliveries')} by {_count(verdict.subscribers, 'subscriber')} "
+        f"in {_count(verdict.regions, 'region')}, from {_count(len(files), 'file')}: {named}"
+    )
+    console.print(_promises(verdict))
+    if pairs is not None:
+        console.print(_pairs(pairs))
+    for note in _notes(verdict, index_gaps):
+        console.print(f"Note: {note}")
+    if verdict.first is None:
+        console.print(Text("The promises are kept, as far as these logs can tell.", style="bold green"))
+        return
+    console.print(Text("The promises are broken. The first offence:", style="bold red"))
+    for example in verdict.examples:
+        console.print(f"{example.kind.replace('_', ' ')}: {example.describe()}.")
+
+
+def _promises(verdict: Verdict) -> Table:
+    table = Table("promise", "broken by", "how often")
+    table.columns[2].justify = "right"
+    for promise, by, count in (
+        ("one order", "pairs of events in opposite orders", verdict.inversions),
+        ("no cycles", "knots in the union of all orders", verdict.cycles),
+        ("each publisher's order", "events after a later one", verdict.publisher_order_violations),
+        ("nothing twice", "repeated deliveries", verdict.duplicated),
+        ("nothing lost", "events never delivered", verdict.lost),
+        ("nothing else", "what was not published there", verdict.unexpected),
+    ):
+        shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
+        table.add_row(promise, by, shown)
+    return table
+
+
+def _pairs(pairs: Sequence[PairOrder]) -> Table:
+    table = Table("subscribers", "events in common", "in opposite orders")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for pair in pairs:
+        shown = Text(f"{pair.inversions:,}", style="red" if pair.inversions else "green")
+        table.add_row(Text(" and ".join(pair.subscribers)), f"{pair.common:,}", shown)
+    return table
+
+
+def _notes(verdict: Verdict, index_gaps: int) -> Iterator[str]:
+    if verdict.lost is None:
+        yield "losses cannot be told from deliveries alone: give --published FILE."
+    unchecked = verdict.publishers_unchecked
+    if unchecked:
+        named = ", ".join(unchecked[:PUBLISHERS_NAMED_MAX]) + (", …" if len(unchecked) > PUBLISHERS_NAMED_MAX else "")
+        whose = f"the order of {len(unchecked)} of {_count(verdict.publishers, 'publisher')}"
+        yield f"{whose} could not be checked, for want of sent_at_ns: {named}."
+    if index_gaps:
+        yield f"{_count(index_gaps, 'index', 'indices')} missing between the lines: the logs may be incomplete."
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """Yield what counts lines on the terminal, if standard error is one."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines read"))
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda lines: bar.advance(task, lines)

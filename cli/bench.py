@@ -1,0 +1,151 @@
+"""`gamecast bench`: throughput and delay beside what a user would pick instead, in one run."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+import orjson
+from click.core import ParameterSource
+from rich.console import Console
+
+from cli.bench_all import bench_all
+from cli.bench_gateway import bench_gateway
+from cli.bench_joins import bench_joins
+from cli.bench_memory import bench_memory
+from cli.bench_options import exit_if_broken, json_option, named, progress, trial_options
+from cli.bench_paths import bench_paths
+from cli.bench_recording import bench_recording
+from laboratory.bench.arrangements import arrangements
+from laboratory.bench.bound import decoding_per_s
+from laboratory.bench.campaign import Campaign, document, violations
+from laboratory.bench.peers.registry import OTHERS, OURS
+from laboratory.bench.table import report
+from laboratory.bench.workload import FAN_OUT, Phases
+
+
+def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(name for name, peer in OTHERS.items() if peer.missing() is None)
+    chosen = named(names)
+    for name in chosen:
+        if name not in OTHERS:
+            raise click.BadParameter(f"there is no peer {name!r}: choose from {', '.join(OTHERS)}")
+        if (cure := OTHERS[name].missing()) is not None:
+            raise click.BadParameter(f"{name} is not installed: {cure}")
+    return chosen
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(dict.fromkeys(int(number) for number in numbers.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{numbers!r} is not a list of numbers like 8,32") from None
+    if min(sizes) < FAN_OUT:
+        raise click.BadParameter(f"each subscriber has {FAN_OUT} regions, so it takes at least {FAN_OUT} of them")
+    return sizes
+
+
+@click.group("bench", invoke_without_command=True)
+@click.option(
+    "--against",
+    metavar=",".join(OTHERS),
+    callback=_peers,
+    help="Peers beside gamecast, some of these.  [default: all that are installed]",
+)
+@click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
+@trial_options
+@json_option
+@click.pass_context
+def bench(
+    context: click.Context,
+    against: tuple[str, ...],
+    sizes: tuple[int, ...],
+    runs: int,
+    events: int,
+    seconds: float,
+    rate: int,
+    window: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure gamecast beside what you would pick instead, on this machine.
+
+    S subscribers on S regions, three each, and about 190 bytes of JSON an event, decoded and handed to a callback on
+    every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
+    exit status is 1 if gamecast lost, repeated or reordered anything.
+
+    Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
+    regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
+    what recording a session costs, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    plans of small worlds are from the best there are.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    campaign = Campaign(
+        peers=(OURS, *(OTHERS[name] for name in against)),
+        sizes=sizes,
+        runs=runs,
+        phases=Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed),
+    )
+    with progress(len(campaign.peers) * len(sizes) * runs) as begin:
+        result = document(campaign.run(begin), campaign, OURS.name)
+    result["decoding_per_s"] = decoding_per_s()
+    if context.get_parameter_source("against") is ParameterSource.DEFAULT:
+        result["absent"] = {name: cure for name, peer in OTHERS.items() if (cure := peer.missing()) is not None}
+    if as_json:
+        click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(result, OURS.name))
+    broken = violations(result["peers"][OURS.name])
+    exit_if_broken(context, broken)
+
+
+@bench.command("plan")
+@click.option(
+    "--max",
+    "subscribers_max",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1_000, 1_000_000),
+    help="Subscribers of the largest world.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of the worlds.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the growth: .png, .svg or .pdf.")
+@json_option
+def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: bool) -> None:
+    """Measure how planning grows: seconds and peak memory of each stage, from 1,000 subscribers up.
+
+    The worlds are grids with a region for ten subscribers, who have about 2.5 regions each.
+    """
+    from laboratory.bench.growth import growth_table, plot_growth
+    from laboratory.bench.planning import measure_planning
+    from laboratory.planning.picture import require_drawable
+
+    if plot is not None:
+        require_drawable(plot)
+    console = Console(stderr=True)
+    with console.status("starting") if console.is_terminal else nullcontext() as status:
+
+        def on_size(subscribers: int) -> None:
+            if status is not None:
+                status.update(f"{subscribers:,} subscribers")
+
+        costs = measure_planning(subscribers_max, seed=seed, on_size=on_size)
+    if plot is not None:
+        plot_growth(costs, plot)
+    if as_json:
+        document = {"sizes": {str(cost.subscribers): cost.as_dict() for cost in costs}, "seed": seed}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(growth_table(costs))
+
+
+bench.add_command(bench_all)
+bench.add_command(arrangements)
+bench.add_command(bench_paths)
+bench.add_command(bench_joins)
+bench.add_command(bench_memory)
+bench.add_command(bench_gateway)
+bench.add_command(bench_recording)

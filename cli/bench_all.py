@@ -1,0 +1,67 @@
+"""``gamecast bench all``: every figure, beside what it is to be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+
+from cli.bench_options import json_option, named
+
+TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
+PARTS = {"peers": (), "paths": ("paths",), "recording": ("recording",), "joins": ("joins",), "memory": ("memory",)}
+QUICKLY = {
+    "peers": (*TRIALS, "--against", "streams,pubsub,single-stream,batched-streams"),
+    "paths": (*TRIALS, "--longest", "2"),
+    "recording": TRIALS,
+    "joins": ("--regions", "60", "--servers", "6", "--turns", "1"),
+    "memory": ("--regions", "60", "--subscribers", "6", "--events", "100"),
+}
+
+
+def _parts(_context: click.Context, _option: click.Parameter, names: str) -> tuple[str, ...]:
+    chosen = named(names)
+    for name in chosen:
+        if name not in PARTS:
+            raise click.BadParameter(f"there is no part {name!r}: choose from {', '.join(PARTS)}")
+    return chosen
+
+
+@click.command("all")
+@click.option(
+    "--parts", default=",".join(PARTS), show_default=True, callback=_parts, help="What to measure, one after the other."
+)
+@click.option("--quick", is_flag=True, help="A minute, to see that all works: its figures say nothing.")
+@json_option
+@click.pass_context
+def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as_json: bool) -> None:
+    """Measure everything, and print each figure beside what it is to be.
+
+    Runs `gamecast bench` with all peers, then `paths`, `recording`, `joins` and `memory`, each in a process of its own;
+    some 30 minutes, on a machine that should have nothing else to do. --json has what each of them prints, too. The
+    exit status is 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more.
+    """
+    from laboratory.bench.goals import goals_of, report
+
+    measured: dict[str, Any] = {}
+    is_broken = False
+    for part in parts:
+        click.echo(f"measuring: {part}", err=True)
+        command = ("bench", *PARTS[part], "--json", *(QUICKLY[part] if quick else ()))
+        run = subprocess.run([sys.executable, "-m", "gamecast", *command], stdout=subprocess.PIPE, check=False)
+        if run.returncode not in (0, 1) or not run.stdout:
+            context.exit(run.returncode or 1)
+        measured[part] = orjson.loads(run.stdout)
+        is_broken |= run.returncode == 1
+    goals = goals_of(measured)
+    if as_json:
+        document = {"goals": [goal.as_dict() for goal in goals], "parts": measured}
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(goals))
+    if is_broken:
+        context.exit(1)

@@ -1,0 +1,72 @@
+"""``gamecast bench joins``: how fast servers join regions."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import click
+import orjson
+from rich.console import Console
+
+from cli.bench_options import exit_if_broken, json_option
+
+
+@click.command("joins")
+@click.option("--regions", default=1_000, show_default=True, type=click.IntRange(2, 100_000), help="Of one network.")
+@click.option("--servers", default=200, show_default=True, type=click.IntRange(1, 2_000), help="That join at once.")
+@click.option("--view", default=8, show_default=True, type=click.IntRange(1, 100), help="Regions that each has.")
+@click.option(
+    "--step", default=5, show_default=True, type=click.IntRange(1, 100), help="Regions that each joins a turn."
+)
+@click.option("--turns", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which the median is told.")
+@click.option(
+    "--overlaps",
+    default="both",
+    show_default=True,
+    type=click.Choice(["declared", "undeclared", "both"]),
+    help="Declared, servers join in place and leave as many regions; undeclared, each turn takes an epoch.",
+)
+@click.option("--shared", is_flag=True, help="Servers share what connections of a process can share.")
+@json_option
+@click.pass_context
+def bench_joins(
+    context: click.Context,
+    *,
+    regions: int,
+    servers: int,
+    view: int,
+    step: int,
+    turns: int,
+    overlaps: str,
+    shared: bool,
+    as_json: bool,
+) -> None:
+    """Measure how many joins/s a network takes, and for how long each waits.
+
+    Servers stand around a ring of regions. In each turn all of them join some more at once. The manager and a
+    redis-server have a process each, all servers together another. In the end something is published in each region:
+    the exit status is 1 if anybody misses it, or gets what it should not.
+    """
+    from laboratory.bench.joining import KINDS, Walk, measure_joins, report
+
+    walk = Walk(regions, servers, view, step, turns, shared)
+    kinds = KINDS if overlaps == "both" else KINDS[:1] if overlaps == "declared" else KINDS[1:]
+    console = Console(stderr=True)
+    with console.status("starting") if console.is_terminal else nullcontext() as status:
+
+        def on_turn(kind: str, turn: int) -> None:
+            if status is not None:
+                status.update(f"{kind}: {f'turn {turn} of {turns}' if turn else f'{servers:,} servers join'}")
+
+        result = measure_joins(walk, kinds, on_turn)
+    if as_json:
+        click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(result))
+    broken = [
+        f"{figures[what]} {what} deliveries, {kind}"
+        for kind, figures in result["kinds"].items()
+        for what in ("lost", "unexpected")
+        if figures[what]
+    ]
+    exit_if_broken(context, broken)

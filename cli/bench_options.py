@@ -1,0 +1,84 @@
+"""What the commands of the bench share: the options of a trial, and its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_TRIAL_OPTIONS = (
+    click.option(
+        "--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken."
+    ),
+    click.option(
+        "--events",
+        default=200_000,
+        show_default=True,
+        type=click.IntRange(1, 10_000_000),
+        help="Events at full speed, in each trial.",
+    ),
+    click.option(
+        "--seconds",
+        default=3.0,
+        show_default=True,
+        type=click.FloatRange(0.1, 3_600),
+        help="Of paced traffic, in each trial, to measure delay.",
+    ),
+    click.option(
+        "--rate",
+        default=1_000,
+        show_default=True,
+        type=click.IntRange(1, 100_000),
+        help="Events/s of the paced traffic.",
+    ),
+    click.option(
+        "--window",
+        default=16_384,
+        show_default=True,
+        type=click.IntRange(1, 1_000_000),
+        help="Events under way at full speed, at most.",
+    ),
+    click.option("--seed", default=1, show_default=True, help="Of the regions that events are published to."),
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of `laboratory.bench.workload.Phases`, and ``runs``."""
+    for option in reversed(_TRIAL_OPTIONS):
+        command = option(command)
+    return command
+
+
+def named(text: str) -> tuple[str, ...]:
+    """Return the names in a list like ``a, b``, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
+    """End with 1, saying what, if gamecast broke a promise while it was measured."""
+    if broken:
+        click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
+        context.exit(1)
+
+
+@contextmanager
+def progress(trials: int) -> Iterator[Callable[[str, int, int], None]]:
+    """To be called when a trial begins; it shows on a terminal only."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=trials)
+        begun = 0
+
+        def begin(peer: str, size: int, run: int) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=f"run {run + 1}: {peer}, {size} subscribers")
+            begun += 1
+
+        yield begin

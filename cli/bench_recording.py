@@ -1,0 +1,60 @@
+"""``gamecast bench recording``: what recording a session costs."""
+
+from __future__ import annotations
+
+import click
+import orjson
+from rich.console import Console
+
+from cli.bench_options import exit_if_broken, json_option, progress, trial_options
+from gamecast.recording.options import require_pyarrow
+from laboratory.bench.workload import FAN_OUT, Phases
+
+EVENTS = 1_000_000
+"""Five times what other commands take: what a recorder does once, as it begins, is not to count as if it went on."""
+
+RUNS = 9
+"""Three times as many: what it takes is less than runs of one kind differ by."""
+
+
+@click.command("recording", context_settings={"default_map": {"events": EVENTS, "runs": RUNS}})
+@click.option(
+    "--size", default=8, show_default=True, type=click.IntRange(FAN_OUT, 1_000), help="Subscribers, and regions."
+)
+@trial_options
+@json_option
+@click.pass_context
+def bench_recording(
+    context: click.Context,
+    *,
+    size: int,
+    runs: int,
+    events: int,
+    seconds: float,
+    rate: int,
+    window: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure what `gamecast.connect(record=…)` costs, beside the same without it in the same run.
+
+    The workload of `gamecast bench`; all publishers and all subscribers record. The overhead is the part of the
+    throughput that it takes, the median over pairs of runs. The exit status is 1 if anything was lost, repeated or
+    reordered, or was delivered and is not in the session: what a recorder drops costs nothing.
+    """
+    require_pyarrow()
+    from laboratory.bench.campaign import violations
+    from laboratory.bench.recording import measure_recording, report
+
+    phases = Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed)
+    with progress(2 * runs) as begin:
+        result = measure_recording(size=size, runs=runs, phases=phases, begin=begin)
+    if as_json:
+        click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    else:
+        Console().print(report(result))
+    if result["unrecorded"]:
+        click.echo(f"{result['unrecorded']:,} deliveries of the last run were not recorded", err=True)
+        context.exit(1)
+    broken = [what for name, of_name in result["figures"].items() for what in violations({name: of_name})]
+    exit_if_broken(context, broken)

@@ -1,0 +1,127 @@
+"""``gamecast chaos``: faults, as a tool."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.manager import manager
+from cli.node import node
+from cli.running import run
+from gamecast.errors import UsageError
+from laboratory.chaos.run import Progress as Report
+from laboratory.chaos.run import run_chaos
+
+
+@click.command()
+# Longer ones could not be judged: streams of epochs that have ended go after an hour.
+@click.option(
+    "--seconds", type=click.FloatRange(5, 3_000), default=60.0, show_default=True, help="How long faults happen."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the schedule, and of what servers do.")
+@click.option("--servers", type=click.IntRange(2, 64), default=8, show_default=True, help="Game servers.")
+@click.option(
+    "--walk", is_flag=True, help="Servers only walk between neighbouring regions, and declare these overlaps."
+)
+@click.option("--lossy", is_flag=True, help="Two of the three Redis servers keep nothing over a restart, and say so.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep all logs there.  [default: only when a promise was broken]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def chaos(
+    context: click.Context,
+    *,
+    seconds: float,
+    seed: int,
+    servers: int,
+    lossy: bool,
+    walk: bool,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a network of real processes while all kinds of faults befall it, and judge what its servers were handed.
+
+    Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers are a
+    process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded
+    schedule of 20 faults a minute and more: any of them is killed and started again, or stopped for seconds; a leader
+    is stopped until another one leads, and then goes on; a server stays away for so long that it counts as gone;
+    connections are cut in the middle of a reply, or stall; a Redis server's memory is full, its append-only file cannot
+    grow, or its clock jumps by up to two minutes, ahead or back, and is put right later. Then the faults end, the
+    servers publish a last round, and when all is delivered, the judges of the simulation and the order checkers judge
+    what each connection delivered, from what the servers noted.
+
+    With --lossy, what a restart loses is no broken promise if a gap tells of it in its place.
+
+    The seed fixes the schedule, not the run: processes run as the machine lets them. Clocks of Redis servers jump by
+    Debian's libfaketime; where that is not installed, this is left out, and the report says so. A disk cannot be filled
+    without privileges: a limit on the size of the append-only file stands in for it, on which Redis ends itself (not on
+    systems without prlimit).
+
+    Exit status: 0 if every promise was kept, 1 if not, 2 for wrong use, 3 if the network could not be started.
+    """
+    directory = _directory(keep)
+    with _progress(seconds) as report:
+        outcome = asyncio.run(
+            run_chaos(
+                seed,
+                seconds,
+                servers,
+                directory,
+                lasting=keep is not None,
+                lossy=lossy,
+                walk=walk,
+                progress=report,
+                command=run_daemon,
+            )
+        )
+    if as_json:
+        click.echo(orjson.dumps(outcome.as_dict(), option=orjson.OPT_INDENT_2))
+    else:
+        outcome.tell(Console(highlight=False, soft_wrap=False))
+        if keep is not None:
+            click.echo(f"All logs are in {keep}.")
+    if not outcome.fine:
+        context.exit(1)
+
+
+def run_daemon(name: str, *arguments: str) -> None:
+    """Be ``gamecast node`` or ``gamecast manager``, in a process of its own."""
+    run({"node": node, "manager": manager}[name], arguments)
+
+
+def _directory(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="gamecast-chaos-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep {keep}: {error.strerror}") from error
+    if any(keep.iterdir()):
+        raise UsageError(f"--keep {keep}: there is something in it already: name another")
+    return keep.absolute()
+
+
+@contextmanager
+def _progress(seconds: float) -> Iterator[Report]:
+    """Yield what tells how far a run has come, on the terminal, if standard error is one."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("starting", total=seconds)
+
+        def report(passed: float, faults: int, delivered: int) -> None:
+            bars.update(task, completed=passed, description=f"{faults} faults, {delivered:,} events delivered")
+
+        yield report

@@ -1,0 +1,201 @@
+"""`gamecast compare`: the classic protocols and ours on one topology and one workload."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from laboratory.comparison.claims import Claim, judge_claims, lessons
+from laboratory.comparison.page import write_page
+from laboratory.comparison.plots import figures
+from laboratory.comparison.sweep import COMPARED, Row, World, run, star
+from laboratory.comparison.workload import KINDS, Kind
+from laboratory.planning.picture import save
+from sequencing.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = ("packets", "metadata_bytes", "control_bytes", "busiest", "mean_ms", "p90_ms", "stretch", "held_max")
+
+
+@click.command("compare")
+@click.option("--protocol", "names", multiple=True, type=click.Choice(list(COMPARED)), help="This one; repeat it.")
+@click.option("--all", "every", is_flag=True, help="All protocols; the default if none is named.")
+@click.option(
+    "--processes", "sizes", default="24,8,16,40", show_default=True, metavar="N,…", help="How many processes."
+)
+@click.option("--groups", default="1,8,2,4,16,32", show_default=True, metavar="N,…", help="Groups; 1 is one of all.")
+@click.option("--rates", default="3,1,8,20", show_default=True, metavar="R,…", help="Events/s of each process.")
+@click.option(
+    "--workload",
+    "kind",
+    default="zipf",
+    show_default=True,
+    type=click.Choice(KINDS),
+    help="Groups: the paper's, sizes by Zipf's law; of neighbours; of anybody; the cells that wandering avatars see.",
+)
+@click.option(
+    "--group-size", default=6, show_default=True, type=click.IntRange(2), help="Of correlated and uncorrelated groups."
+)
+@click.option(
+    "--topology",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where processes stand: a matrix (CSV, ms), NAME_edges.csv, GraphML or GML.  [default: a transit-stub "
+    "internetwork of 10,000 hosts, drawn by the seed]",
+)
+@click.option("--rtt", is_flag=True, help="The file holds round trips; one way is half of one.")
+@click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.")
+@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Of publishing, simulated.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws places, groups and times.")
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
+)
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures here, too.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Draw growth, as PNG.")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML page here, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def compare(
+    names: tuple[str, ...],
+    *,
+    every: bool,
+    sizes: str,
+    groups: str,
+    rates: str,
+    kind: Kind,
+    group_size: int,
+    file: Path | None,
+    rtt: bool,
+    weight: str | None,
+    seconds: float,
+    seed: int,
+    jobs: int,
+    csv_file: Path | None,
+    plots: Path | None,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare protocols on one topology and one workload, simulated: latency, packets, bytes, load, what is held.
+
+    Of several numbers the first is the base, and the others are tried one at a time, the rest being as in the base: in
+    one group of all, and in the first number of groups above 1.
+
+    Everyone publishes at random times. Packets take their time and nothing is lost; processing takes none. What a
+    protocol assumes and the workload does not offer is said in the place of its figures; each run is judged by the
+    guarantees that the protocol declares. What is claimed of the protocols is judged by the figures. The exit status is
+    1 if a guarantee is broken; validity, that everything is delivered, is one for all but one protocol. A claim that
+    does not hold is a finding.
+    """
+    if file is None and (rtt or weight is not None):
+        raise UsageError("--rtt and --weight say how to read a topology: name its file with --topology")
+    world = World(kind, group_size, seconds, seed, file, rtt, weight)
+    world.topology()  # what is wrong with it is said before the work begins
+    chosen = list(COMPARED) if every or not names else list(dict.fromkeys(names))
+    cases = star(
+        [int(number) for number in _numbers(sizes, "--processes", least=2)],
+        [int(number) for number in _numbers(groups, "--groups", least=1)],
+        _numbers(rates, "--rates"),
+    )
+    rows = list(_progress(run(chosen, cases, world, jobs), len(cases) * len(chosen)))
+    claims = judge_claims(rows)
+    about = _about(world)
+    if csv_file is not None:
+        with csv_file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)))
+            writer.writeheader()
+            writer.writerows(rows)
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+        for name, title, figure in figures(rows):
+            _save(figure, title, plots / f"{name}.png")
+    if page is not None:
+        text = write_page(rows, claims, title="Ordering protocols side by side", about=about)
+        page.write_text(text, encoding="utf-8")
+    if as_json:
+        document = {"seed": seed, "seconds": seconds, "workload": kind, "topology": file.name if file else None}
+        said = [claim.as_dict() for claim in claims]
+        click.echo(orjson.dumps(document | {"about": about, "lessons": lessons(rows), "claims": said, "rows": rows}))
+    else:
+        _tell(rows, claims)
+    sys.exit(1 if any(row.get("broken") for row in rows) else 0)
+
+
+def _about(world: World) -> str:
+    where = f"hosts of {world.file.name}" if world.file else "a transit-stub internetwork of 10,000 hosts, in clusters"
+    groups = {
+        "zipf": "sizes by Zipf's law, of anybody",
+        "correlated": f"of {world.group_size} neighbours each",
+        "uncorrelated": f"of any {world.group_size} processes each",
+        "wandering": "the cells of a grid that wandering avatars see",
+    }
+    return (
+        f"Simulated: processes on {where}; groups: {groups[world.kind]}; everyone publishes to its groups at random "
+        f"times for {world.seconds:g} s (seed {world.seed}). Nothing is lost and processing takes no time. All have "
+        "the same machines: the sequencing nodes of ours (atoms) stand on processes' machines, placed by distance, and "
+        "the coordinator and the root stand at the 1-median. Each run was judged by what its protocol declares."
+    )
+
+
+def _save(figure: Figure, title: str, file: Path) -> None:
+    figure.suptitle(title, fontsize=11)
+    save(figure, file)
+
+
+def _numbers(text: str, option: str, *, least: float = 0.0) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} takes numbers with commas between them, not {text!r}") from None
+    if not all(number > 0 and number >= least for number in numbers):
+        what = f"numbers of {least:g} or more" if least else "positive numbers"
+        raise UsageError(f"{option} takes {what}, not {text!r}")
+    return numbers
+
+
+def _progress(rows: Iterable[Row], count: int) -> Iterator[Row]:
+    columns = TextColumn("protocols compared"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(rows, total=count)
+
+
+def _tell(rows: list[Row], claims: list[Claim]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for case in dict.fromkeys((row["processes"], row["groups"], row["rate"]) for row in rows):
+        size, groups, rate = case
+        table = Table("protocol", *(column.removesuffix("_ms") for column in COLUMNS), title_justify="left")
+        table.title = f"{size} processes, {groups} group{'s' if groups > 1 else ''}, {rate:g} events/s each"
+        table.columns[0].no_wrap = True
+        refused = []
+        for row in rows:
+            if (row["processes"], row["groups"], row["rate"]) != case:
+                continue
+            if "not_applicable" in row:
+                refused.append(row["protocol"])
+                continue
+            wrong = " [red]broken[/red]" if row["broken"] else ""
+            table.add_row(row["protocol"] + wrong, *(f"{row[column]:.3g}" for column in COLUMNS))
+        for column in table.columns[1:]:
+            column.justify = "right"
+        console.print(table)
+        if refused:
+            console.print(f"not for this workload, by their assumptions: {', '.join(refused)}")
+    for claim in claims:
+        everywhere = " everywhere" if claim.figures else ""
+        verdict = "[green]holds[/green]" if claim.holds else f"[red]does not hold{everywhere}[/red]"
+        console.print(f"{claim.claim} ({claim.source}): {verdict}")
+        for line in claim.against:
+            console.print(f"  not so: {line}")
+    for lesson in lessons(rows):
+        console.print(lesson)

@@ -1,0 +1,73 @@
+"""``gamecast convert``: recorded sessions to delivery logs, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import orjson
+
+from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside
+from gamecast.recording.options import require_pyarrow
+from gamecast.version import installed_version
+from sequencing.errors import UsageError
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT_DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--to", "form", required=True, type=click.Choice(["log", "session"]), help="What to make.")
+@click.option(
+    "--published",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="With --to session: what was published, as `gamecast audit` reads it.  [default: DIR.published.jsonl, where "
+    "all logs lie in DIR]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.pass_context
+def convert(
+    context: click.Context, sources: Sequence[Path], out: Path, *, form: str, published: Path | None, as_json: bool
+) -> None:
+    """Convert a recorded session to delivery logs, or delivery logs to a session.
+
+    With --to log, SOURCE is one session; OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`, and
+    OUT_DIR.published.jsonl what was published, if that was recorded. With --to session, SOURCE are logs, or directories
+    of them. OUT_DIR must be new or empty. Both are streams: memory does not grow with the deliveries.
+
+    \b
+    Example:
+      gamecast convert session logs --to log
+      gamecast convert logs session-again --to session
+
+    Exit status: 0 if all was converted, 1 if files of the session cannot be read and were left out, 2 for wrong input.
+    """
+    require_pyarrow()
+    from gamecast.recording.conversion import logs_to_session, session_to_logs
+
+    if form == "log":
+        if published is not None:
+            raise UsageError("--published is for --to session: a session knows what was published")
+        if len(sources) != 1:
+            raise UsageError(f"one session becomes logs at a time, and here are {len(sources)}")
+        done = session_to_logs(sources[0], out)
+    else:
+        logs = find_delivery_logs(sources)
+        done = logs_to_session(logs, out, published=published or find_published(logs), version=installed_version())
+    if as_json:
+        click.echo(orjson.dumps(asdict(done), option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(
+            f"{done.deliveries:,} deliveries, {done.stays:,} stays and {done.published:,} published events "
+            f"in {done.files:,} files: {out}"
+        )
+        if form == "log" and done.published:
+            click.echo(f"What was published is in {published_beside(out)}.")
+        for what, rows in done.left_out.items():
+            click.echo(f"{rows:,} {what} have no place in a log.")
+        for file, why in done.quarantined.items():
+            click.echo(f"left out: {file}: {why}", err=True)
+    if done.quarantined:
+        context.exit(1)

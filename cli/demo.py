@@ -1,0 +1,322 @@
+"""``gamecast demo``: the main job on real input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from adapters.embedded.server import EmbeddedServers
+from gamecast.errors import PlanError, UsageError
+from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
+from gamecast.recording.options import Recording
+from gamecast.testing.match.hosting import Workload, build_workload, server_names
+from gamecast.testing.match.roaming import LINGER_S
+from gamecast.testing.match.skirmish import generate_skirmish
+from gamecast.testing.match.trace import read_match
+from laboratory.demo.journey import JOINS_PENDING_MAX
+from laboratory.demo.outcome import Outcome
+from laboratory.demo.plain import replay_plain
+from laboratory.demo.plain_roaming import replay_plain_roaming
+from laboratory.demo.protocols import EVENTS_MAX, ProtocolOutcome, bounded, replay_protocol, setup_of
+from laboratory.demo.recording import session_recording
+from laboratory.demo.replay import Replay, replay
+from laboratory.demo.replay_roaming import replay_roaming
+from laboratory.wan.distances import Standing, read_distances, stand
+from laboratory.wan.report import WanReport, tell
+from laboratory.wan.run import DURATION_S, node_names, run_wan
+from sequencing.protocols.catalogue import PROTOCOLS
+
+
+class _Servers(click.ParamType[int | None]):
+    """A number of servers, or None for one a player."""
+
+    name = "N|each"
+
+    def convert(
+        self, value: str | int | None, param: click.Parameter | None, context: click.Context | None
+    ) -> int | None:
+        """Return what was asked for."""
+        if value is None or value == "each":
+            return None
+        servers: int = click.IntRange(1, 256)(value, param, context)
+        return servers
+
+
+@click.command()
+@click.argument("prefix", required=False)
+@click.option(
+    "--nodes", type=click.IntRange(1, 64), default=3, show_default=True, help="Sequencing nodes, a redis-server each."
+)
+@click.option(
+    "--servers",
+    type=_Servers(),
+    default="8",
+    show_default=True,
+    help="Game servers that host the players: up to 256, or 'each' for one a player.",
+)
+@click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
+@click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
+@click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
+@click.option("--duration-s", type=float, help="How much of the trace to replay, in seconds.  [default: all]")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="1: as it happened, 10: ten times as fast, 0: as fast as possible.",
+)
+@click.option("--moves", is_flag=True, help="Publish every recorded move of a player as an event too.")
+@click.option(
+    "--roam",
+    is_flag=True,
+    help="Servers join and leave regions while the match runs: each is in the cells that its players' views touch, and "
+    f"leaves one {LINGER_S:g} s of the trace after the last of them. The match goes on meanwhile; at --speed 0 it "
+    f"waits while {JOINS_PENDING_MAX} joins are under way.  [default: in all of the window's cells, throughout]",
+)
+@click.option(
+    "--grid",
+    is_flag=True,
+    help="With --roam: declare beforehand that cells which one view can touch overlap, and leave a region at once. "
+    "Then walking from cell to cell takes no new epoch. Servers with several players have other overlaps, too: see "
+    "--servers each.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
+@click.option(
+    "--wan",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Delay what passes between hosts by this latency matrix (CSV, ms), and report the stretch beside what was "
+    f"predicted. --speed 0 counts as 1, and {DURATION_S:g} s are replayed unless --duration-s says otherwise.",
+)
+@click.option("--rtt", is_flag=True, help="With --wan: the matrix holds round trips; one way is half of one.")
+@click.option(
+    "--hosts", metavar="A,B,…", help="With --wan: where the servers stand, in turn.  [default: all of the matrix]"
+)
+@click.option("--node-hosts", metavar="A,B,…", help="With --wan: where the nodes stand, in turn.  [default: --hosts]")
+@click.option(
+    "--protocol",
+    type=click.Choice(list(PROTOCOLS)),
+    help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by what it "
+    f"claims; the first {EVENTS_MAX:,} events at most. --nodes is then the number of servers of plain Pub/Sub.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a delivery log for each server, for `gamecast audit DIR`, and the session into DIR/session, for "
+    "`gamecast analyze DIR/session`: it replaces the logs and the session that are there. The session takes the extra "
+    "'recording'.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def demo(
+    context: click.Context,
+    prefix: str | None,
+    *,
+    nodes: int,
+    servers: int | None,
+    cell_m: float,
+    radius_m: float,
+    start_s: float,
+    duration_s: float | None,
+    speed: float,
+    moves: bool,
+    roam: bool,
+    grid: bool,
+    seed: int,
+    wan: Path | None,
+    rtt: bool,
+    hosts: str | None,
+    node_hosts: str | None,
+    protocol: str | None,
+    record: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay a match through a sequencing network, and check the order that every game server saw.
+
+    PREFIX names a recorded match: PREFIX_players.csv, PREFIX_positions.csv.gz and PREFIX_events.csv.gz. Without it a
+    skirmish is generated. The map is cut into square regions; each game server hosts some players, subscribes to the
+    regions that they see and publishes what they do. The same events then go over plain Redis Pub/Sub on the same
+    servers, and the same checkers judge both; they know nothing of sequence numbers.
+
+    With --roam, servers go where their players are: they join and leave regions as these move, connect and disconnect,
+    while everybody goes on publishing. Then a server must deliver what is published after it has joined a region, up to
+    its leaving, and nothing in between may be missing.
+
+    With --wan, servers and nodes stand at hosts that are far from each other: all that passes between them goes through
+    proxies that delay it. The stretch of a server is the time that others' events took to be delivered there, over the
+    time from their publishers' hosts to its own.
+
+    With --protocol, one of the classic protocols orders the events. What it assumes must hold in a match, where regions
+    overlap; what does not is refused, and what would fit is named.
+
+    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input.
+    """
+    if grid and not roam:
+        raise UsageError("--grid is about servers that walk: give --roam, too")
+    if protocol is not None and (roam or wan is not None):
+        raise UsageError(
+            f"--protocol: who is in a region is fixed, and nothing delays {protocol}: leave out --roam and --wan"
+        )
+    standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
+    if standing is not None:
+        if roam:
+            raise UsageError("--wan is for a plan that holds: leave out --roam")
+        speed, duration_s = speed or 1.0, DURATION_S if duration_s is None else duration_s
+    match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
+    workload = build_workload(
+        match,
+        cell_m=cell_m,
+        radius_m=radius_m,
+        servers=servers,
+        start_s=start_s,
+        duration_s=duration_s,
+        moves=moves,
+        roam=roam,
+        grid=grid,
+    )
+    recording = None
+    if record is not None:
+        _require_writable(record, workload.servers)
+        recording = session_recording(record / "session", servers=len(workload.servers), probes=standing is None)
+        if recording is None:
+            click.echo("only logs are recorded: a session takes pyarrow (pip install 'gamecast[recording]')", err=True)
+    report = None
+    outcome: Outcome | ProtocolOutcome
+    if protocol is not None:
+        outcome = asyncio.run(_run_protocol(workload, protocol, nodes=nodes, speed=speed))
+    elif standing is not None:
+        outcome, report = asyncio.run(_run_wan(workload, standing, nodes=nodes, speed=speed, record=recording))
+    else:
+        outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed, record=recording))
+    if record is not None:
+        _write_logs(record, outcome.workload, outcome.replayed)
+    if as_json:
+        wanted = outcome.as_dict() | ({"wan": report.as_dict()} if report is not None else {})
+        click.echo(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
+    else:
+        source = Path(prefix).name if prefix is not None else f"A skirmish (seed {seed})"
+        outcome.tell(Console(highlight=False, soft_wrap=False), source)
+        if report is not None:
+            tell(report, Console(highlight=False, soft_wrap=False))
+        if record is not None:
+            click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
+        if recording is not None:
+            session = recording.directory
+            click.echo(f"The recorded session is in {session}: analyse it with `gamecast analyze {session}`.")
+    if not outcome.fine:
+        context.exit(1)
+
+
+def _standing(
+    wan: Path | None, rtt: bool, hosts: str | None, node_hosts: str | None, nodes: int, servers: int | None
+) -> Standing | None:
+    """Return who stands where, None without a matrix."""
+    if wan is None:
+        for given, option in ((rtt, "--rtt"), (hosts, "--hosts"), (node_hosts, "--node-hosts")):
+            if given:
+                raise UsageError(f"{option} is about a latency matrix: name one with --wan")
+        return None
+    if servers is None:
+        raise UsageError("--wan needs to know how many servers stand at its hosts: give --servers N")
+    return stand(
+        read_distances(wan, rtt=rtt),
+        servers=server_names(servers),
+        nodes=node_names(nodes),
+        hosts=hosts,
+        node_hosts=node_hosts,
+    )
+
+
+async def _run_wan(
+    workload: Workload, standing: Standing, *, nodes: int, speed: float, record: Recording | None
+) -> tuple[Outcome, WanReport]:
+    with _progress(sum(workload.expected_deliveries().values())) as begin:
+        return await run_wan(workload, standing, nodes=nodes, speed=speed, begin=begin, record=record)
+
+
+async def _run(workload: Workload, *, nodes: int, speed: float, record: Recording | None) -> Outcome:
+    expected = sum(workload.expected_deliveries().values())
+    with _progress(expected) as begin:
+        async with AsyncExitStack() as open_casts:
+            run = replay_roaming if workload.roams else replay
+            bar = begin("gamecast")
+            ours, cast = await run(open_casts, workload, nodes=nodes, speed=speed, progress=bar, record=record)
+            plan = await cast.plan()
+            if plan is None:
+                raise PlanError("the network has no plan after a replay")
+            urls = [url or cast.url for url in plan.nodes.values()]
+            progress = begin("plain Pub/Sub")
+            if workload.roams:
+                plain = await replay_plain_roaming(workload, urls, speed=speed, progress=progress)
+            else:
+                same = dict.fromkeys(workload.servers, urls)
+                plain = await replay_plain(workload, same, speed=speed, progress=progress)
+    return Outcome(workload, plan, ours, plain)
+
+
+async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed: float) -> ProtocolOutcome:
+    setup_of(workload, protocol)  # what does not fit is said before anything begins
+    part = bounded(workload)
+    with _progress(sum(part.expected_deliveries().values())) as begin:
+        async with EmbeddedServers(nodes) as servers:
+            replayed, record = await replay_protocol(
+                part, protocol, servers.urls[0], speed=speed, progress=begin(protocol)
+            )
+            same = dict.fromkeys(part.servers, servers.urls)
+            plain = await replay_plain(part, same, speed=speed, progress=begin("plain Pub/Sub"))
+    return ProtocolOutcome(protocol, part, len(workload.publications), nodes, replayed, record, plain)
+
+
+@contextmanager
+def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+    """Yield what begins a bar on the terminal, if standard error is one."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def begin(description: str) -> Callable[[int], None]:
+            task = bars.add_task(description, total=expected)
+            return lambda deliveries: bars.advance(task, deliveries)
+
+        yield begin
+
+
+def _require_writable(directory: Path, servers: Sequence[str]) -> None:
+    """Make the directory; logs of other servers in it would be judged together with ours, so there must be none."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--record {directory}: {error.strerror}") from error
+    ours = {log_file_name(server) for server in servers}
+    strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
+    if strangers:
+        raise UsageError(
+            f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another"
+        )
+
+
+def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
+    """Write a log for each server into the directory, and beside it what was published, so that losses show."""
+    travels = replayed.travels
+    write_published(published_beside(directory), travels.placed if travels is not None else workload.published())
+    for server, seen in replayed.deliveries.items():
+        with DeliveryLogWriter(directory / log_file_name(server), server) as log:
+            for delivered in seen:
+                log.write(
+                    delivered.event,
+                    region=delivered.region,
+                    sender=delivered.sender,
+                    sent_at_ns=delivered.sent_at_ns,
+                    delivered_at_ns=delivered.delivered_at_ns,
+                )
+            for stay in travels.stays if travels is not None else ():
+                if stay.subscriber == server:
+                    log.write_stay(stay)

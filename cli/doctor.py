@@ -1,0 +1,87 @@
+"""``gamecast doctor``: what is wrong with a network, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import click
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from adapters.redis.access import AccessState, access, leftovers
+from adapters.redis.control import SOLE_NODE
+from adapters.redis.findings import Examination, Finding, Level, judge, under_way
+from adapters.redis.survey import survey
+from cli.reporting import counted, printable
+from gamecast.client.networks import require_reachable
+from gamecast.errors import GamecastError, UnsupportedServer
+
+PROBLEM = 1
+
+LOOK_AGAIN_S = 1.0
+
+_MARKS: Mapping[Level, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "bold yellow"),
+    "problem": ("✗", "bold red"),
+}
+
+
+@click.command()
+@click.argument("url", envvar="GAMECAST_URL")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
+    """Examine the network of a control Redis, and say what to do about each finding. Nothing stays changed.
+
+    Servers: version, eviction, memory, persistence, clock, what the user may do. Control: somebody leads, who wants
+    something is granted it, and the way to a new plan comes to its end. Nodes: reachable, with the published plan
+    installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one second
+    later, tells what is stuck from what is under way.
+
+    Exit status: 0 if there is no problem (there may be warnings), 1 if there is one, 2 for wrong use, 3 if the control
+    Redis is not there.
+    """
+    findings = asyncio.run(_findings(require_reachable(url)))
+    problems = sum(finding.level == "problem" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
+    if as_json:
+        report = {"findings": [asdict(finding) for finding in findings], "problems": problems, "warnings": warnings}
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        for finding in findings:
+            mark, style = _MARKS[finding.level]
+            console.print(Text(mark, style=style), Text(f"{printable(finding.subject)}: {printable(finding.seen)}"))
+            if finding.advice:
+                console.print(Text(f"    → {printable(finding.advice)}"))
+        console.print(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
+    if problems:
+        context.exit(PROBLEM)
+
+
+async def _findings(url: str) -> list[Finding]:
+    try:
+        first = await survey(url, regions=True)
+    except UnsupportedServer as error:
+        return [Finding("problem", "control", str(error), "run Redis 6.2 or later there")]
+    second = first
+    if under_way(first):
+        await asyncio.sleep(LOOK_AGAIN_S)
+        second = await survey(url, regions=True)
+    there = [node for node in second.nodes if node.server is not None]
+    accesses = {SOLE_NODE: await access(url)}
+    left = {}
+    for node in there:
+        try:
+            may = await access(node.url, node.name)
+            if node.name not in accesses or may.refused is not None:
+                accesses[node.name] = may
+            if second.plan is not None:
+                left[node.name] = await leftovers(node.url, node.name, second.plan)
+        except GamecastError as error:
+            accesses[node.name] = AccessState(None, f"it went away: {error}")
+    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left)))

@@ -1,0 +1,150 @@
+"""`gamecast simulate explore`: every interleaving of small worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from gamecast.errors import UsageError
+from laboratory.exploration.counterexamples import SEARCHES, Counterexample
+from laboratory.exploration.explorer import STATES_MAX
+from laboratory.exploration.script import tell
+from laboratory.exploration.worlds_surveyed import FAMILIES, Bounds, Survey, about, survey
+
+_FAMILIES_HELP = "\n".join(f"  {name:<9} {about(name)}" for name in FAMILIES)
+
+
+@click.command(
+    help=f"""Explore small worlds exhaustively: the real machines, moved in every possible order.
+
+Where a simulation draws some schedules of a large world, this goes through all schedules of small ones: who publishes,
+which node passes which frame on, which region a subscriber reads next. Each end is judged by the checkers that judge
+everything else: no deadlock, nothing lost, one order, no cycle, each publisher's order, causes first.
+
+FAMILY is one or more of these; without any, all of them:
+
+\b
+{_FAMILIES_HELP}
+
+With --counterexamples it searches for what goes wrong when a rule is left out (docs/counterexamples.md), and writes
+each as a scenario script into the directory.
+
+\b
+  gamecast simulate explore planned --every 10        a quick look
+  gamecast simulate explore changes                   joins and epochs, interleaved with traffic
+  gamecast simulate explore --counterexamples found   what the rules are for
+
+Exit status: 0 if every promise holds at every end, 1 if one is broken, 2 for wrong use. A world with more than
+--states-max states is given up and counted as unfinished."""
+)
+@click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)), metavar="[FAMILY]...")
+@click.option("--subscribers", type=click.IntRange(1, 4), default=3, show_default=True, help="At most so many.")
+@click.option("--regions", type=click.IntRange(1, 4), default=3, show_default=True, help="At most so many.")
+@click.option("--nodes", type=click.IntRange(1, 3), default=3, show_default=True, help="At most so many.")
+@click.option("--every", type=click.IntRange(1), default=1, show_default=True, help="Take only each so manieth world.")
+@click.option("--states-max", type=click.IntRange(1), default=STATES_MAX, show_default=True, help="Of one world.")
+@click.option(
+    "--counterexamples",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Search for the counterexamples instead, and write them there.",
+)
+@click.option(
+    "--pictures", is_flag=True, help="With --counterexamples: draw them as well; needs matplotlib ('gamecast[plots]')."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def explore(
+    context: click.Context,
+    families: tuple[str, ...],
+    *,
+    subscribers: int,
+    regions: int,
+    nodes: int,
+    every: int,
+    states_max: int,
+    counterexamples: Path | None,
+    pictures: bool,
+    as_json: bool,
+) -> None:
+    """Explore, and tell what was found."""
+    if pictures and counterexamples is None:
+        raise UsageError("--pictures draws what --counterexamples DIR finds: give that, too")
+    if counterexamples is not None:
+        _search(counterexamples, pictures=pictures, as_json=as_json)
+        return
+    bounds = Bounds(subscribers, regions, nodes, every, states_max)
+    progress = Console(stderr=True)
+    found: list[Survey] = []
+    for family in families or tuple(FAMILIES):
+        with progress.status(f"exploring: {family}"):
+            found.append(survey(family, bounds))
+    if as_json:
+        click.echo(orjson.dumps([_as_dict(each) for each in found], option=orjson.OPT_INDENT_2))
+    else:
+        _tell(found)
+    if any(each.violations for each in found):
+        context.exit(1)
+
+
+def _search(directory: Path, *, pictures: bool, as_json: bool) -> None:
+    from laboratory.exploration.picture import draw_counterexample
+
+    directory.mkdir(parents=True, exist_ok=True)
+    found: list[Counterexample] = []
+    for name, search in SEARCHES.items():
+        with Console(stderr=True).status(f"searching: {name}"):
+            found.append(search())
+        (directory / f"{name}.txt").write_text(found[-1].script, encoding="utf-8")
+        if pictures:
+            draw_counterexample(found[-1].script, directory / f"counterexample-{name}.svg")
+    if as_json:
+        rows = [{"name": c.name, "worlds": c.worlds, "states": c.states, "seconds": c.seconds} for c in found]
+        click.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+        return
+    table = Table("counterexample", "worlds", "states", "seconds", "what goes wrong")
+    for each in found:
+        wrong = next(line for line in each.script.splitlines() if line.startswith("wrong: "))
+        table.add_row(
+            each.name, f"{each.worlds:,}", f"{each.states:,}", f"{each.seconds:.1f}", wrong.removeprefix("wrong: ")
+        )
+    Console().print(table)
+
+
+def _tell(found: list[Survey]) -> None:
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    table = Table("family", "worlds", "states", "transitions", "seconds", "unfinished", "violations")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in found:
+        numbers = (each.worlds, each.states, each.transitions)
+        table.add_row(
+            *(each.family, *(f"{number:,}" for number in numbers)),
+            *(f"{each.seconds:.1f}", f"{each.unfinished:,}", f"{each.violations:,}"),
+        )
+    console.print(table)
+    for each in found:
+        if each.first is not None:
+            world, what, trace = each.first
+            console.print(f"{each.family}: {world}", *what, *(f"  {tell(label)}" for label in trace), sep="\n")
+
+
+def _as_dict(each: Survey) -> dict[str, object]:
+    return {
+        "family": each.family,
+        "worlds": each.worlds,
+        "states": each.states,
+        "transitions": each.transitions,
+        "ends": each.ends,
+        "largest": each.largest,
+        "seconds": each.seconds,
+        "unfinished": each.unfinished,
+        "violations": each.violations,
+        "first": None
+        if each.first is None
+        else {"world": each.first[0], "what": each.first[1], "trace": [tell(label) for label in each.first[2]]},
+    }

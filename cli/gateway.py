@@ -1,0 +1,142 @@
+"""``gamecast gateway``: the way in for browsers, other languages, and everybody over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from adapters.redis.connection import redacted
+from cli.daemons import END_S_MAX, stopping
+from gamecast.client.configuration import WhenBehind
+from gamecast.client.networks import require_reachable
+from gamecast.errors import UsageError
+from sequencing.plan import Ordering
+
+
+@click.command()
+@click.argument("url", envvar="GAMECAST_URL")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--keys", type=click.Path(path_type=Path), help="Keys of the tokens that clients need, see `gamecast token`."
+)
+@click.option("--audience", default="gamecast", show_default=True, help="What tokens must be for.")
+@click.option("--origin", "origins", multiple=True, help="Origin of pages that may use it from a browser; * is any.")
+@click.option("--tls-certificate", type=click.Path(path_type=Path), help="PEM file, with the chain.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM file.")
+@click.option("--audit", type=click.Path(path_type=Path), help="File to which the audit log is added; - is stderr.")
+@click.option(
+    "--when-behind",
+    type=click.Choice(get_args(WhenBehind)),
+    default="wait",
+    show_default=True,
+    help="What becomes of sessions that are too slow: they are waited for, get gaps, or are closed.",
+)
+@click.option(
+    "--watch-url",
+    help="URL of the control Redis by which dashboard and metrics look at the network, where the gateway's own user "
+    "may not: that of the user `watcher`.",
+)
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="acyclic",
+    show_default=True,
+    help="What the network orders, see `gamecast manager`.",
+)
+@click.option(
+    "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/gateway.md lists them."
+)
+@click.option("--trace", is_flag=True, help="Traces by OpenTelemetry, which its own environment variables set up.")
+def gateway(url: str, *, tls_certificate: Path | None, tls_key: Path | None, **options: Any) -> None:
+    """Serve a network by WebSocket and HTTP: see docs/gateway.md.
+
+    Without --keys everybody is let in, so it listens at this machine only. Runs until SIGINT or SIGTERM. Says its URL
+    on standard error when it listens.
+
+    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use (a port that is
+    taken, too), 3 if the network is not there.
+
+    \b
+    Example:
+      gamecast gateway redis://127.0.0.1
+    """
+    require_reachable(url)
+    try:
+        import aiohttp  # noqa: F401
+        import jwt  # noqa: F401
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"the gateway needs {error.name}: pip install 'gamecast[gateway]'") from error
+    if (tls_certificate is None) != (tls_key is None):
+        raise UsageError("TLS needs both --tls-certificate and --tls-key")
+    logging.basicConfig(
+        format='{"at":"%(asctime)s","logger":"%(name)s","level":"%(levelname)s","message":"%(message)s"}'
+    )
+    tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
+    asyncio.run(_run(url, tls=tls, **options))
+
+
+async def _run(
+    url: str,
+    *,
+    host: str,
+    port: int,
+    keys: Path | None,
+    audience: str,
+    origins: tuple[str, ...],
+    tls: tuple[Path, Path] | None,
+    audit: Path | None,
+    limits: tuple[str, ...],
+    when_behind: WhenBehind,
+    ordering: Ordering,
+    watch_url: str | None,
+    trace: bool,
+) -> None:
+    from adapters.gateway.application import make_application
+    from adapters.gateway.audit import AuditLog
+    from adapters.gateway.guard import Guard
+    from adapters.gateway.serving import collect_rarely, serving, tls_context
+    from adapters.gateway.settings import GatewaySettings, parse_limits
+    from adapters.gateway.shelf import RedisShelf
+    from adapters.gateway.tokens import KeyFile
+    from gamecast.gateway import CastDoor, extensions
+
+    settings = GatewaySettings(
+        host=host, port=port, origins=origins, when_behind=when_behind, limits=parse_limits(limits)
+    )
+    stop = stopping(settings.limits.drain_s + END_S_MAX)
+    shelf = RedisShelf(url)
+    guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None, audience=audience)
+    with ExitStack() as stack:
+        application = make_application(
+            CastDoor(url, ordering=ordering),
+            settings,
+            guard=guard,
+            shelf=shelf,
+            audit=AuditLog(_audit_stream(audit, stack)),
+            extensions=extensions(watch_url or url, trace=trace),
+        )
+        async with serving(application, tls_context(*tls) if tls is not None else None) as where:
+            click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
+            if not guard.asks_for_tokens:
+                click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
+            collect_rarely()
+            await stop.wait()
+
+
+def _audit_stream(audit: Path | None, stack: ExitStack) -> Any:
+    if audit is None:
+        return None
+    if str(audit) == "-":
+        return sys.stderr
+    try:
+        return stack.enter_context(audit.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"the audit log cannot be written: {error}") from error

@@ -1,0 +1,109 @@
+"""``gamecast manager``: one that stands for leading a network, beside those that every connection brings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from adapters.manager import Seen
+from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
+from adapters.redis.connection import redacted
+from adapters.redis.control import RedisControl
+from adapters.redis.network import RedisNetwork
+from cli.daemons import expect_option, once_there, stopping, wait_option
+from gamecast.client.configuration import Limits
+from gamecast.client.networks import require_reachable
+from laboratory.planning.reading import read_overlaps
+from sequencing.plan import Ordering
+from sequencing.record import Pair
+
+logger = logging.getLogger("gamecast.manager.daemon")
+
+
+@click.command()
+@click.option("--control", "control_url", required=True, help="URL of the control Redis, by which clients connect.")
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="acyclic",
+    show_default=True,
+    help="What plans order, in a network that has none yet.",
+)
+@click.option(
+    "--retention-events",
+    type=click.IntRange(min=1),
+    default=Limits().retention_events,
+    show_default=True,
+    help="How many events of each region its node keeps, by the plans made here.",
+)
+@expect_option
+@wait_option
+def manager(control_url: str, *, ordering: Ordering, retention_events: int, expect: Path | None, wait_s: float) -> None:
+    """Stand for leading the network of a control Redis: who leads makes the plans.
+
+    Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
+    should not have to plan, or come and go. Of several, one leads; when it dies, another one does within seconds.
+
+    Runs until SIGINT or SIGTERM, then gives the lease back. Says on standard error when it begins and ceases to lead.
+
+    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if the
+    control Redis is not there when it starts, nor within --wait-s.
+
+    \b
+    Example:
+      gamecast manager --control redis://10.0.0.1
+    """
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logger.setLevel(logging.INFO)
+    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
+    require_reachable(control_url)
+    asyncio.run(_run(control_url, ordering, retention_events, overlaps, wait_s))
+
+
+async def _run(
+    control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair], wait_s: float
+) -> None:
+    stop = stopping()
+    network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events)
+
+    async def begin() -> None:
+        await network.open()
+        await network.expect(overlaps)
+
+    try:
+        await once_there(begin, wait_s=wait_s, stop=stop)
+        if stop.is_set():
+            return
+        network.stand(_TellingControl(control_url))
+        logger.info("stands for leading at %s", redacted(control_url))
+        await stop.wait()
+    finally:
+        await network.close()
+
+
+class _TellingControl(RedisControl):
+    """Logs when the manager that uses it begins and ceases to lead."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._leads = False
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """See `Control.look`."""
+        seen = await super().look(token, lease_ms)
+        self._tell(seen is not None)
+        return seen
+
+    async def resign(self, token: str) -> None:
+        """See `Control.resign`."""
+        await super().resign(token)
+        self._tell(False)
+
+    def _tell(self, leads: bool) -> None:
+        if leads != self._leads:
+            self._leads = leads
+            logger.info("leads" if leads else "leads no more")

@@ -1,0 +1,75 @@
+"""``gamecast node``: one sequencing node of a deployment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from adapters.redis.connection import redacted
+from adapters.redis.network import RedisNetwork
+from adapters.redis.probe import ServerProbe
+from adapters.redis.relays import RedisRelays
+from cli.daemons import once_there, stopping, wait_option
+
+
+@click.command()
+@click.option("--name", required=True, help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
+@click.option("--redis", "redis_url", required=True, help="URL of the Redis that hosts this node: see below.")
+@click.option("--control", "control_url", required=True, help="URL of the control Redis, by which clients connect.")
+@click.option(
+    "--may-lose/--keeps-all",
+    default=None,
+    help="Whether that server may come back from a restart with less than it had: what was under way is announced as a "
+    "gap then.  [default: asks the server; it keeps all with appendonly yes and appendfsync always, and where no "
+    "replica takes over from it]",
+)
+@wait_option
+def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
+    """Register a sequencing node, and carry its frames to the next ones.
+
+    Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
+    that are new and for those whose next epoch begins. One that is registered stays so, and its links stand still until
+    it runs again. The URLs are stored in the control Redis, where clients find them: they must be reachable for clients
+    as they are.
+
+    A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
+    (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
+    ?sentinel_password=), or in a Redis Cluster (redis+cluster://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]). A replica that
+    takes over may lack what was written last, so the latter two may lose something, unless you see to it that they do
+    not and say --keeps-all.
+
+    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use (a name that is
+    taken, too), 3 if one of the two is not there when it starts, nor within --wait-s.
+
+    \b
+    Example, three nodes whose first Redis is also the control:
+      gamecast node --name n1 --redis redis://10.0.0.1 --control redis://10.0.0.1 &
+      gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
+      gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
+    """
+    asyncio.run(_run(name, redis_url, control_url, may_lose, wait_s))
+
+
+async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float) -> None:
+    stop = stopping()
+    server = ServerProbe(redis_url, name)
+    network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
+
+    async def register() -> None:
+        described = await server.describe()
+        await network.open()
+        await network.register_node(name, redis_url, may_lose=not described.keeps_all if may_lose is None else may_lose)
+
+    try:
+        await once_there(register, wait_s=wait_s, stop=stop)
+    finally:
+        await server.close()
+        await network.close()
+    if stop.is_set():
+        return
+    relays = RedisRelays(control_url, frozenset({name}))
+    relays.start()
+    click.echo(f"node {name} at {redacted(redis_url)} is registered and relays", err=True)
+    await stop.wait()
+    await relays.stop()

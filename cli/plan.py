@@ -1,0 +1,294 @@
+"""`gamecast plan`: from a file of memberships to a plan, with figures, a document and a picture."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gamecast.errors import UsageError
+from sequencing.names import check_node_name
+from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from placement.placing import Objective
+
+NODES_DEFAULT = 3
+
+
+class Stopwatch:
+    """Seconds by stage; a stage ends when the next one begins."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._show = show
+
+    @contextmanager
+    def stage(self, name: str, doing: str) -> Iterator[None]:
+        """Time what is done inside, and show it on the terminal."""
+        self._show(doing)
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - begun
+
+
+def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float | Literal["receiver"] | None:
+    if value is None:
+        return None
+    if value == "receiver":
+        return "receiver"
+    try:
+        events_per_s = float(value)
+    except ValueError:
+        events_per_s = 0.0
+    if not 0 < events_per_s < math.inf:
+        raise click.BadParameter(f"{value!r} is neither a number of events/s above 0 nor 'receiver'")
+    return events_per_s
+
+
+@click.command("plan")
+@click.argument("membership", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for so many nodes, n1, n2, ….  [default: 3]")
+@click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; give it for each.")
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="acyclic",
+    show_default=True,
+    help="overlap: what two subscribers could disagree about; acyclic: also rings of more; causal: the same atoms, and "
+    "publishers wait for what they answer to.",
+)
+@click.option(
+    "--rates",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Events/s of regions, rows of region,rate.  [default: 1 each]",
+)
+@click.option(
+    "--rates-from",
+    type=click.Path(path_type=Path),
+    metavar="SESSION",
+    help="Events/s of regions as they were in a recorded session; --rates goes before them.",
+)
+@click.option(
+    "--expect",
+    metavar="FILE|grid",
+    help="Overlaps to order whether anybody has them or not, rows of region,neighbour; 'grid': all cells that touch, "
+    "of regions that are called NAME:COLUMN:ROW. Then what a single subscriber has is ordered, too.",
+)
+@click.option(
+    "--capacity",
+    metavar="EVENTS_PER_S",
+    callback=_capacity,
+    help="What a node may carry, or 'receiver': as much as the busiest subscriber receives.  [default: the load is "
+    "spread as far as that is worth longer paths]",
+)
+@click.option(
+    "--topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Choose hosts for the nodes too: a latency matrix (CSV), GraphML, GML, or NAME_edges.csv.",
+)
+@click.option("--rtt", is_flag=True, help="The topology's delays are round trips: halve them.")
+@click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.  [default: latency_ms]")
+@click.option(
+    "--hosts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(("mean", "p95", "max", "stretch")),
+    default="mean",
+    show_default=True,
+    help="With --topology: the delay from publisher to subscriber that is minimised, or the mean stretch.",
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
+@click.option("--skip-bad", is_flag=True, help="Count malformed rows instead of stopping at the first.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def plan(
+    context: click.Context,
+    membership: Path,
+    *,
+    nodes: int | None,
+    named: Sequence[str],
+    ordering: Ordering,
+    rates: Path | None,
+    rates_from: Path | None,
+    expect: str | None,
+    capacity: float | Literal["receiver"] | None,
+    topology: Path | None,
+    rtt: bool,
+    weight: str | None,
+    hosts: Path | None,
+    objective: Objective,
+    out: Path | None,
+    picture: Path | None,
+    skip_bad: bool,
+    as_json: bool,
+) -> None:
+    """Plan a sequencing network: who must be ordered against whom, where, and what each node will carry.
+
+    MEMBERSHIP has a row for each subscription, CSV or JSON Lines, gzip-compressed or not; - is standard input.
+
+    \b
+        subscriber,region        {"subscriber": "ann", "region": "forest"}
+        ann,forest               {"subscriber": "bob", "region": "river"}
+        bob,river                {"subscriber": null, "region": "desert"}
+        ,desert
+
+    The CSV header may be missing, and with it columns may stand in any order beside others. A row without a subscriber
+    says that the region exists; rows that are there twice count once.
+
+    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed input.
+    """
+    from laboratory.planning.document import PAIRS_MAX, plan_document
+    from laboratory.planning.figures import PlanFigures
+    from laboratory.planning.grid import grid_overlaps
+    from laboratory.planning.picture import draw_plan, require_drawable
+    from laboratory.planning.places import plan_on_hosts, read_hosts
+    from laboratory.planning.reading import read_membership, read_overlaps, read_rates
+    from laboratory.planning.story import tell
+    from laboratory.topologies.reading import read_topology
+    from placement.planner import make_plan_and_report
+    from sequencing.conditions import violations
+    from sequencing.expected import observers
+    from sequencing.membership import Membership
+    from sequencing.overlaps import count_double_overlaps
+
+    names = _node_names(nodes, named)
+    if topology is None and (rtt or weight is not None or hosts is not None):
+        raise click.UsageError("--rtt, --weight and --hosts say how to read --topology FILE")
+    if picture is not None:
+        require_drawable(picture)
+    with _progress() as (show, advance):
+        watch = Stopwatch(show)
+        with watch.stage("reading", "reading"):
+            source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
+            rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
+            rate_of |= read_rates(rates) if rates is not None else {}
+            world = reckoned = source.membership
+            if expect is not None:
+                pairs = grid_overlaps(world.regions) if expect == "grid" else read_overlaps(Path(expect))
+                world = Membership(world.regions_of, frozenset(world.regions).union(*pairs))
+                reckoned = Membership.of(observers(world.regions_of, pairs), world.regions)
+        with watch.stage("overlaps", "counting overlaps"):
+            overlaps = count_double_overlaps(source.membership)
+        if topology is None:
+            with watch.stage("plan", "planning"):
+                made, choice = make_plan_and_report(
+                    reckoned, dict.fromkeys(names, ""), ordering=ordering, rates=rate_of, capacity=capacity
+                )
+            why = choice.why
+            host_of: Mapping[str, str] = {}
+            chosen = {"arrangement": choice.arrangement, "optimal": choice.optimal, "why": why}
+        else:
+            with watch.stage("topology", "reading the topology"):
+                network = read_topology(topology, rtt=rtt, weight=weight)
+                standing = read_hosts(hosts) if hosts is not None else {}
+            with watch.stage("plan", "placing"):
+                placed = plan_on_hosts(
+                    reckoned,
+                    network,
+                    host_of=standing,
+                    names=names if nodes is not None or named else None,
+                    ordering=ordering,
+                    objective=objective,
+                    rates=rate_of,
+                    capacity=capacity,
+                )
+            made, host_of, why = placed.plan, placed.host_of, (*network.notes, *placed.why())
+            chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
+        with watch.stage("conditions", "checking the conditions"):
+            broken = violations(made, reckoned)
+        figures = PlanFigures(made, world, rate_of, overlaps, broken)
+        if out is not None:
+            with watch.stage("out", f"writing {out}"):
+                document = plan_document(made, reckoned, host_of)
+                _write(out, document.text)
+            if not document.paired:
+                click.echo(
+                    f"{out}: {document.pairs:,} pairs of regions need order, more than the {PAIRS_MAX:,} that are "
+                    "listed one by one: its atoms list all the regions that they order",
+                    err=True,
+                )
+        if picture is not None:
+            with watch.stage("picture", f"drawing {picture}"):
+                draw_plan(figures, picture)
+    if as_json:
+        report = {
+            **figures.as_dict(),
+            **chosen,
+            "violations": broken,
+            "rows": source.rows,
+            "duplicates": source.duplicates,
+            "skipped": source.skipped.count,
+            "first_skipped": source.skipped.first,
+            "seconds": watch.seconds,
+        }
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        written = [file for file in (out, picture) if file is not None]
+        tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
+    if broken:
+        context.exit(1)
+
+
+def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
+    if named and count is not None:
+        raise click.UsageError("give either --nodes N or --node NAME for each, not both")
+    if not named:
+        return [f"n{number}" for number in range(1, (count or NODES_DEFAULT) + 1)]
+    if len(set(named)) != len(named):
+        raise click.UsageError(f"--node: a name is there twice: {', '.join(named)}")
+    return [check_node_name(name) for name in named]
+
+
+def _recorded_rates(session: Path) -> dict[str, float]:
+    from analytics.session.rates import read_session_rates
+
+    return read_session_rates(session)
+
+
+def _write(file: Path, text: bytes) -> None:
+    try:
+        file.write_bytes(text)
+    except OSError as error:
+        raise UsageError(f"--out {file}: cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
+    """Yield what names the stage and what counts rows, on a terminal only."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield (lambda _: None), None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+    )
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("reading", total=None, rows="")
+        read = 0
+
+        def advance(rows: int) -> None:
+            nonlocal read
+            read += rows
+            bar.update(task, rows=f"{read:,} rows")
+
+        yield (lambda doing: bar.update(task, description=doing)), advance

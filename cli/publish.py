@@ -1,0 +1,231 @@
+"""``gamecast publish``: send events by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import orjson
+
+from cli.reporting import Output, counted, default_name, input_lines
+from gamecast.client.cast import Cast, connect
+from gamecast.client.configuration import Limits
+from gamecast.client.networks import require_reachable
+from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
+from gamecast.event import Receipt
+from sequencing.names import check_region
+
+STOPPED = 1
+UNDER_WAY_EVENTS_MAX = 1024
+UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
+"""Published and without a receipt yet: enough to fill frames."""
+
+
+@click.command()
+@click.argument("url")
+@click.argument("region")
+@click.argument("payloads", nargs=-1, metavar="[PAYLOAD...]")
+@click.option("--text", is_flag=True, help="Payloads are text, also where they look like JSON.")
+@click.option("--name", help="Of the publisher, as subscribers see it.  [default: user@host-pid]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and no receipts.")
+@click.pass_context
+def publish(
+    context: click.Context,
+    url: str,
+    region: str,
+    payloads: Sequence[str],
+    *,
+    text: bool,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Publish events to a region and print their receipts: region, and epoch-sequence.
+
+    A PAYLOAD is JSON if it can be read as such, else a string; put -- before those that begin with a dash. Without
+    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Who subscribes
+    later does not get them: start `gamecast tail` before.
+
+    \b
+    Examples:
+      gamecast publish redis://127.0.0.1 forest '{"type": "spell"}' 'hello'
+      tail -f game.log | gamecast publish redis://127.0.0.1 log --text
+
+    Exit status: 0 if all are published, 1 if interrupted, 2 for wrong use, 3 if the network is not there or refuses.
+    What was published before that is always said.
+    """
+    require_reachable(url)
+    check_region(region)
+    encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
+    cast = connect(url, name=name or default_name())
+    sending = _Sending(region, text)
+    stopped = None
+    try:
+        asyncio.run(sending.run(cast, encoded, None if as_json else Output()))
+    except BrokenPipeError:
+        stopped = "nobody reads the receipts any more"
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        stopped = "interrupted"
+    except GamecastError as error:
+        if not sending.opened:
+            raise
+        sending.error = error
+    if as_json:
+        click.echo(orjson.dumps(sending.as_dict(cast.name), option=orjson.OPT_INDENT_2))
+    if sending.error is not None:
+        raise type(sending.error)(f"{sending.error}; {sending.told()}") from sending.error
+    if stopped is not None:
+        click.echo(f"gamecast: {stopped}; {sending.told()}", err=True)
+        context.exit(STOPPED)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """What becomes of the events of one call."""
+
+    region: str
+    text: bool
+    opened: bool = False
+    published: int = 0
+    failed: int = 0
+    uncertain: int = 0
+    first: Receipt | None = None
+    last: Receipt | None = None
+    error: GamecastError | None = None
+    _under_way: deque[tuple[asyncio.Future[Receipt], int]] = field(default_factory=deque)
+    _under_way_bytes: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, cast: Cast, payloads: Sequence[Any], output: Output | None) -> None:
+        """Publish payloads, or the lines of standard input when there are none; raises the first error."""
+        sending = asyncio.current_task()
+        assert sending is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, sending.cancel)
+        try:
+            async with cast:
+                self.opened = True
+                feeding = asyncio.create_task(self._feed(cast, payloads), name="gamecast publish feed")
+                feeding.add_done_callback(lambda _: self._changed.set())
+                try:
+                    await self._collect(feeding, output)
+                finally:
+                    feeding.cancel()
+                    await asyncio.gather(feeding, return_exceptions=True)
+        finally:
+            # The connection is closed: whatever was under way has its answer.
+            while self._under_way:
+                self._count()
+
+    def told(self) -> str:
+        """Say what was published."""
+        said = f"{counted(self.published, 'event')} published"
+        if self.last is not None:
+            said += f", the last as {self.last.region} {self.last.epoch}-{self.last.sequence}"
+        if self.uncertain:
+            said += f", {counted(self.uncertain, 'event')} perhaps"
+        return said + (f", {self.failed:,} not" if self.failed else "")
+
+    def as_dict(self, name: str) -> dict[str, object]:
+        """Return what ``--json`` prints."""
+        error = self.error
+        return {
+            "region": self.region,
+            "name": name,
+            "published": self.published,
+            "failed": self.failed,
+            "uncertain": self.uncertain,
+            "first": _position(self.first),
+            "last": _position(self.last),
+            "error": None
+            if error is None
+            else {
+                "kind": type(error).__name__,
+                "message": str(error),
+                "definite": error.definite,
+                "retriable": error.retriable,
+            },
+        }
+
+    async def _collect(self, feeding: asyncio.Task[None], output: Output | None) -> None:
+        while self._under_way or not feeding.done():
+            if not self._under_way:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            # Who stops waiting for an event does not take it back.
+            receipt = await asyncio.shield(self._under_way[0][0])
+            self._count()
+            if output is not None:
+                await output.write(f"{receipt.region} {receipt.epoch}-{receipt.sequence}\n".encode())
+        await feeding
+
+    async def _feed(self, cast: Cast, payloads: Sequence[Any]) -> None:
+        async for payload in self._given(payloads) if payloads else self._typed():
+            size = len(orjson.dumps(payload))
+            while len(self._under_way) >= UNDER_WAY_EVENTS_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
+                self._room.clear()
+                await self._room.wait()
+            self._under_way.append((cast.publish_soon(self.region, payload), size))
+            self._under_way_bytes += size
+            self._changed.set()
+
+    async def _given(self, payloads: Sequence[Any]) -> AsyncIterator[Any]:
+        for payload in payloads:
+            yield payload
+
+    async def _typed(self) -> AsyncIterator[Any]:
+        number = 0
+        async for line in input_lines():
+            number += 1
+            yield _checked(line, self.text, f"standard input, line {number}")
+
+    def _count(self) -> None:
+        """Take the oldest event off the list, by what became of it."""
+        future, size = self._under_way.popleft()
+        self._under_way_bytes -= size
+        self._room.set()
+        error = future.exception() if future.done() else PublishUncertain()
+        if error is None:
+            self.published += 1
+            self.last = future.result()
+            self.first = self.first or self.last
+        elif isinstance(error, GamecastError) and error.definite:
+            self.failed += 1
+        else:
+            self.uncertain += 1
+
+
+def _checked(written: str, text: bool, where: str) -> Any:
+    """Return the payload that was written; raises `UsageError`, saying where, before anything is published of it."""
+    payload: Any = written
+    if not text:
+        try:
+            payload = orjson.loads(written)
+        except orjson.JSONDecodeError:
+            payload = written
+    try:
+        size = len(orjson.dumps(payload))
+    except TypeError as error:
+        raise InvalidPayload(f"{where}: cannot be encoded: {error}") from error
+    if size > Limits().payload_bytes_max:
+        raise PayloadTooLarge(
+            f"{where}: has {size:,} bytes encoded, more than {Limits().payload_bytes_max:,}: send less, or a reference"
+        )
+    return payload
+
+
+def _position(receipt: Receipt | None) -> dict[str, object] | None:
+    if receipt is None:
+        return None
+    return {
+        "region": receipt.region,
+        "epoch": receipt.epoch,
+        "sequence": receipt.sequence,
+        "position": f"{receipt.epoch}-{receipt.sequence}",
+    }

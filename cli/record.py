@@ -1,0 +1,153 @@
+"""``gamecast record``: a live network, from beside."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from gamecast.client.networks import require_reachable
+from gamecast.recording.options import Recording, RecordingStatistics, require_pyarrow
+from gamecast.version import installed_version
+
+
+@click.command()
+@click.argument("url")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="The session: a new directory, or one that others record into.",
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
+@click.option("--regions", default="*", show_default=True, metavar="PATTERN", help="Which regions: *, ? and […].")
+@click.option(
+    "--roll-s",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How often files are finished; what came since is lost if this is killed.",
+)
+@click.option("--host", metavar="NAME", help="Of this machine, whose clock times are by.  [default: its host name]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.pass_context
+def record(
+    context: click.Context,
+    url: str,
+    *,
+    out: Path,
+    seconds: float | None,
+    regions: str,
+    roll_s: float,
+    host: str | None,
+    as_json: bool,
+) -> None:
+    """Record a live network into a session: its frames, when each passed each node, its epochs, who is in what.
+
+    It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. What game servers receive
+    and deliver is not to be seen from outside: have them record too, `gamecast.connect(record=DIR)`, into the same
+    session if you like.
+
+    Frames that pass a link faster than they can be read lack a stamp there; they are counted.
+
+    \b
+    Example:
+      gamecast record redis://127.0.0.1 --out session --seconds 60
+      gamecast analyze session
+
+    Exit status: 0 when it has what was asked for or is interrupted, 1 if rows were lost, 2 for wrong use, 3 if the
+    network is not there.
+    """
+    require_pyarrow()
+    require_reachable(url)
+    recording = Recording(out, roll_s=roll_s, host=host)
+    summary = asyncio.run(_record(url, recording, regions, seconds, quiet=as_json))
+    if as_json:
+        click.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+    else:
+        _tell(summary)
+    if summary["lost"]:
+        context.exit(1)
+
+
+async def _record(
+    url: str, recording: Recording, regions: str, seconds: float | None, *, quiet: bool
+) -> dict[str, Any]:
+    from adapters.redis.control import RedisControl
+    from gamecast.recording.outside import OutsideTap
+    from gamecast.recording.recorder import open_recorder
+
+    control = RedisControl(url)
+    try:
+        newest = await control.newest()  # nothing is written for a network that is not there
+    finally:
+        await control.close()
+    ordering = newest.plan.ordering if newest is not None else "acyclic"
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    if seconds is not None:
+        loop.call_later(seconds, stopped.set)
+    recorder = await asyncio.to_thread(
+        open_recorder, recording, version=installed_version(), ordering=ordering, url=url
+    )
+    tap = OutsideTap(recorder, url, regions=regions)
+    try:
+        await tap.start()
+        if not quiet:
+            click.echo(f"recording into {recording.directory}", err=True)
+        while not stopped.is_set() and tap.failure is None:
+            try:
+                async with asyncio.timeout(0.5):
+                    await stopped.wait()
+            except TimeoutError:
+                continue
+    finally:
+        await tap.close()
+        await asyncio.to_thread(recorder.release)
+    if tap.failure is not None:
+        raise tap.failure
+    return {
+        "frames": tap.frames,
+        "events": tap.events,
+        "stamps": dict(sorted(tap.stamps.items())),
+        "missed": tap.missed,
+        **_written(recorder.statistics()),
+    }
+
+
+def _written(statistics: RecordingStatistics) -> dict[str, Any]:
+    return {
+        "session": str(statistics.directory),
+        "id": statistics.session,
+        "files": statistics.rolled_files,
+        "rows": dict(statistics.rolled_rows),
+        "lost": [
+            {"table": table, "reason": reason, "rows": rows}
+            for (table, reason), rows in sorted(statistics.lost_rows.items())
+            if reason != "unread"
+        ],
+        "trouble": statistics.trouble,
+    }
+
+
+def _tell(summary: Mapping[str, Any]) -> None:
+    seen = ", ".join(f"{count:,} at {node}" for node, count in summary["stamps"].items()) or "none"
+    click.echo(f"{summary['frames']:,} frames of {summary['events']:,} events; frames at the nodes: {seen}.")
+    if summary["missed"]:
+        click.echo(
+            f"{summary['missed']:,} frames were gone from a link before they were read: they lack a stamp there."
+        )
+    click.echo(f"{sum(summary['rows'].values()):,} rows in {summary['files']} files: {summary['session']}")
+    for lost in summary["lost"]:
+        print(f"lost: {lost['rows']:,} rows of {lost['table']} ({lost['reason']})", file=sys.stderr)
+    if summary["trouble"]:
+        print(f"the disk: {summary['trouble']}", file=sys.stderr)

@@ -1,0 +1,156 @@
+"""``gamecast simulate``: the core's state machines in a simulated world."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.explore import explore
+from cli.protocols import protocols
+from cli.simulate_paper import paper
+from cli.simulate_placement import placement
+from cli.simulate_trees import trees
+from cli.simulate_wan import wan
+from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
+from laboratory.simulation.engine import Weather
+from laboratory.simulation.shrinking import shrink
+
+FAILURES_SHOWN = 5
+CHUNK = 20
+
+
+@click.group()
+def simulate() -> None:
+    """Run the protocol's own state machines in a simulated world.
+
+    No Redis and no sockets: time, chance, the network and its faults are the simulation's, so that one seed always
+    gives one run, and what fails once fails again.
+    """
+
+
+@simulate.command("attack")
+@click.option("--seeds", default=300, show_default=True, type=click.IntRange(1), help="How many worlds to attack.")
+@click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), help="Only this one: replays a failure.")
+@click.option("--scenario", help="Changes to the seed's scenario, as JSON; failures print theirs.")
+@click.option("--ordering", type=click.Choice(ORDERINGS), help="Only this ordering; else all, by turns.")
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def attack_command(
+    seeds: int, first: int, seed: int | None, scenario: str | None, ordering: str | None, jobs: int, as_json: bool
+) -> None:
+    """Attack small networks with every fault, and judge what their servers delivered.
+
+    Each seed is a world: servers that publish, join and leave; nodes, relays and managers that crash, pause and are cut
+    off from each other; nodes that come back with an older state; calls that are lost, late or carried out twice.
+    Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps judge order,
+    acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something is missing.
+    The exit status is 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
+    command that replays it.
+    """
+    numbers = [seed] if seed is not None else list(range(first, first + seeds))
+    scenarios = [_scenario(number, ordering, scenario) for number in numbers]
+    began_s, began_cpu_s = time.monotonic(), os.times()
+    outcomes = list(_progress(_run(scenarios, jobs), len(scenarios)))
+    seconds = time.monotonic() - began_s
+    after = os.times()
+    cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
+    failures = [shrink(outcome, attack) for outcome in [o for o in outcomes if o.violations][:FAILURES_SHOWN]]
+    totals = {
+        what: sum(getattr(outcome, what) for outcome in outcomes)
+        for what in ("steps", "published", "deliveries", "gaps", "epochs", "sweeps", "joins", "faults")
+    }
+    summary = {
+        "seeds": len(outcomes),
+        "failed": sum(1 for outcome in outcomes if outcome.violations),
+        "orderings": dict(Counter(outcome.scenario.ordering for outcome in outcomes)),
+        **totals,
+        "seconds": round(seconds, 2),
+        "seeds_per_s_and_core": round(len(outcomes) / max(cpu_s, 1e-9), 1),
+        "failures": [
+            {"scenario": asdict(f.scenario), "violations": f.violations, "replay": _replay(f)} for f in failures
+        ],
+    }
+    if as_json:
+        click.echo(orjson.dumps(summary))
+    else:
+        _tell(summary)
+    sys.exit(1 if summary["failed"] else 0)
+
+
+simulate.add_command(explore)
+simulate.add_command(paper)
+simulate.add_command(placement)
+simulate.add_command(protocols)
+simulate.add_command(trees)
+simulate.add_command(wan)
+
+
+def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
+    scenario = Scenario.of(seed)
+    if ordering is not None:
+        scenario = replace(scenario, ordering=ordering)  # type: ignore[arg-type]
+    if changes is not None:
+        try:
+            wanted: dict[str, Any] = orjson.loads(changes)
+            if "weather" in wanted:
+                wanted["weather"] = replace(Weather(), **wanted["weather"])
+            scenario = replace(scenario, **wanted)
+        except (ValueError, TypeError) as error:
+            raise click.UsageError(f"--scenario does not describe one: {error}") from error
+    return scenario
+
+
+def _run(scenarios: list[Scenario], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1 or len(scenarios) <= CHUNK:
+        yield from map(attack, scenarios)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(attack, scenarios, chunksize=CHUNK)
+
+
+def _progress(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
+    columns = TextColumn("worlds attacked"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(outcomes, total=count)
+
+
+def _replay(outcome: Outcome) -> str:
+    """The command that runs a scenario again: what differs from the seed's own is given with it."""
+    drawn, shrunk = asdict(Scenario.of(outcome.scenario.seed)), asdict(outcome.scenario)
+    changes = {name: value for name, value in shrunk.items() if value != drawn[name]}
+    command = f"gamecast simulate attack --seed {outcome.scenario.seed}"
+    return command + (f" --scenario '{orjson.dumps(changes).decode()}'" if changes else "")
+
+
+def _tell(summary: dict[str, Any]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{summary['seeds']:,} worlds: {summary['published']:,} events published, {summary['deliveries']:,} delivered, "
+        f"{summary['gaps']:,} gaps announced, "
+        f"{summary['joins']:,} joins, {summary['epochs']:,} epochs, {summary['sweeps']:,} sweeps, "
+        f"{summary['faults']:,} crashes, pauses and cuts; "
+        f"{summary['seconds']:,} s, {summary['seeds_per_s_and_core']} worlds/s a core"
+    )
+    if not summary["failed"]:
+        console.print("[green]every promise held[/green]")
+        return
+    console.print(f"[red]{summary['failed']:,} worlds broke a promise[/red]")
+    for failure in summary["failures"]:
+        console.print()
+        for what in failure["violations"][:3]:
+            console.print(f"  {what}", markup=False)
+        console.print(f"  replay: {failure['replay']}", markup=False)

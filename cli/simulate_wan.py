@@ -1,0 +1,140 @@
+"""``gamecast simulate wan``: what a replay under a latency matrix should take, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+
+from gamecast.client.incoming import BLOCK_MS
+from gamecast.testing.match.hosting import build_workload, server_names
+from gamecast.testing.match.skirmish import generate_skirmish
+from gamecast.testing.match.trace import read_match
+from laboratory.simulation.distant import Conditions
+from laboratory.wan.distances import read_distances, stand
+from laboratory.wan.prediction import RUNS, Prediction, of_paths_alone, predict
+from laboratory.wan.report import stretch_row, stretch_table, told_waits
+from laboratory.wan.run import DURATION_S, node_names, spread
+from laboratory.wan.stretch import Stretch
+from placement.planner import make_plan
+from sequencing.membership import Membership
+
+
+@click.command("wan")
+@click.argument("matrix", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("prefix", required=False)
+@click.option("--rtt", is_flag=True, help="The matrix holds round trips; one way is half of one.")
+@click.option("--hosts", metavar="A,B,…", help="Where the servers stand, in turn.  [default: all of the matrix]")
+@click.option("--node-hosts", metavar="A,B,…", help="Where the nodes stand, in turn.  [default: --hosts]")
+@click.option("--nodes", type=click.IntRange(1, 64), default=3, show_default=True)
+@click.option("--servers", type=click.IntRange(1, 256), default=8, show_default=True)
+@click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
+@click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
+@click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
+@click.option("--duration-s", type=float, default=DURATION_S, show_default=True, help="How much of it, in seconds.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
+@click.option(
+    "--service-ms",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="How long a node is busy with one request, while others queue.",
+)
+@click.option(
+    "--loss",
+    type=click.FloatRange(min=0, max=0.5),
+    default=0.0,
+    show_default=True,
+    help="That what is sent one way is lost; TCP sends it again after a while.",
+)
+@click.option(
+    "--block-ms",
+    type=click.FloatRange(min=1),
+    default=float(BLOCK_MS),
+    show_default=True,
+    help="How long a subscriber's read waits at a node.",
+)
+@click.option(
+    "--whole-reads",
+    is_flag=True,
+    help="A read that has waited is answered with all that is there, not (as by Redis 7.0) with the stream that came "
+    "first.",
+)
+@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="How many to take together.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def wan(
+    matrix: Path,
+    prefix: str | None,
+    *,
+    rtt: bool,
+    hosts: str | None,
+    node_hosts: str | None,
+    nodes: int,
+    servers: int,
+    cell_m: float,
+    radius_m: float,
+    start_s: float,
+    duration_s: float,
+    speed: float,
+    seed: int,
+    service_ms: float,
+    loss: float,
+    block_ms: float,
+    whole_reads: bool,
+    runs: int,
+    as_json: bool,
+) -> None:
+    """Predict what `gamecast demo --wan MATRIX` would measure, and what if packets were lost or nodes slow.
+
+    The core's machines run over the delays of MATRIX (CSV, ms), call by call, as the live network does; PREFIX names a
+    recorded match, as in `gamecast demo`. The plan is one that is made for all servers at once; a live network may have
+    come to another one.
+    """
+    standing = stand(
+        read_distances(matrix, rtt=rtt),
+        servers=server_names(servers),
+        nodes=node_names(nodes),
+        hosts=hosts,
+        node_hosts=node_hosts,
+    )
+    match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
+    workload = build_workload(
+        match, cell_m=cell_m, radius_m=radius_m, servers=servers, start_s=start_s, duration_s=duration_s
+    )
+    workload = spread(workload)
+    plan = make_plan(Membership(workload.membership), dict.fromkeys(node_names(nodes), ""))
+    prediction = predict(
+        plan,
+        workload,
+        standing,
+        speed=speed,
+        conditions=Conditions(service_ms=service_ms, loss=loss, whole_reads=whole_reads),
+        block_ms=block_ms,
+        runs=runs,
+    )
+    alone = of_paths_alone(plan, workload, standing)
+    if as_json:
+        document = {
+            "hosts": dict(standing.host_of),
+            "published": len(workload.publications),
+            "predicted": prediction.as_dict(),
+            "paths_alone": alone.as_dict(),
+            "conditions": {"service_ms": service_ms, "loss": loss, "block_ms": block_ms, "whole_reads": whole_reads},
+        }
+        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        return
+    _tell(prediction, alone)
+
+
+def _tell(prediction: Prediction, alone: Stretch) -> None:
+    console = Console(highlight=False)
+    table = stretch_table("Latency stretch, predicted")
+    stretch_row(table, "predicted", prediction.stretch)
+    stretch_row(table, "paths alone", alone)
+    console.print(table)
+    console.print(
+        f"The runs' means are {prediction.means[0]:.3f} to {prediction.means[-1]:.3f}. {told_waits(prediction)}"
+    )

@@ -1,0 +1,214 @@
+"""``gamecast status``: what a network looks like now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adapters.redis.survey import NetworkState, NodeState, survey
+from cli.reporting import counted, installed_plan, named, printable
+from gamecast.client.networks import require_reachable
+
+UNREACHABLE = 1
+
+
+@click.command()
+@click.argument("url", envvar="GAMECAST_URL")
+@click.option("--regions", is_flag=True, help="List the regions: path, what their streams keep, the last number.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def status(context: click.Context, url: str, *, regions: bool, as_json: bool) -> None:
+    """Show what the network of a control Redis looks like, without joining it and without changing anything.
+
+    Exit status: 0 if all nodes answer, 1 if one does not, 2 for wrong use, 3 if the control Redis is not there.
+    """
+    network = asyncio.run(survey(require_reachable(url), regions=regions))
+    if as_json:
+        click.echo(orjson.dumps(_document(network, with_regions=regions), option=orjson.OPT_INDENT_2))
+    else:
+        _tell(network, with_regions=regions)
+    if any(node.server is None for node in network.nodes):
+        context.exit(UNREACHABLE)
+
+
+def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:
+    plan, transition = network.plan, network.transition
+    found: dict[str, Any] = {
+        "url": network.where,
+        "control": {
+            "version": network.control.version,
+            "memory_bytes": network.control.memory_bytes,
+            "memory_bytes_max": network.control.memory_bytes_max or None,
+        },
+        "plan": None
+        if plan is None
+        else {
+            "epoch": plan.epoch,
+            "version": plan.version,
+            "ordering": plan.ordering,
+            "regions": len(plan.paths),
+            "atoms": len(plan.atoms),
+        },
+        "transition": None
+        if transition is None
+        else {
+            "epoch": transition.epoch,
+            "version": transition.version,
+            "published": transition.published,
+            "plans_behind": transition.plans_behind,
+            "old_epochs": transition.old_epochs,
+        },
+        "leader": {"token": network.leader or None, "lease_ends_in_ms": network.lease_ms},
+        "unplaced": sorted(network.unplaced),
+        "nodes": [_node(node) for node in network.nodes],
+        "connections": [
+            {
+                "name": each.name,
+                "incarnation": each.incarnation,
+                "regions": sorted(each.wanted),
+                "waiting": sorted(each.waiting),
+                "alive": each.alive,
+                "heard_ms_ago": each.heard_ms_ago,
+            }
+            for each in network.connections
+        ],
+        "unread": list(network.unread),
+    }
+    if with_regions:
+        found["regions"] = [
+            {
+                "name": region.name,
+                "path": list(region.path),
+                "epoch": region.epoch,
+                "egress_frames": region.frames,
+                "last": region.last,
+                "drawn": region.drawn,
+            }
+            for region in network.regions
+        ]
+    return found
+
+
+def _node(node: NodeState) -> dict[str, Any]:
+    server = node.server
+    return {
+        "name": node.name,
+        "url": node.where,
+        "reachable": server is not None,
+        "trouble": node.trouble,
+        "registered": node.registered,
+        "planned": node.planned,
+        "may_lose": node.may_lose,
+        "version": server.version if server is not None else None,
+        "epoch": node.installed[0] if node.installed is not None else None,
+        "plan_version": node.installed[1] if node.installed is not None else None,
+        "memory_bytes": server.memory_bytes if server is not None else None,
+        "memory_bytes_max": (server.memory_bytes_max or None) if server is not None else None,
+        "steps": node.steps,
+        "lacking": sorted(node.lacking),
+        "links": {link.target: link.frames for link in node.links},
+        "unread": list(node.unread),
+    }
+
+
+def _tell(network: NetworkState, *, with_regions: bool) -> None:
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in _summary(network):
+        console.print(line)
+    tables = [_nodes(network)]
+    if network.connections:
+        tables.append(_connections(network))
+    if with_regions and network.regions:
+        tables.append(_regions(network))
+    for table in tables:
+        for column in table.columns:
+            column.overflow = "fold"
+        console.print(table)
+    if not network.connections:
+        console.print("No connections.")
+    for node in network.nodes:
+        if node.trouble is not None:
+            console.print(Text(printable(f"{node.name}: {node.trouble}"), style="red"))
+    for unread in (*network.unread, *(f"{node.name}: {text}" for node in network.nodes for text in node.unread)):
+        console.print(Text(f"Cannot be read: {printable(unread)}", style="yellow"))
+
+
+def _summary(network: NetworkState) -> Iterator[str]:
+    yield f"Control {network.where}: Redis {network.control.version or '?'}, {_memory(network.control.memory_bytes)}"
+    plan = network.plan
+    if plan is None:
+        yield "No plan can be read." if network.unread else "No plan yet: the first subscription or publish makes it."
+    else:
+        regions, atoms = counted(len(plan.paths), "region"), counted(len(plan.atoms), "atom")
+        yield f"Plan {plan.epoch}.{plan.version}, {plan.ordering} order: {regions}, {atoms}"
+    if (transition := network.transition) is not None:
+        ending = f"{counted(transition.old_epochs, 'old epoch')} of regions to end"
+        how = "published" if transition.published else "not published yet"
+        yield f"On the way to plan {transition.epoch}.{transition.version}, {how}: {ending}"
+    if network.unplaced:
+        regions = counted(len(network.unplaced), "region")
+        yield f"No path yet for {regions} that events wait for: {printable(named(sorted(network.unplaced)))}"
+    if network.leader is None:
+        yield "Leader: cannot be read"
+    elif not network.leader:
+        yield "Leader: none"
+    elif network.lease_ms is None or network.lease_ms < 0:
+        yield f"Leader: {printable(network.leader)}, whose lease has no end"
+    else:
+        yield f"Leader: {printable(network.leader)} (the lease ends in {network.lease_ms / 1000:.1f} s)"
+
+
+def _nodes(network: NetworkState) -> Table:
+    table = Table("node", "at", "plan", "memory", "steps", "waiting on links")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for node in network.nodes:
+        if node.server is None:
+            table.add_row(
+                printable(node.name), printable(node.where), Text("not reachable", style="bold red"), "", "", ""
+            )
+            continue
+        waiting = ", ".join(f"{link.frames:,} → {printable(link.target)}" for link in node.links if link.frames)
+        table.add_row(
+            printable(node.name),
+            printable(node.where),
+            Text(installed_plan(node.installed), style="yellow" if node.lacking else ""),
+            _memory(node.server.memory_bytes),
+            f"{node.steps:,}",
+            waiting or "none",
+        )
+    return table
+
+
+def _connections(network: NetworkState) -> Table:
+    table = Table("connection", "regions", "not granted yet", "last heard of")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in network.connections:
+        heard = "never" if each.heard_ms_ago is None else f"{each.heard_ms_ago / 1000:.1f} s ago"
+        shown = Text(heard, style="green") if each.alive else Text(f"{heard}, gone", style="yellow")
+        waiting = Text(f"{len(each.waiting):,}", style="yellow" if each.waiting else "")
+        table.add_row(printable(each.name), f"{len(each.wanted):,}", waiting, shown)
+    return table
+
+
+def _regions(network: NetworkState) -> Table:
+    table = Table("region", "path", "frames kept", "last number")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for region in network.regions:
+        frames = "?" if region.frames is None else f"{region.frames:,}"
+        last = "?" if region.last is None else f"{region.epoch}-{region.last}" if region.last else "none"
+        table.add_row(printable(region.name), " → ".join(region.path), frames, last)
+    return table
+
+
+def _memory(size: int | None) -> str:
+    return "?" if size is None else f"{size / 1_000_000:,.1f} MB"

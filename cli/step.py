@@ -1,0 +1,64 @@
+"""`gamecast step`: a classic protocol, message by message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from laboratory.protocols.script import Played, play
+from sequencing.errors import InvalidInput
+from sequencing.executions.classes import classify
+from sequencing.executions.diagram import draw
+from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
+
+
+@click.command("step")
+@click.argument("protocol", type=click.Choice(list(PROTOCOLS)), metavar="PROTOCOL")
+@click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO")
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw a space–time diagram (SVG).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.pass_context
+def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path | None, as_json: bool) -> None:
+    """Replay a scenario script under a protocol, message by message, and say what came of it.
+
+    A script names the processes and groups, and after a line --- what happens: "a publishes m", "b receives from a", "c
+    suspects a", "the rest is received". What each process does is printed below each step; at the end, what each has
+    delivered, the class of the execution, and which of its guarantees the protocol broke, if any; then the exit status
+    is 1. The same script can be played under different protocols.
+    """
+    try:
+        script = scenario.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{scenario}: cannot be read: {error}") from error
+    chosen = find_protocol(protocol)
+    played = play(chosen, script, file=str(scenario))
+    if picture is not None:
+        marked = {message for violation in played.violations for message in violation.messages}
+        picture.write_text(draw(played.record, marked=marked, title=chosen.title), encoding="utf-8")
+    if as_json:
+        report = {
+            "protocol": protocol,
+            "source": chosen.source,
+            "guarantees": sorted(chosen.guarantees),
+            "assumes": sorted(chosen.assumes),
+            "deliveries": played.record.deliveries(),
+            "class": classify(played.record).smallest,
+            "violations": [{"guarantee": v.guarantee, "what": v.text} for v in played.violations],
+        }
+        click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        _tell(chosen.title, chosen.source, played)
+    if played.violations:
+        context.exit(1)
+
+
+def _tell(title: str, source: str, played: Played) -> None:
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(Text(f"{title} ({source})", style="bold"))
+    for line in played.text.splitlines():
+        style = "red" if line.startswith("wrong:") else "green" if " delivers " in line else ""
+        console.print(Text(line, style=style))

@@ -1,0 +1,131 @@
+"""``gamecast tail``: follow regions by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+import click
+import orjson
+
+from cli.reporting import Output, default_name, named, printable
+from gamecast.client.cast import Cast, connect
+from gamecast.client.networks import require_reachable
+from gamecast.event import Event, Gap
+from sequencing.names import check_region
+
+
+@click.command()
+@click.argument("url")
+@click.argument("regions", nargs=-1, required=True, metavar="REGION...")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
+@click.option("--name", help="Of the subscriber, unique in the network.  [default: user@host-pid]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object for each event or gap.")
+def tail(
+    url: str,
+    regions: Sequence[str],
+    *,
+    count: int | None,
+    seconds: float | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Subscribe to regions and print their events as they are delivered, in order, one line each.
+
+    What is published after it has subscribed comes, and nothing from before. It says so on standard error when it has.
+
+    With --json a line has kind ("event" or "gap"), region, epoch, and for an event sender, sequence, position, payload,
+    base64 (whether the payload is bytes, written so), sent_at_ns and delivered_at_ns; for a gap first_sequence,
+    last_sequence and reason.
+
+    \b
+    Example:
+      gamecast tail redis://127.0.0.1 forest river --json
+
+    Exit status: 0 when it has what was asked for or is interrupted, 2 for wrong use, 3 if the network is not there.
+    """
+    require_reachable(url)
+    for region in regions:
+        check_region(region)
+    cast = connect(url, name=name or default_name())
+    with suppress(BrokenPipeError):  # `| head` has what it wants
+        asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
+
+
+async def _until_stopped(
+    cast: Cast, regions: Sequence[str], *, count: int | None, seconds: float | None, as_json: bool
+) -> None:
+    loop = asyncio.get_running_loop()
+    output = Output()
+    following = asyncio.create_task(_follow(cast, regions, output, count, as_json), name="gamecast tail")
+    stopped = False
+
+    def stop(*, again: bool = False) -> None:
+        nonlocal stopped
+        if again or not stopped:
+            stopped = True
+            following.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The second interrupt does not wait for the network to hear that we leave.
+        loop.add_signal_handler(number, partial(stop, again=True))
+    output.on_reader_gone(stop)
+    if seconds is not None:
+        loop.call_later(seconds, stop)
+    try:
+        await following
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+
+
+async def _follow(cast: Cast, regions: Sequence[str], output: Output, count: int | None, as_json: bool) -> None:
+    wanted = float("inf") if count is None else count
+    async with cast:
+        await cast.subscribe(*regions)
+        click.echo(f"subscribed to {named(regions)}", err=True)
+        async for batch in cast.batches():
+            lines = []
+            for item in batch:
+                lines.append(_json_line(item) if as_json else _line(item))
+                wanted -= isinstance(item, Event)
+                if not wanted:
+                    break
+            await output.write(b"".join(lines))
+            if not wanted:
+                return
+
+
+def _line(item: Event | Gap) -> bytes:
+    if isinstance(item, Gap):
+        missing = f"{item.epoch}-{item.first_sequence} to {item.epoch}-{item.last_sequence}"
+        return f"{'gap':12} {printable(item.region)} {missing}: {printable(item.reason)}\n".encode()
+    moment = datetime.fromtimestamp(item.delivered_at_ns / 1e9).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    payload = repr(item.payload) if isinstance(item.payload, bytes) else orjson.dumps(item.payload).decode()
+    who = printable(item.sender)
+    return f"{moment} {printable(item.region)} {item.position} {who} {printable(payload)}\n".encode()
+
+
+def _json_line(item: Event | Gap) -> bytes:
+    if isinstance(item, Gap):
+        return orjson.dumps({"kind": "gap", **item._asdict()}, option=orjson.OPT_APPEND_NEWLINE)
+    binary = isinstance(item.payload, bytes)
+    line = {
+        "kind": "event",
+        "region": item.region,
+        "sender": item.sender,
+        "payload": base64.b64encode(item.payload).decode() if binary else item.payload,
+        "base64": binary,
+        "epoch": item.epoch,
+        "sequence": item.sequence,
+        "position": item.position,
+        "sent_at_ns": item.sent_at_ns,
+        "delivered_at_ns": item.delivered_at_ns,
+    }
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

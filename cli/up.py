@@ -1,0 +1,141 @@
+"""``gamecast up``: a network on this machine, ready to use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import get_args
+
+import click
+import orjson
+
+from adapters.embedded.network import EmbeddedNetwork
+from adapters.memory import NODES_MAX
+from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
+from adapters.redis.control import RedisControl
+from adapters.redis.survey import survey
+from adapters.redis.users import without_user
+from cli.daemons import expect_option, stopping
+from cli.reporting import counted
+from gamecast.client.configuration import Limits
+from laboratory.planning.reading import read_overlaps
+from sequencing.plan import Ordering
+from sequencing.record import Pair
+
+DASHBOARD = "/dashboard/"
+"""Where the gateway serves it."""
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(1, NODES_MAX), default=3, show_default=True, help="Sequencing nodes, a Redis each."
+)
+@click.option(
+    "--ordering",
+    type=click.Choice(get_args(Ordering)),
+    default="acyclic",
+    show_default=True,
+    help="What plans order.",
+)
+@expect_option
+@click.option("--secure", is_flag=True, help="Redis users with passwords for each part of the work, and nobody else.")
+@click.option("--gateway/--no-gateway", "with_gateway", default=True, help="Also run a gateway, where it is installed.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the gateway.  [default: a free one]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in one line, when it is ready.")
+def up(
+    *,
+    nodes: int,
+    ordering: Ordering,
+    expect: Path | None,
+    secure: bool,
+    with_gateway: bool,
+    port: int,
+    as_json: bool,
+) -> None:
+    """Run a network on this machine: private redis-servers, relays between them, a manager, and a gateway.
+
+    Tells its URL when it is ready, and runs until SIGINT or SIGTERM. Nothing is kept, and no process stays, however it
+    ends.
+
+    With --json the line has url (of the control Redis, by which clients connect), nodes (name → URL), pids (name →
+    process id of its redis-server, and "up" → that of this process), gateway and dashboard (URLs, null where there is
+    none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
+    connects); url is the subscriber's then, and nodes are told without users.
+
+    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
+    cannot be started.
+    """
+    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
+    asyncio.run(_run(nodes, ordering, overlaps, secure, port if with_gateway else None, as_json))
+
+
+async def _run(
+    nodes: int, ordering: Ordering, overlaps: frozenset[Pair], secure: bool, port: int | None, as_json: bool
+) -> None:
+    stop = stopping()
+    limits = Limits()
+    network = EmbeddedNetwork(
+        f"embedded://?nodes={nodes}", ordering=ordering, retention_events=limits.retention_events, secure=secure
+    )
+    stack = AsyncExitStack()
+    try:
+        await network.open()
+        await network.expect(overlaps)
+        network.stand(RedisControl(network.url))
+        servers = (await survey(network.url)).nodes
+        places = {node.name: node.url for node in servers}
+        pids = {node.name: node.server.pid for node in servers if node.server is not None}
+        url = network.url_of("subscriber")
+        users = {role: network.url_of(role) for role in network.users}
+        if users:
+            places = {name: without_user(place) for name, place in places.items()}
+        gateway = await _gateway(network, ordering, port, stack) if port is not None else None
+        if not stop.is_set():
+            click.echo(_line(url, places, pids, gateway, users) if as_json else _text(url, places, gateway))
+        await stop.wait()
+    finally:
+        try:
+            await stack.aclose()
+        finally:
+            await network.close()
+
+
+async def _gateway(network: EmbeddedNetwork, ordering: Ordering, port: int, stack: AsyncExitStack) -> str | None:
+    """Start a gateway and return its URL, None where what it needs is not installed."""
+    try:
+        from gamecast.gateway import local_gateway
+    except ImportError:
+        return None
+    return await stack.enter_async_context(
+        local_gateway(network.url_of("gateway"), watch_url=network.url_of("watcher"), ordering=ordering, port=port)
+    )
+
+
+def _line(
+    url: str, nodes: Mapping[str, str], pids: Mapping[str, int], gateway: str | None, users: Mapping[str, str]
+) -> str:
+    ready = {
+        "url": url,
+        "gateway": gateway,
+        "dashboard": f"{gateway}{DASHBOARD}" if gateway is not None else None,
+        "nodes": nodes,
+        "pids": {"up": os.getpid(), **pids},
+    }
+    return orjson.dumps(ready | ({"users": users} if users else {})).decode()
+
+
+def _text(url: str, nodes: Mapping[str, str], gateway: str | None) -> str:
+    return "\n".join(
+        (
+            f"A network of {counted(len(nodes), 'node')} is ready at {url}, until it is interrupted. Try",
+            f"  gamecast tail {url} forest",
+            f"  gamecast publish {url} forest hello",
+            f"  gamecast status {url}",
+            f'or in a program: gamecast.connect("{url}")',
+            *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
+            *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
+        )
+    )

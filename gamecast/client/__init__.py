@@ -1,0 +1,1 @@
+"""One connection: publishing, following the network, history, and what is held for order."""

@@ -1,0 +1,428 @@
+"""`connect` and the connection that it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from urllib.parse import urlsplit
+
+from adapters.backoff import Backoff
+from adapters.network import Network
+from adapters.redis.control import TTL_MS
+from gamecast.classic.protocolcast import ProtocolCast
+from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from gamecast.client.following import Following
+from gamecast.client.history import Since
+from gamecast.client.incoming import Incoming
+from gamecast.client.networks import network_of
+from gamecast.client.outgoing import Outgoing
+from gamecast.event import Event, Gap, Receipt, Statistics
+from gamecast.recording.options import Recording, RecordingStatistics
+from gamecast.version import installed_version
+from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
+from sequencing.plan import Ordering, Plan
+from sequencing.record import pair_of
+
+if TYPE_CHECKING:
+    from gamecast.recording.probes import Prober
+    from gamecast.recording.recorder import Recorder
+    from gamecast.recording.tap import Tap
+
+Handler = Callable[[Event], Awaitable[None] | None]
+SomeHandler = TypeVar("SomeHandler", bound=Handler)
+
+
+@overload
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    protocol: None = None,
+    ordering: Ordering = "acyclic",
+    when_full: WhenFull = "wait",
+    when_behind: WhenBehind = "wait",
+    routes: Mapping[str, str] | None = None,
+    record: str | Path | Recording | None = None,
+    **limits: Unpack[LimitOptions],
+) -> Cast: ...
+
+
+@overload
+def connect(
+    url: str | None = None,
+    *,
+    name: str,
+    protocol: str,
+    processes: Sequence[str] = (),
+    groups: Mapping[str, Iterable[str]] | None = None,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+    network: str = "default",
+) -> ProtocolCast: ...
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    protocol: str | None = None,
+    **options: Any,
+) -> Cast | ProtocolCast:
+    """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
+
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
+    ``redis+cluster://HOST:PORT,…`` (wherever it is now), ``memory://NAME`` (this process), ``embedded://`` or
+    ``embedded://?nodes=3`` (private redis-servers, started and stopped by the connection). None means the environment's
+    ``GAMECAST_URL``, else ``embedded://``.
+
+    ``name``: by which subscribers know the sender; unique in the network, a newer connection takes it over. Generated
+    when None. ``ordering``: what the network orders if it is new, see `Ordering`; in one with causal order, whoever
+    publishes must ask for it, and publishes only to regions that it subscribes to. ``when_full``: whether a publish
+    waits or is refused when the buffer is full; ``when_behind``: see `WhenBehind`. ``limits``: see `Limits`.
+
+    ``routes``: where this process reaches a server of the network by another URL than the one that the network knows it
+    by (through a tunnel, a port mapping, a proxy): known URL → URL to connect to. ``url`` is a known one too. Servers
+    that Sentinel or a cluster names are not looked up in it.
+
+    ``record``: the directory of a session, or a `Recording`, to which all is written that this connection publishes,
+    receives and delivers; any number of connections may record into one. Needs the extra ``recording``. A full disk
+    never makes the game wait: see `Cast.recording`.
+
+    ``protocol``: run a classic protocol instead of the sequencing network, by its name in the catalogue, over mailboxes
+    on one server. Then ``name`` is needed, and everybody says the same ``groups`` (region → members) or, for one group
+    of all, ``processes``; ``tree``, ``open_groups`` and ``network``: see `gamecast.classic.connect`. What the protocol
+    assumes and that does not offer is refused, naming the protocols that would fit.
+
+    Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
+    """
+    if protocol is None:
+        return Cast(configured(url, name=name, **options))
+    if name is None:
+        raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
+    try:
+        return ProtocolCast(url, name=name, protocol=protocol, **options)
+    except TypeError as error:
+        raise UsageError(f"connect() has no such option with a protocol: {error}") from error
+
+
+class Cast:
+    """A connection: publishes into the network, and hands out the events of its regions in order.
+
+    Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
+    """
+
+    def __init__(self, configuration: Configuration, network: Network | None = None) -> None:
+        """Use `connect`. ``network``: as this connection sees it; found by the URL when None."""
+        self.name = configuration.name
+        self._configuration = configuration
+        self._network = network or network_of(configuration)
+        self._open_halves: tuple[Outgoing, Incoming] | None = None
+        self._outgoing: Outgoing | None = None
+        self._following: Following | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._recorder: Recorder | None = None
+        self._tap: Tap | None = None
+        self._prober: Prober | None = None
+        self._stop_beating = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        self._current: Iterator[Event | Gap] = iter(())
+        self._handlers: list[tuple[str, Handler]] = []
+
+    @property
+    def url(self) -> str:
+        """The control URL, by which other connections join the same network."""
+        self._halves()
+        return self._network.url
+
+    async def open(self) -> Self:
+        """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
+        if self._open_halves is not None or self._closing is not None:
+            raise UsageError("a connection opens once: make another one with gamecast.connect()")
+        try:
+            await self._network.open()
+            incarnation = await self._network.introduce(self.name)
+            await self._begin_recording(incarnation)
+        except BaseException:
+            await self._network.close()
+            raise
+        outgoing = Outgoing(self._network, self._configuration, incarnation, self._tap)
+        self._outgoing = outgoing
+        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._tap)
+        self._open_halves = outgoing, incoming
+        self._following = Following(self._network, outgoing, incoming)
+        self._following.start()
+        self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
+        return self
+
+    async def close(self) -> None:
+        """End now: reading stops, events that were not sent fail with `NotConnected`.
+
+        Harmless when repeated; goes on to its end when the caller is cancelled.
+        """
+        if self._open_halves is None:
+            return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(*self._open_halves), name="gamecast close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self, outgoing: Outgoing, incoming: Incoming) -> None:
+        self._stop_beating.set()
+        try:
+            if self._following is not None:
+                await self._following.close()
+            await asyncio.gather(outgoing.close(), incoming.close())
+            if self._heart is not None:
+                await self._heart
+            with suppress(GamecastError):  # without it, the network takes us for gone soon
+                await self._network.leave()
+        finally:
+            try:
+                await self._end_recording()
+            finally:
+                await self._network.close()
+
+    async def _begin_recording(self, incarnation: int) -> None:
+        record = self._configuration.record
+        if record is None:
+            return
+        from gamecast.recording.recorder import open_recorder
+
+        self._recorder = await asyncio.to_thread(
+            open_recorder,
+            record,
+            version=installed_version(),
+            ordering=self._configuration.ordering,
+            url=self._network.url,
+            is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
+        )
+        self._tap = self._recorder.tap(self.name, incarnation)
+        if record.probe_host is None:
+            return
+        from gamecast.recording.probes import Prober
+
+        prober = Prober(self._network, self._recorder, record, self.name)
+        try:
+            await prober.start()
+        except BaseException:
+            await self._end_recording()
+            raise
+        self._prober = prober
+
+    async def _end_recording(self) -> None:
+        if self._prober is not None:
+            await self._prober.close()
+        if self._recorder is not None and self._tap is not None:
+            self._recorder.close_tap(self._tap)
+            await asyncio.to_thread(self._recorder.release)
+
+    async def drain(self) -> None:
+        """Finish first: publish what is buffered, and let iteration end after what has arrived; then `close`."""
+        outgoing, incoming = self._working()
+        await outgoing.flush()
+        incoming.drain()
+
+    async def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
+        """Follow regions, at any time; returns when everything published from now on will be delivered.
+
+        Returns region → the position after which its events come: with those of the last events that were taken, it is
+        from where another connection of this name goes on, when given as ``since`` of one call.
+
+        ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay; or one for each
+        region, as a mapping. What was published before comes first, as far as it is kept, in the order of everybody,
+        and a `Gap` for what is not kept; without a hole or a repeat it is followed by what is published from now on.
+        Against other regions that are subscribed to already, history has no order: it comes late.
+
+        Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
+        regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile
+        that nobody takes.
+        """
+        begins = await self._working()[1].subscribe(regions, since)
+        return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
+
+    async def unsubscribe(self, *regions: str) -> None:
+        """Follow these regions no more.
+
+        With ``ordering="causal"`` what was published in them has to come back first, or what is published next could
+        overtake it: raises `BufferFull` if that cannot be read, because the application takes no events, and
+        `Unreachable` if it takes too long; the regions stay subscribed then.
+        """
+        await self._working()[1].unsubscribe(regions)
+
+    async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
+        """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
+
+        They are ordered from now on, whoever is there. In a network where overlaps are expected, who walks from one
+        of them into another joins in place; all that somebody has at once and that was not expected takes a new epoch,
+        as it does everywhere. Declared is declared: there is no way back, and saying it again changes nothing. Returns
+        when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
+        with itself.
+        """
+        expected = frozenset(pair_of(one, other) for one, other in overlaps)
+        self._working()
+        await self._network.expect(expected)
+
+    async def publish(self, region: str, payload: Any) -> Receipt:
+        """Publish an event; returns when the region's ingress has it.
+
+        ``payload``: whatever orjson takes, or `bytes`. Waits while the buffer is full, or raises `BufferFull`, as
+        configured. Raises `InvalidPayload`, `PayloadTooLarge`, `InvalidName`, `PlanError`, `Refused`, `Unreachable`, or
+        `PublishUncertain`, the only one after which the event may have been published.
+        """
+        return await self._halves()[0].publish(region, payload)
+
+    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
+        """Publish an event without waiting: returns a future of its receipt, which fails as `publish` does.
+
+        What is called in one go shares frames. Raises at once for what can never be published, and `BufferFull`.
+        """
+        if self._outgoing is None:
+            raise NotConnected
+        return self._outgoing.publish_soon(region, payload)
+
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
+
+        For what comes together, like all that happened within a tick: it takes less than a future for each. Events of
+        one region are published in this order. Raises at once, and publishes nothing, for what can never be published,
+        and `BufferFull`. The future fails with `PartlyPublished`, which tells of each event, unless none of them was
+        published for certain: then as `publish` does.
+        """
+        if self._outgoing is None:
+            raise NotConnected
+        return self._outgoing.publish_all(events)
+
+    def __aiter__(self) -> Self:
+        self._halves()
+        return self
+
+    async def __anext__(self) -> Event | Gap:
+        """Return the next event in order, or a `Gap` in the place of missing ones; ends when the connection closes.
+
+        A call that is cancelled, by a timeout say, takes no event with it.
+        """
+        for event in self._current:
+            return event
+        batch = await self._halves()[1].next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        self._current = iter(batch)
+        return next(self._current)
+
+    def batches(self) -> Batches:
+        """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
+        return Batches(self._halves()[1])
+
+    def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
+        """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
+
+        def register(handler: SomeHandler) -> SomeHandler:
+            self._handlers.append((region_pattern, handler))
+            return handler
+
+        return register
+
+    async def run(self) -> None:
+        """Hand events to the handlers, one after the other, in order, until the connection closes."""
+        async for event in self:
+            if isinstance(event, Gap):
+                continue
+            for pattern, handler in self._handlers:
+                if fnmatchcase(event.region, pattern):
+                    result = handler(event)
+                    if result is not None:
+                        await result
+
+    async def plan(self) -> Plan | None:
+        """Return the network's newest plan, None before the first publish."""
+        self._working()
+        return await self._network.latest_plan()
+
+    async def ping(self) -> None:
+        """Return when the network has said that this is the connection of its name; raises `Superseded` if not."""
+        self._working()
+        await self._network.beat()
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the counters."""
+        outgoing, incoming = self._halves()
+        return Statistics(
+            published_events=outgoing.published_events,
+            refused_events=outgoing.refused_events,
+            buffered_events=outgoing.buffered_events,
+            received_frames=incoming.received_frames,
+            delivered_events=incoming.delivered_events,
+            held_frames=incoming.held_frames,
+            gaps=incoming.gaps,
+            inbox_events=incoming.inbox_events,
+            reconnects=outgoing.reconnects + incoming.reconnects,
+            hold=incoming.holding.times,
+        )
+
+    def recording(self) -> RecordingStatistics | None:
+        """Return what is recorded and what could not be, None where nothing is; also after closing."""
+        return self._recorder.statistics() if self._recorder is not None else None
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; without an exception, publish first what is still buffered."""
+        try:
+            if kind is None and self._closing is None:
+                await self._halves()[0].flush()
+        finally:
+            await self.close()
+
+    def _halves(self) -> tuple[Outgoing, Incoming]:
+        if self._open_halves is None:
+            raise NotConnected
+        return self._open_halves
+
+    def _working(self) -> tuple[Outgoing, Incoming]:
+        if self._closing is not None:
+            raise NotConnected("the connection is closed: open another one")
+        return self._halves()
+
+    async def _beat(self) -> None:
+        backoff = Backoff()
+        wait_s = usual_s = TTL_MS / 3000
+        while not self._stop_beating.is_set():
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._stop_beating.wait()
+            except TimeoutError:
+                try:
+                    await self._network.beat()
+                    backoff.reset()
+                    wait_s = usual_s
+                except Superseded as error:
+                    if self._following is not None:
+                        self._following.fail(error)
+                    return
+                except Exception:  # noqa: BLE001 - without a heartbeat the network takes us for gone
+                    wait_s = backoff.next_s()
+
+
+class Batches:
+    """An async iterator over lists of events; cancelling a call takes no event with it."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        """Use `Cast.batches`."""
+        self._incoming = incoming
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event | Gap]:
+        """Return the next events; ends when the connection closes."""
+        batch = await self._incoming.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

@@ -1,0 +1,88 @@
+"""The half of a connection that follows the network: it tells what the connection wants, and hears of the plans."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from adapters.backoff import Backoff
+from adapters.network import Network
+from sequencing.errors import is_passing
+from sequencing.plan import Plan
+from sequencing.record import Wish
+
+if TYPE_CHECKING:
+    from gamecast.client.incoming import Incoming
+    from gamecast.client.outgoing import Outgoing
+
+BLOCK_MS = 2_000
+"""How long a look for news waits; closing breaks it off."""
+
+
+class Following:
+    """Follows for one connection, from `start` to `close`."""
+
+    def __init__(self, network: Network, outgoing: Outgoing, incoming: Incoming) -> None:
+        self._network = network
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._to_tell = asyncio.Event()
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        outgoing.on_unplaced = incoming.on_wish = self._to_tell.set
+
+    def start(self) -> None:
+        """Begin."""
+        self._tasks = [
+            asyncio.create_task(self._tell(), name="gamecast wishes"),
+            asyncio.create_task(self._follow(), name="gamecast news"),
+        ]
+
+    async def close(self) -> None:
+        """Stop."""
+        self._stopping = True
+        self._to_tell.set()
+        await self._network.stop_watching()
+        await asyncio.gather(*self._tasks)
+
+    async def _tell(self) -> None:
+        backoff = Backoff()
+        told: tuple[Wish, frozenset[str]] | None = None
+        while not self._stopping:
+            telling = self._incoming.wish(), self._outgoing.unplaced()
+            if telling == told or not (telling[0].said or telling[1]):
+                self._to_tell.clear()
+                await self._to_tell.wait()
+                continue
+            try:
+                await self._network.want(*telling)
+                told = telling
+                backoff.reset()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the application must hear of it
+                if not is_passing(error):
+                    self.fail(error)
+                    return
+                await backoff.wait()
+
+    async def _follow(self) -> None:
+        backoff = Backoff()
+        plan: Plan | None = None
+        while not self._stopping:
+            try:
+                for record in await self._network.news(plan, block_ms=BLOCK_MS):
+                    plan = record.plan
+                    self._outgoing.follow(plan)
+                    self._incoming.follow(record)
+                backoff.reset()
+            except Exception as error:  # noqa: BLE001 - as above
+                if self._stopping:
+                    return
+                if not is_passing(error):
+                    self.fail(error)
+                    return
+                await backoff.wait()
+
+    def fail(self, error: Exception) -> None:
+        """Have the application hear of an error that ends the connection."""
+        self._incoming.fail(error)
+        self._outgoing.fail(error)

@@ -1,0 +1,81 @@
+"""What a connection has received and its application has not taken yet, in delivery order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gamecast.client.configuration import Limits
+from gamecast.client.history import History
+from gamecast.event import Gap
+from sequencing.delivery import Missing, Ready
+from sequencing.frames import FrameKind
+
+Item = Ready | Missing | Gap | History
+
+SKIPPED = "the application was too far behind, and asked to skip"
+
+
+class Inbox:
+    """A queue that counts what is in it. Frames are kept as they are: bytes burden the garbage collector less."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._items: deque[Item] = deque()
+        self.events = 0
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    @property
+    def head(self) -> Item:
+        """What comes next."""
+        return self._items[0]
+
+    def put(self, item: Item) -> None:
+        """Add what was delivered; of markers the application hears nothing."""
+        if isinstance(item, Ready):
+            if item.meta.kind != FrameKind.EVENTS:
+                return
+            self.events += item.meta.events
+            self.bytes += len(item.frame.body)
+        self._items.append(item)
+
+    def take(self) -> None:
+        """Take out what comes next."""
+        item = self._items.popleft()
+        if isinstance(item, Ready):
+            self.events -= item.meta.events
+            self.bytes -= len(item.frame.body)
+
+    def is_full(self, factor: int = 1) -> bool:
+        """Return whether there is more than the limits, ``factor`` times, allow."""
+        limits = self._limits
+        return self.events >= factor * limits.inbox_events_max or self.bytes >= factor * limits.inbox_bytes_max
+
+    def skip(self) -> None:
+        """Drop all events, and leave a gap for those of each region and epoch."""
+        kept: deque[Item] = deque()
+        gaps: dict[tuple[str, int], Gap] = {}
+        for item in self._items:
+            if isinstance(item, History):
+                kept.extend(gaps.values())
+                gaps.clear()
+                kept.append(item)
+                continue
+            gap = _gap(item)
+            before = gaps.get((gap.region, gap.epoch), gap)
+            last = gap.last_sequence and max(gap.last_sequence, before.last_sequence)
+            gaps[gap.region, gap.epoch] = before._replace(last_sequence=last)
+        kept.extend(gaps.values())
+        self._items, self.events, self.bytes = kept, 0, 0
+
+
+def _gap(item: Ready | Missing | Gap) -> Gap:
+    """Return what stands for something that is skipped."""
+    if isinstance(item, Gap):
+        return item
+    if isinstance(item, Missing):
+        return Gap(item.region, item.epoch, item.first, item.last, SKIPPED)
+    frame, meta = item
+    return Gap(frame.region, frame.epoch, frame.last - meta.events + 1, frame.last, SKIPPED)

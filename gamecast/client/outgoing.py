@@ -1,0 +1,447 @@
+"""The publishing half of a connection: a thin shell around `sequencing.publisher`.
+
+One task a node offers its frames, one request at a time. What a broken connection leaves open is asked again with the
+same frames, which the ingress recognises; only when that stays impossible for ``publish_timeout_s`` do events fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import count, groupby, repeat
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from adapters.backoff import Backoff
+from adapters.network import Lane, Network
+from gamecast.client.bundle import Bundle
+from gamecast.client.configuration import Configuration
+from gamecast.event import Receipt
+from sequencing.compact import compact
+from sequencing.errors import (
+    BufferFull,
+    GamecastError,
+    InvalidPayload,
+    NetworkError,
+    NotConnected,
+    OtherSideError,
+    PayloadTooLarge,
+    PublishUncertain,
+    Superseded,
+    Unreachable,
+    UsageError,
+)
+from sequencing.frames import PublishedFrame
+from sequencing.names import check_region
+from sequencing.node import Answer, Verdict
+from sequencing.plan import Plan
+from sequencing.publisher import Publisher, Resolved
+
+if TYPE_CHECKING:
+    from gamecast.recording.tap import Tap
+
+LINGER_FROM_EVENTS = 64
+LINGER_UNTIL_EVENTS = 2048
+LINGER_S = 0.01
+"""After a request of many events, the next one waits while the application goes on publishing, until there are really
+many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
+the event loop without a new event ends it. Under light load, requests are small and never wait."""
+
+WAIT_S = 0.002
+"""How long to wait for an ingress that opens soon."""
+
+MARK_AGAIN_S = 0.2
+"""When a marker that could not be published is published again: somebody waits to join."""
+
+ReceiptFuture = asyncio.Future[Receipt]
+Token = ReceiptFuture | Bundle | bytes
+"""What stands for an event; for a marker its body."""
+
+_new_receipt = partial(tuple.__new__, Receipt)
+
+
+class Outgoing:
+    """Publishes for one connection, once it is open."""
+
+    def __init__(
+        self, network: Network, configuration: Configuration, incarnation: int, tap: Tap | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._network = network
+        self._configuration = configuration
+        self._limits = configuration.limits
+        self._payload_bytes_max = self._limits.payload_bytes_max
+        self._tap = tap
+        self._causal = configuration.ordering == "causal"
+        self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
+        self._unfit: UsageError | None = None
+        self.joined: AbstractSet[str] = frozenset()
+        """What this connection delivers itself."""
+        self._lanes: dict[str, tuple[asyncio.Task[None], Lane]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._room = asyncio.Event()
+        self._unplaced: set[str] = set()
+        self._stale: set[tuple[str, int]] = set()
+        self._renewing: asyncio.Task[None] | None = None
+        self._came_back = asyncio.Event()
+        self.on_unplaced: Callable[[], None] = self._room.set
+        self._closing = False
+        self._fit_regions: set[str] = set()
+        """Regions that may be published to, as far as is known: one look here saves four elsewhere."""
+        factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
+        self._soon_events_max = factor * self._limits.buffer_events_max
+        self._soon_bytes_max = factor * self._limits.buffer_bytes_max
+        self._bundles = False
+        """Whether events were ever published by `publish_all`: without, there is a shorter way to tell their fates."""
+        self.published_events = 0
+        self.refused_events = 0
+        self.reconnects = 0
+
+    @property
+    def buffered_events(self) -> int:
+        """Events that have no answer yet."""
+        return self._publisher.buffered_events
+
+    async def publish(self, region: str, payload: Any) -> Receipt:
+        """See `Cast.publish`."""
+        encoded = self._encoded(region, payload)
+        publisher, limits = self._publisher, self._limits
+        while (
+            publisher.buffered_events >= limits.buffer_events_max or publisher.buffered_bytes >= limits.buffer_bytes_max
+        ):
+            if self._configuration.when_full == "refuse":
+                raise self._full()
+            self._room.clear()
+            await self._room.wait()
+            self._require_fit(region)
+        return await self._add(region, encoded, type(payload) is bytes)
+
+    def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
+        """See `Cast.publish_soon`."""
+        publisher = self._publisher
+        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
+            raise self._full()
+        return self._add(region, self._encoded(region, payload), type(payload) is bytes)
+
+    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """See `Cast.publish_all`."""
+        publisher = self._publisher
+        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
+            raise self._full()
+        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in events]
+        future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
+        bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
+        add, now_ns = publisher.add, time.time_ns()
+        for region, payload, is_binary in encoded:
+            node = add(region, payload, is_binary, now_ns, bundle)
+            if node is None:
+                self._await_place(region)
+        self._wake()
+        return future
+
+    async def flush(self) -> None:
+        """Return when every buffered event has its answer."""
+        while self._publisher.buffered_events:
+            self._room.clear()
+            await self._room.wait()
+
+    async def close(self) -> None:
+        """End now: what is under way gets its answer, what waits fails with `NotConnected`."""
+        self._closing = True
+        self._fit_regions.clear()
+        self._room.set()
+        self._came_back.set()
+        for wake in self._wakes.values():
+            wake.set()
+        try:
+            await asyncio.gather(*(task for task, _ in self._lanes.values()))
+            if self._renewing is not None:
+                await self._renewing
+        finally:
+            closed = NotConnected("the connection was closed before these events were sent")
+            self._fail(self._publisher.regions(), closed)
+
+    def _encoded(self, region: str, payload: Any) -> bytes:
+        if region not in self._fit_regions:
+            self._require_fit(region)
+        encoded: bytes
+        if type(payload) is bytes:
+            encoded = payload
+        else:
+            try:
+                encoded = compact(orjson.dumps(payload))
+            except (TypeError, RecursionError) as error:
+                raise InvalidPayload(f"the payload for region {region!r} cannot be encoded: {error}") from error
+        if len(encoded) > self._payload_bytes_max:
+            raise PayloadTooLarge(
+                f"the payload for region {region!r} has {len(encoded):,} bytes encoded, more than payload_bytes_max="
+                f"{self._payload_bytes_max:,}: send less, or a reference to it"
+            )
+        return encoded
+
+    def _require_fit(self, region: str) -> None:
+        """Raise what hinders publishing to a region, or note that nothing does, for good."""
+        self._require_open()
+        check_region(region)
+        if self._unfit is not None:
+            raise self._unfit
+        if not self._causal:
+            self._fit_regions.add(region)
+        elif region not in self.joined:
+            raise UsageError(
+                f"with ordering='causal' a connection publishes to regions that it subscribes to, and {region!r} is "
+                "not one of them"
+            )
+
+    def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
+        future: ReceiptFuture = asyncio.Future(loop=self._loop)
+        node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
+        if node is not None:
+            self._wakes[node].set()
+        else:
+            self._await_place(region)
+        return future
+
+    def _await_place(self, region: str) -> None:
+        if region not in self._unplaced:
+            self._unplaced.add(region)
+            self.on_unplaced()
+            self._loop.call_later(self._limits.publish_timeout_s, self._require_place, region)
+
+    def _require_place(self, region: str) -> None:
+        """Give events up that have waited for a place for too long."""
+        if region in self._publisher.unassigned():
+            self._unplaced.discard(region)
+            error = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
+            self._fail([region], error)
+
+    def _watch_stale(self) -> None:
+        """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""
+        for refused in self._publisher.stale.items() - self._stale:
+            self._stale.add(refused)
+            self._loop.call_later(self._limits.publish_timeout_s, self._require_plan, *refused)
+
+    def _require_plan(self, region: str, epoch: int) -> None:
+        self._stale.discard((region, epoch))
+        if self._publisher.stale.get(region) == epoch:
+            self._fail(
+                [region],
+                Unreachable(
+                    f"the ingress of region {region!r} does not know it, and no plan puts it elsewhere: `gamecast "
+                    "doctor` may tell why"
+                ),
+            )
+
+    def unplaced(self) -> frozenset[str]:
+        """Return the regions that events wait for a place for, and those that did."""
+        return frozenset(self._unplaced)
+
+    def follow(self, plan: Plan) -> None:
+        """Go on with the next plan."""
+        if self._causal != (plan.ordering == "causal") and self._unfit is None:
+            self._unfit = UsageError(
+                f"the network's order is {plan.ordering}: whoever publishes connects with ordering={plan.ordering!r}"
+            )
+            self._fit_regions.clear()
+            self.fail(self._unfit)
+        self._publisher.assign(plan)
+        for _, lane in self._lanes.values():
+            lane.follow(plan)
+        for node in plan.ingresses - self._lanes.keys():
+            self._wakes[node] = asyncio.Event()
+            lane = self._network.lane(node, plan)
+            task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
+            self._lanes[node] = task, lane
+        self._resolve_all(self._publisher.forsaken())
+        self._wake()
+
+    def mark(self, region: str, body: bytes) -> None:
+        """Publish a JOIN marker."""
+        if not self._closing:
+            self._publisher.mark(region, body, body)
+            self._wake()
+
+    def delivered(
+        self,
+        passed: Mapping[str, int],
+        over: Mapping[str, int],
+        gone: Mapping[str, tuple[int, int]],
+        joined: AbstractSet[str],
+    ) -> None:
+        """Note what of its own this connection has delivered, which epochs to their ends, what it was told is missing,
+        and what it delivers now.
+        """
+        self.joined = joined
+        if not self._causal:
+            return
+        for region, number in passed.items():
+            self._publisher.passed(region, number)
+        for region, epoch in over.items():
+            self._publisher.ended(region, epoch)
+        for region, (epoch, last) in gone.items():
+            self._publisher.gone(region, epoch, last)
+        self._came_back.set()
+        self._wake()
+
+    def awaits(self, regions: AbstractSet[str]) -> bool:
+        """Return whether events that were published in regions have to come back before others go out: when causal."""
+        return not self._closing and not self._publisher.awaited().isdisjoint(regions)
+
+    async def came_back(self) -> None:
+        """Return when `awaits` may have changed."""
+        self._came_back.clear()
+        await self._came_back.wait()
+
+    def fail(self, error: Exception) -> None:
+        """Fail everything that is buffered."""
+        self._fail(self._publisher.regions(), _as_ours(error))
+
+    def _wake(self) -> None:
+        for node in self._publisher.woken():
+            self._wakes[node].set()
+
+    async def _serve(self, node: str, lane: Lane) -> None:
+        wake = self._wakes[node]
+        busy = False
+        try:
+            while not self._closing:
+                if busy:
+                    await self._linger(node)
+                frames = self._publisher.take(node)
+                if not frames:
+                    wake.clear()
+                    if not self._closing:  # which may have begun while this one lingered
+                        await wake.wait()
+                    continue
+                try:
+                    answers = await self._offer(node, lane, frames)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                    if not isinstance(error, OtherSideError):
+                        self._publisher.unanswered(node)
+                    self._give_up(node, _as_ours(error))
+                    continue
+                self._resolve_all(self._publisher.answered(node, answers))
+                self._watch_stale()
+                self._wake()
+                if any(answer.verdict is Verdict.WAIT for answer in answers):
+                    await asyncio.sleep(WAIT_S)
+                busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+        finally:
+            await lane.close()
+
+    async def _linger(self, node: str) -> None:
+        deadline = time.monotonic() + LINGER_S
+        before, waiting = -1, self._publisher.waiting_events(node)
+        while before < waiting < LINGER_UNTIL_EVENTS and time.monotonic() < deadline:
+            await asyncio.sleep(0)
+            before, waiting = waiting, self._publisher.waiting_events(node)
+
+    async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """Offer frames until the node answers; raises the last error when that takes too long."""
+        backoff = Backoff()
+        deadline = time.monotonic() + self._limits.publish_timeout_s
+        while True:
+            try:
+                return await lane.publish(frames)
+            except NetworkError as error:
+                self._publisher.unanswered(node)
+                self.reconnects += 1
+                if not self._publisher.is_under_way(node):
+                    return []  # given up meanwhile: the node begins anew
+                wait_s = backoff.next_s()
+                if self._closing or time.monotonic() + wait_s > deadline:
+                    raise PublishUncertain(
+                        f"no answer from the ingress for {self._limits.publish_timeout_s:g} s, "
+                        f"so these events may or may not have been published: {error}"
+                    ) from error
+                await asyncio.sleep(wait_s)
+
+    def _give_up(self, node: str, error: GamecastError) -> None:
+        """Fail what is buffered for a node."""
+        waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
+        self._resolve_all(self._publisher.give_up(node, under_way=error, waiting=waiting))
+
+    async def _renew(self) -> None:
+        """Number the events of regions anew of which something was given up that may have been accepted."""
+        backoff = Backoff()
+        while (doubtful := self._publisher.doubtful()) and not self._closing:
+            try:
+                incarnation = await self._network.renew()
+            except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
+                self._fail(doubtful, _as_ours(unreachable))
+                await backoff.wait()
+            else:
+                self._publisher.renew(doubtful, incarnation)
+                self._wake()
+
+    def _fail(self, regions: Iterable[str], error: GamecastError) -> None:
+        """Fail all events of some regions; of those under way nobody knows whether they are published."""
+        under_way = PublishUncertain(f"these events were under way: {error}") if error.definite else error
+        self._resolve_all(self._publisher.failed(regions, under_way=under_way, waiting=error))
+
+    def _resolve_all(self, resolved: Iterable[Resolved[Token]]) -> None:
+        for each in resolved:
+            self._resolve(each)
+        self._room.set()
+        self._came_back.set()
+        if not self._closing and (self._renewing is None or self._renewing.done()) and self._publisher.doubtful():
+            self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
+
+    def _resolve(self, resolved: Resolved[Token]) -> None:
+        if isinstance(resolved.tokens[0], bytes):
+            if resolved.error is not None and not self._closing and not isinstance(resolved.error, Superseded):
+                self._loop.call_later(MARK_AGAIN_S, self.mark, resolved.region, resolved.tokens[0])
+            return
+        if self._tap is not None:
+            self._tap.published(resolved)
+        outcomes: Iterator[Receipt | GamecastError]
+        if resolved.error is None:
+            self.published_events += len(resolved.tokens)
+            same = repeat(resolved.region), repeat(resolved.epoch)
+            receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
+            if not self._bundles:
+                _receive(cast("list[ReceiptFuture]", resolved.tokens), receipts)
+                return
+            outcomes = receipts
+        else:
+            self.refused_events += len(resolved.tokens)
+            outcomes = repeat(resolved.error)
+        for token, several in groupby(cast("list[ReceiptFuture | Bundle]", resolved.tokens)):
+            told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
+            if isinstance(token, Bundle):
+                token.note(resolved.region, told)
+            elif token.done():
+                continue  # its owner has cancelled it
+            elif isinstance(told[0], Receipt):
+                token.set_result(told[0])
+            else:
+                token.set_exception(told[0])
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise NotConnected("the connection is closed: open another one")
+
+    def _full(self) -> BufferFull:
+        return BufferFull(
+            f"{self._publisher.buffered_events:,} events of {self._publisher.buffered_bytes:,} bytes wait for their "
+            "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
+        )
+
+
+def _receive(futures: Iterable[ReceiptFuture], receipts: Iterable[Receipt]) -> None:
+    pairs = zip(futures, receipts, strict=False)
+    while True:
+        try:
+            for future, receipt in pairs:
+                future.set_result(receipt)
+            return
+        except asyncio.InvalidStateError:
+            continue  # its owner has cancelled it
+
+
+def _as_ours(error: Exception) -> GamecastError:
+    return error if isinstance(error, GamecastError) else NetworkError(f"publishing failed unexpectedly: {error!r}")

@@ -1,0 +1,165 @@
+"""What one region has kept, page by page, for who does not subscribe to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from adapters.gateway.ports import Page
+from adapters.network import Network, Reader
+from gamecast.client.history import LATE_S_MAX, parse_since
+from gamecast.event import Event, Gap
+from sequencing.errors import InvalidInput
+from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
+from sequencing.plan import Plan
+
+FRAMES_MAX = 64
+END_S_MAX = 5.0
+"""How long a page waits for the end of an epoch that is being left; after that, pages end there."""
+READ_AGAIN_S = 0.02
+
+READERS_MAX = 8
+"""Connections to nodes that are kept for the next page."""
+GONE = "the node no longer has them"
+
+
+class RegionHistory:
+    """Reads the egress streams of regions, one page at a time.
+
+    One region's stream is in its order, so nothing waits for anything. What has no place in a plan that is known any
+    more is a gap.
+    """
+
+    def __init__(self, network: Network) -> None:
+        """``network``: for this alone; it is closed with this."""
+        self._network = network
+        self._readers: dict[str, Reader] = {}
+        self._turn = asyncio.Lock()
+        self._newest: Plan | None = None
+        self._ending_since: dict[tuple[str, int], float] = {}
+        """Regions and epochs that are being left, and when that was seen first, by a monotonic clock."""
+
+    async def page(self, region: str, *, after: str, events_max: int) -> Page:
+        """Return events and gaps after a position, at most so many and at least one frame's; see `Page`.
+
+        Where nothing is found yet of an epoch that is being left, its end is waited for, as `gamecast.client.history`
+        does. If it takes longer, the page ends there.
+        """
+        ((epoch, sequence),) = parse_since(after, {region}).values()
+        from_anywhere = (epoch, sequence) == (0, 0)
+        known = await self._places(region, epoch)
+        items: list[Event | Gap] = []
+        if known and not from_anywhere and epoch < min(known):
+            items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
+        for number in sorted(known):
+            if number < epoch:
+                continue
+            if number > epoch:
+                epoch, sequence = number, 0
+            while True:
+                while frames := await self._read(known[epoch], region, epoch, sequence):
+                    for frame in frames:
+                        sequence = self._add(items, frame, sequence, events_max)
+                        if len(items) >= events_max:
+                            return Page(items, f"{epoch}-{sequence}", True)
+                if epoch == max(known) or await self._is_end(known[epoch], region, epoch, sequence):
+                    break
+                late_s = await self._ending_for_s(region, epoch)
+                if late_s is not None and late_s < LATE_S_MAX:
+                    if not items and await self._more_comes(known[epoch], region, epoch, sequence, END_S_MAX - late_s):
+                        continue
+                    more = bool(items) and late_s < END_S_MAX
+                    return Page(items, f"{epoch}-{sequence}", more, is_late=not more)
+                if await self._read(known[epoch], region, epoch, sequence):
+                    continue  # it has come since
+                if items or not from_anywhere or late_s is not None:
+                    items.append(Gap(region, epoch, sequence + 1, 0, GONE))
+                break
+        return Page(items, f"{epoch}-{sequence}", False)
+
+    async def _places(self, region: str, epoch: int) -> dict[int, Plan]:
+        """Return epoch → a plan that tells where that epoch of a region is, from ``epoch`` on as far as is known."""
+        async with self._turn:
+            latest = await self._network.latest_plan()
+            if latest is None:
+                return {}
+            self._newest = latest
+            if region in latest.paths and latest.epoch_of(region) == epoch:
+                return {epoch: latest}
+            plans = await self._network.plans()
+            self._newest = plans[-1]
+            return {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
+
+    async def _ending_for_s(self, region: str, epoch: int) -> float | None:
+        """Return for how long an epoch of a region has been seen to be left; None when it has been left."""
+        async with self._turn:
+            ending, now = await self._network.ending(), time.monotonic()
+        self._ending_since = {each: self._ending_since.get(each, now) for each in ending}
+        since = self._ending_since.get((region, epoch))
+        return now - since if since is not None else None
+
+    async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int, within_s: float) -> bool:
+        """Return whether something comes of an epoch that is being left."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            await asyncio.sleep(READ_AGAIN_S)
+            if await self._read(plan, region, epoch, sequence):
+                return True
+        return False
+
+    async def _is_end(self, plan: Plan, region: str, epoch: int, sequence: int) -> bool:
+        """Return whether the frame at a sequence is the last of its epoch; more may have come behind it meanwhile."""
+        if not sequence:
+            return False
+        frames = await self._read(plan, region, epoch, sequence - 1)
+        try:
+            at = frames[0] if frames and frames[0].last == sequence else None
+            return at is not None and parse_meta(at.meta).kind == FrameKind.TICK
+        except InvalidInput:
+            return False
+
+    async def close(self) -> None:
+        """Release the connections."""
+        async with self._turn:
+            for reader in self._readers.values():
+                await reader.close()
+            self._readers.clear()
+            await self._network.close()
+
+    async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
+        """Read where a plan says, from a node as the newest one knows it: it may have begun anew since."""
+        async with self._turn:
+            newest = self._newest or plan
+            node = plan.paths[region][-1]
+            reader = self._readers.get(node)
+            if reader is None:
+                if len(self._readers) >= READERS_MAX:
+                    await self._readers.pop(next(iter(self._readers))).close()
+                reader = self._readers[node] = self._network.reader(node, newest)
+            reader.follow(newest)
+            return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
+
+    @staticmethod
+    def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:
+        """Add what a frame has behind a sequence, as far as there is room; return the sequence to go on after."""
+        try:
+            meta = parse_meta(frame.meta)
+            first = frame.last - meta.events + 1
+            if sequence + 1 < first:
+                last = first - 1 if first < UNKNOWN_END else 0
+                items.append(Gap(frame.region, frame.epoch, sequence + 1, last, GONE))
+            if meta.kind != FrameKind.EVENTS:
+                return frame.last
+            sent_at_ns, payloads = decode_body(frame.body)
+            if len(payloads) != meta.events:
+                raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
+        except InvalidInput as error:
+            items.append(Gap(frame.region, frame.epoch, sequence + 1, frame.last, f"the frame cannot be read: {error}"))
+            return frame.last
+        now_ns = time.time_ns()
+        for number, (sent, payload) in enumerate(zip(sent_at_ns, payloads, strict=True), start=first):
+            if number > sequence:
+                items.append(Event(frame.region, meta.publisher, payload, frame.epoch, number, sent, now_ns))
+                if len(items) >= events_max:
+                    return number
+        return frame.last

@@ -1,0 +1,1 @@
+"""What tries, measures and shows the system; no game server imports it."""

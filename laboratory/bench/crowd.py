@@ -1,0 +1,338 @@
+"""Many subscribers of many regions on one node: what each takes in their process and in Redis, and that events flow."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from random import Random
+from traceback import format_exception
+from typing import Any, Self
+
+from redis import Redis
+
+import gamecast
+from adapters.redis.control import RedisControl
+from gamecast.testing import DeliverySequence, judge
+from laboratory.bench.board import Board
+from laboratory.bench.parent import end_with_parent
+from laboratory.bench.peers.redis_client import redis_client
+from laboratory.bench.surroundings import allow_connections, managed, server_for
+from laboratory.bench.trial import TrialError
+from sequencing.checkers import Published
+from sequencing.errors import UsageError
+
+SHARED = 2
+"""How many of its neighbour's regions each subscriber has: enough that the order of those matters to both."""
+
+PROCESSES = 4
+"""Of subscribers: what is told to all of them takes some seconds, in which one process would miss its heartbeats."""
+
+OPENING_AT_ONCE = 16
+"""In each process."""
+
+STALLED_S = 60.0
+SUBSCRIBE_S_MAX = 300.0
+PUBLISHER = "publisher"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Subscriber i has the i-th part of the regions, and the first two of the next part; the last one the first two."""
+
+    regions: int
+    subscribers: int
+
+    def __post_init__(self) -> None:
+        if self.regions < max(self.subscribers, SHARED + 1):
+            raise UsageError(
+                f"{self.subscribers} subscribers need a region each, and {SHARED + 1} at least: not {self.regions}"
+            )
+
+    def name_of(self, region: int) -> str:
+        return f"region-{region:05d}"
+
+    def regions_of(self, subscriber: int) -> list[str]:
+        begin = subscriber * self.regions // self.subscribers
+        end = (subscriber + 1) * self.regions // self.subscribers + SHARED
+        return [self.name_of(region) for region in dict.fromkeys(at % self.regions for at in range(begin, end))]
+
+
+def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
+    """Let all of them connect, then join all at once, then publish so many events; then plain Pub/Sub beside it.
+
+    Blocks for some minutes with 1,000 subscribers. Raises `TrialError`, `EmbeddedServerError`, and `UsageError` where
+    the system allows too few open files.
+    """
+    allow_connections(world.subscribers)
+    with server_for(world.subscribers) as server, managed(server.url):
+        figures = _measure(world, server.url, events=events, seed=seed)
+    with server_for(world.subscribers) as server, _Crowd(world, server.url, plain=True) as crowd:
+        before, began = _stage(crowd, server.url), time.monotonic()
+        crowd.do("open")
+        crowd.do("subscribe")
+        plain = _growth(before, _stage(crowd, server.url), time.monotonic() - began)
+    ours = {key: figures["opened"][key] + figures["joined"][key] for key in ("process_bytes", "redis_bytes")}
+    ours["redis_bytes"] -= figures["a_region"]["redis_bytes"] * world.regions
+    each = {key: ours[key] / world.subscribers for key in ours}
+    each_plain = {key: plain[key] / world.subscribers for key in ours}
+    return {
+        **figures,
+        "plain": plain,
+        "a_subscriber": each,
+        "a_plain_subscriber": each_plain,
+        "ratios": {key: each[key] / each_plain[key] for key in each if each_plain[key] > 0},
+    }
+
+
+def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any]:
+    with _Crowd(world, url, plain=False) as crowd:
+        empty, began = _stage(crowd, url), time.monotonic()
+        crowd.do("open")
+        opened_s, opened = time.monotonic() - began, _stage(crowd, url)
+        began = time.monotonic()
+        crowd.do("subscribe")
+        joined_s, joined = time.monotonic() - began, _stage(crowd, url)
+        families, keys_of_regions = _families(url)
+        region_of = [world.name_of(at) for at in Random(seed).choices(range(world.regions), k=events)]
+        subscribed = Counter(region for number in range(world.subscribers) for region in world.regions_of(number))
+        expected = sum(subscribed[region] for region in region_of)
+        began = time.monotonic()
+        asyncio.run(_publish(url, region_of, expected, crowd))
+        flow_s = time.monotonic() - began
+        delivered: dict[int, tuple[list[str], list[str]]] = crowd.do("deliveries")
+        plan = asyncio.run(_plan(url))
+    verdict = judge(
+        [
+            DeliverySequence(f"server-{number:04d}", ids, regions, [PUBLISHER] * len(ids))
+            for number, (ids, regions) in sorted(delivered.items())
+        ],
+        published=[Published(str(event), region) for event, region in enumerate(region_of)],
+        membership={f"server-{n:04d}": frozenset(world.regions_of(n)) for n in range(world.subscribers)},
+        publication_order={PUBLISHER: [str(event) for event in range(events)]},
+    )
+    return {
+        "regions": len(plan.paths),
+        "subscribers": world.subscribers,
+        "subscriptions": sum(subscribed.values()),
+        "atoms": len(plan.atoms),
+        "epochs": plan.epoch,
+        "connections": joined["connections"],
+        "opened": _growth(empty, opened, opened_s),
+        "joined": _growth(opened, joined, joined_s),
+        "events": events,
+        "deliveries": expected,
+        "seconds": flow_s,
+        "events_per_s": events / flow_s,
+        **{kind: getattr(verdict, kind) for kind in ("lost", "duplicated", "inversions", "cycles")},
+        "publisher_order_violations": verdict.publisher_order_violations,
+        "redis_bytes_by_key": families,
+        "a_region": {"redis_bytes": keys_of_regions / world.regions},
+    }
+
+
+async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Crowd) -> None:
+    """Publish all, and return when all are delivered; raises `TrialError` when nothing comes any more."""
+    async with gamecast.connect(url, name=PUBLISHER) as cast:
+        receipts = []
+        for event, region in enumerate(region_of):
+            receipts.append(cast.publish_soon(region, {"id": event}))
+            if event % 64 == 0:
+                await asyncio.sleep(0)
+        await asyncio.gather(*receipts)
+        seen, seen_at = -1, time.monotonic()
+        while crowd.delivered < expected:
+            if crowd.delivered != seen:
+                seen, seen_at = crowd.delivered, time.monotonic()
+            elif time.monotonic() - seen_at > STALLED_S:
+                raise TrialError(f"{seen} of {expected} deliveries came, and no more for {STALLED_S:g} s")
+            await asyncio.sleep(0.005)
+
+
+async def _plan(url: str) -> Any:
+    control = RedisControl(url)
+    try:
+        newest = await control.newest()
+    finally:
+        await control.close()
+    assert newest is not None
+    return newest.plan
+
+
+def _stage(crowd: _Crowd, url: str) -> dict[str, int]:
+    with Redis.from_url(url) as redis:
+        memory, clients = redis.info("memory"), redis.info("clients")
+    return {
+        **crowd.do("memory"),
+        "redis_bytes": int(memory["used_memory"]),
+        "connections": int(clients["connected_clients"]),
+    }
+
+
+def _growth(before: dict[str, int], after: dict[str, int], seconds: float) -> dict[str, float]:
+    return {"seconds": seconds, **{key: after[key] - before[key] for key in before}}
+
+
+def _families(url: str) -> tuple[dict[str, int], int]:
+    """Return the bytes of Redis keys by what they are of, and those of all that grow with the regions."""
+    families: Counter[str] = Counter()
+    with Redis.from_url(url, decode_responses=True) as redis:
+        keys = list(redis.scan_iter(count=1_000))
+        for start in range(0, len(keys), 500):
+            pipeline = redis.pipeline(transaction=False)
+            for key in keys[start : start + 500]:
+                pipeline.memory_usage(key, samples=0)
+            for key, size in zip(keys[start : start + 500], pipeline.execute(), strict=True):
+                families[key.partition("}:")[2].partition(":")[0]] += size or 0
+    return dict(families.most_common()), sum(families[name] for name in ("egress", "steps", "counters", "publishers"))
+
+
+class _Crowd:
+    """All subscribers, in `PROCESSES` processes, which do one thing after the other when told to."""
+
+    def __init__(self, world: World, url: str, *, plain: bool) -> None:
+        self._boards = [Board(_context) for _ in range(min(PROCESSES, world.subscribers))]
+        self._pipes: list[Connection] = []
+        self._processes: list[SpawnProcess] = []
+        for first, board in enumerate(self._boards):
+            pipe, far_pipe = _context.Pipe()
+            numbers = range(first, world.subscribers, len(self._boards))
+            task = world, numbers, url, board, plain, far_pipe
+            process = _context.Process(target=_run, args=task, daemon=True)
+            process.start()
+            far_pipe.close()
+            self._processes.append(process)
+            self._pipes.append(pipe)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.kill()
+            process.join()
+            process.close()
+            pipe.close()
+
+    @property
+    def delivered(self) -> int:
+        return sum(board.delivered for board in self._boards)
+
+    def do(self, what: str) -> dict[Any, Any]:
+        """Have each process do it; numbers that several answer with are added up."""
+        for pipe in self._pipes:
+            pipe.send(what)
+        together: dict[Any, Any] = {}
+        for pipe in self._pipes:
+            try:
+                said, answer = pipe.recv()
+            except EOFError:
+                raise TrialError(f"a process of subscribers ended while it was to {what}") from None
+            if said == "failed":
+                raise TrialError(f"a process of subscribers failed:\n{answer}")
+            for key, value in answer.items():
+                together[key] = together[key] + value if key in together else value
+        return together
+
+
+def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bool, pipe: Connection) -> None:
+    end_with_parent()
+    allow_connections(len(numbers))
+    try:
+        asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
+    except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
+        pipe.send(("failed", "".join(format_exception(error))))
+
+
+class _Subscribers:
+    def __init__(self, world: World, numbers: Sequence[int], url: str, board: Board) -> None:
+        self.world, self.numbers, self.url, self.board = world, numbers, url, board
+        self.deliveries: dict[int, tuple[list[str], list[str]]] = {number: ([], []) for number in numbers}
+        self.delivered = 0
+        self.turns = asyncio.Semaphore(OPENING_AT_ONCE)
+        self.casts: dict[int, gamecast.Cast] = {}
+
+    async def serve(self, pipe: Connection) -> None:
+        """Do what is asked for until killed."""
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            while True:
+                answer: dict[Any, Any] = {}
+                match await asyncio.to_thread(pipe.recv):
+                    case "open":
+                        await asyncio.gather(*(self.open(number, stack) for number in self.numbers))
+                    case "subscribe":
+                        await asyncio.gather(*map(self.subscribe, self.numbers))
+                        for number, cast in self.casts.items():
+                            group.create_task(self._take(cast, *self.deliveries[number]))
+                    case "memory":
+                        answer = _memory()
+                    case "deliveries":
+                        answer = self.deliveries
+                pipe.send(("done", answer))
+
+    async def open(self, number: int, stack: AsyncExitStack) -> None:
+        """Connect, some at once, as servers that start one after the other do."""
+        async with self.turns:
+            cast = gamecast.connect(self.url, name=f"server-{number:04d}", subscribe_timeout_s=SUBSCRIBE_S_MAX)
+            self.casts[number] = await stack.enter_async_context(cast)
+
+    async def subscribe(self, number: int) -> None:
+        await self.casts[number].subscribe(*self.world.regions_of(number))
+
+    async def _take(self, cast: gamecast.Cast, ids: list[str], regions: list[str]) -> None:
+        async for batch in cast.batches():
+            for event in batch:
+                if isinstance(event, gamecast.Event):  # what a gap leaves out is counted as lost
+                    ids.append(str(event.payload["id"]))
+                    regions.append(event.region)
+            self.delivered += len(batch)
+            self.board.report(self.delivered, time.monotonic_ns())
+
+
+class _PlainSubscribers(_Subscribers):
+    """A connection to Redis Pub/Sub each, with redis-py."""
+
+    async def open(self, number: int, stack: AsyncExitStack) -> None:
+        async with self.turns:
+            redis = await stack.enter_async_context(redis_client(self.url, f"server-{number:04d}"))
+            channels = await stack.enter_async_context(redis.pubsub())
+            await channels.subscribe(*self.world.regions_of(number))
+            for _ in self.world.regions_of(number):
+                await channels.get_message(timeout=STALLED_S)
+
+    async def subscribe(self, number: int) -> None:
+        """They have subscribed when they connected: redis-py connects with the first command."""
+
+
+def _memory() -> dict[str, int]:
+    """Return the bytes of this process: all that it has, and what remains when the C library gives back what is free.
+
+    The former on Linux only, else the most that it ever had; the latter with glibc only, else the same.
+    """
+    gc.collect()
+    resident = _resident_bytes()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    return {"resident_bytes": resident, "process_bytes": _resident_bytes()}
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+_context = get_context("spawn")

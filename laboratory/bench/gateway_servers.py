@@ -1,0 +1,120 @@
+"""The servers that the gateway's soak compares, each in a process of its own: a gateway, and python-socketio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from laboratory.bench.parent import end_with_parent
+
+START_S_MAX = 30.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+Serve = Callable[[str, Connection], Awaitable[None]]
+
+
+class ServerProcess:
+    """A server that runs."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self._pid = url, pid
+
+    @property
+    def memory_bytes(self) -> int:
+        """What of its memory is resident."""
+        return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time that it has taken."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(serve: Serve, redis_url: str) -> Iterator[ServerProcess]:
+    """Run a server while the context is open."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run, args=(serve, redis_url, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(START_S_MAX):
+            raise RuntimeError(f"{serve.__name__} did not start within {START_S_MAX:g} s")
+        url = ours.recv()
+        assert process.pid is not None
+        yield ServerProcess(url, process.pid)
+    finally:
+        ours.close()
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+async def gateway(redis_url: str, until: Connection) -> None:
+    """Serve as `gamecast gateway` does."""
+    from adapters.gateway.serving import collect_rarely
+    from gamecast.gateway import local_gateway
+
+    async with local_gateway(redis_url) as url:
+        collect_rarely()
+        await _ended(url, until)
+
+
+async def socketio(redis_url: str, until: Connection) -> None:
+    """Serve rooms by python-socketio with its Redis manager, as its documentation has it."""
+    import socketio as library
+    from aiohttp import web
+
+    server: Any = library.AsyncServer(
+        async_mode="aiohttp",
+        client_manager=library.AsyncRedisManager(redis_url),
+        ping_interval=20,
+        ping_timeout=20,
+        max_http_buffer_size=1 << 20,
+    )
+
+    async def join(session: str, regions: list[str]) -> bool:
+        for region in regions:
+            await server.enter_room(session, region)
+        return True
+
+    async def publish(session: str, region: str, payload: Any) -> bool:
+        await server.emit("event", [region, payload], room=region)
+        return True
+
+    server.on("join", join)
+    server.on("publish", publish)
+    application = web.Application()
+    server.attach(application)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=512)
+    await site.start()
+    try:
+        await _ended(f"http://127.0.0.1:{runner.addresses[0][1]}", until)
+    finally:
+        await runner.cleanup()
+
+
+async def _ended(url: str, until: Connection) -> None:
+    """Tell where, and wait until nobody needs it any more."""
+    loop = asyncio.get_running_loop()
+    end = asyncio.Event()
+    loop.add_reader(until.fileno(), end.set)
+    until.send(url)
+    await end.wait()
+    loop.remove_reader(until.fileno())
+
+
+def _run(serve: Serve, redis_url: str, until: Connection) -> None:
+    end_with_parent()
+    asyncio.run(serve(redis_url, until))  # type: ignore[arg-type]

@@ -1,0 +1,37 @@
+"""What a peer of the bench must do: publish batches, and call back on every delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Protocol
+
+from laboratory.bench.peers.site import Site
+from laboratory.bench.workload import Grid, Payload
+
+Deliver = Callable[[Payload], None]
+Publish = Callable[[Sequence[tuple[str, Payload]]], Awaitable[None]]
+
+
+class Peer(Protocol):
+    """One way to carry events over fresh servers; it is handed to other processes, so it must pickle.
+
+    Written as a good user would: idiomatic, well tuned, each event decoded and handed to `deliver` by itself.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def missing(self) -> str | None:
+        """What is not installed without which there is no trial, and how to come by it; None if all is there."""
+
+    def site(self, grid: Grid) -> AbstractContextManager[Site]:
+        """Fresh servers, for as long as the context lasts; entering and leaving it block for milliseconds."""
+
+    def publisher(self, url: str, name: str) -> AbstractAsyncContextManager[Publish]:
+        """A publisher; what it yields takes (region, payload) pairs, and returns when it may be given the next ones."""
+
+    async def receive(
+        self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]
+    ) -> None:
+        """Delivers to one subscriber until cancelled; calls `active` once nothing published from then on is missed."""

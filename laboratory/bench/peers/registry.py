@@ -1,0 +1,25 @@
+"""The peers by name; a new one is a module here and a line below."""
+
+from __future__ import annotations
+
+from laboratory.bench.peers.batched_streams import BatchedStreamsPeer
+from laboratory.bench.peers.channel_layer import ChannelLayerPeer
+from laboratory.bench.peers.jetstream import JetStreamPeer
+from laboratory.bench.peers.network import GamecastPeer
+from laboratory.bench.peers.peer import Peer
+from laboratory.bench.peers.pubsub import PubSubPeer
+from laboratory.bench.peers.single_stream import SingleStreamPeer
+from laboratory.bench.peers.streams import StreamsPeer
+
+OURS: Peer = GamecastPeer()
+OTHERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        PubSubPeer(),
+        StreamsPeer(),
+        BatchedStreamsPeer(),
+        SingleStreamPeer(),
+        JetStreamPeer(),
+        ChannelLayerPeer(),
+    )
+}

@@ -1,0 +1,138 @@
+"""The publishers' process of a trial."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from laboratory.bench.board import FAST, PACED, WARM_UP, Board
+from laboratory.bench.cpu import process_cpu_s
+from laboratory.bench.peers.peer import Peer, Publish
+from laboratory.bench.peers.site import Site
+from laboratory.bench.workload import FAN_OUT, PUBLISHERS, Grid, Phases, payload_of
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingReport:
+    """`late_ms`: how far the paced publishers were behind their schedule, the worst one; CPU in cores, fast phase."""
+
+    fast_deliveries: int
+    fast_s: float
+    cpu_cores: float
+    servers_cpu_cores: float
+    relays_cpu_cores: float
+    late_ms: float
+
+
+async def publish_phases(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board) -> PublishingReport:
+    """Publishes the three phases, each after the one before has been delivered, or has been given up as lost."""
+    async with AsyncExitStack() as stack:
+        publishers = [
+            await stack.enter_async_context(peer.publisher(site.url, f"publisher-{index}"))
+            for index in range(PUBLISHERS)
+        ]
+        traffic = _Traffic(publishers, phases.regions(grid), grid.regions, phases, board)
+        board.phase = WARM_UP
+        await traffic.fast(phases.warm_up)
+        gc.collect()
+        gc.freeze()  # see workload.py
+
+        delivered = board.delivered
+        before_s = _used_s(site)
+        board.phase = FAST
+        began_ns = time.monotonic_ns()
+        await traffic.fast(phases.fast)
+        fast_s = max(1, board.delivered_at_ns - began_ns) / 1e9
+        cpu_cores = [(used_s - earlier_s) / fast_s for used_s, earlier_s in zip(_used_s(site), before_s, strict=True)]
+        delivered = board.delivered - delivered
+
+        board.phase = PACED
+        gc.collect()
+        late_s = await traffic.paced(phases.paced)
+    return PublishingReport(
+        fast_deliveries=delivered,
+        fast_s=fast_s,
+        cpu_cores=cpu_cores[0],
+        servers_cpu_cores=cpu_cores[1],
+        relays_cpu_cores=cpu_cores[2],
+        late_ms=late_s * 1e3,
+    )
+
+
+class _Traffic:
+    """The publishers take turns: publisher i of n has the events whose id is i modulo n."""
+
+    def __init__(
+        self,
+        publishers: Sequence[Publish],
+        region_of: Sequence[int],
+        regions: Sequence[str],
+        phases: Phases,
+        board: Board,
+    ) -> None:
+        self._publishers = publishers
+        self._region_of = [regions[index] for index in region_of]
+        self._phases = phases
+        self._board = board
+        self._due = 0  # deliveries that have been caused so far, less those that were given up
+
+    async def fast(self, events: range) -> None:
+        async with asyncio.TaskGroup() as group:
+            for index, publish in enumerate(self._publishers):
+                group.create_task(self._publish_fast(publish, events[index :: len(self._publishers)]))
+        await self._delivered(0)
+
+    async def paced(self, events: range) -> float:
+        """The longest time, in seconds, by which a publisher was behind its schedule."""
+        begin = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._publish_paced(publish, events[index :: len(self._publishers)], begin, index))
+                for index, publish in enumerate(self._publishers)
+            ]
+        await self._delivered(0)
+        return max(task.result() for task in tasks)
+
+    async def _publish_fast(self, publish: Publish, events: range) -> None:
+        window = self._phases.window_events * FAN_OUT
+        for start in range(0, len(events), _BATCH_EVENTS):
+            batch = events[start : start + _BATCH_EVENTS]
+            if self._due - self._board.delivered > window:
+                await self._delivered(window // 2)
+            self._due += len(batch) * FAN_OUT
+            await publish([(self._region_of[event], payload_of(event)) for event in batch])
+
+    async def _publish_paced(self, publish: Publish, events: range, begin: float, index: int) -> float:
+        late_s = 0.0
+        for turn, event in enumerate(events):
+            due = begin + (turn * len(self._publishers) + index) / self._phases.rate_per_s
+            ahead = due - time.monotonic()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            late_s = max(late_s, time.monotonic() - due)
+            self._due += FAN_OUT
+            await publish([(self._region_of[event], payload_of(event))])
+        return late_s
+
+    async def _delivered(self, remaining: int) -> None:
+        """Returns when no more than `remaining` deliveries are under way; what does not come for long is given up."""
+        seen, seen_at = self._board.delivered, time.monotonic()
+        while self._due - self._board.delivered > remaining:
+            await asyncio.sleep(_POLL_S)
+            if self._board.delivered != seen:
+                seen, seen_at = self._board.delivered, time.monotonic()
+            elif time.monotonic() - seen_at > _LOST_AFTER_S:
+                self._due = seen
+
+
+def _used_s(site: Site) -> tuple[float, float, float]:
+    return time.process_time(), process_cpu_s(site.servers), process_cpu_s(site.relays)
+
+
+_BATCH_EVENTS = 64  # a pipeline of 32 to 128 commands is where redis-py stops gaining
+_LOST_AFTER_S = 3.0
+_POLL_S = 0.0005

@@ -1,0 +1,80 @@
+"""What a crowd of connections needs around it: a server that takes them all, a manager, and files to open."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from redis import Redis
+
+from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.network import RedisNetwork
+from gamecast.client.configuration import Limits
+from laboratory.bench.parent import end_with_parent
+from laboratory.bench.trial import TrialError
+from sequencing.errors import UsageError
+
+CONNECTIONS_A_SUBSCRIBER = 6
+LEADS_S_MAX = 30.0
+
+
+@contextmanager
+def server_for(subscribers: int) -> Iterator[EmbeddedServer]:
+    """A private redis-server that so many subscribers can connect to."""
+    connections = CONNECTIONS_A_SUBSCRIBER * subscribers + 100
+    with EmbeddedServer(settings={"maxclients": str(connections)}) as server:
+        yield server
+
+
+@contextmanager
+def managed(url: str) -> Iterator[int]:
+    """A manager in a process of its own, whose id is told: no server does the work of leading all others beside its
+    own. It leads when this begins; raises `TrialError` when it does not come to that.
+    """
+    process = _context.Process(target=_manage, args=(url,), daemon=True)
+    process.start()
+    assert process.pid is not None
+    try:
+        with Redis.from_url(url) as redis:
+            deadline = time.monotonic() + LEADS_S_MAX
+            while not redis.exists(ControlKeys.lease):
+                if time.monotonic() > deadline or not process.is_alive():
+                    raise TrialError("the manager does not lead")
+                time.sleep(0.01)
+        yield process.pid
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def allow_connections(subscribers: int) -> None:
+    """Let this process open the files that so many subscribers take; raises `UsageError` where it may not."""
+    wanted = CONNECTIONS_A_SUBSCRIBER * subscribers + 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise UsageError(
+            f"{subscribers} subscribers may open {wanted} files, and the system allows {hard}: raise ulimit -n, or "
+            "measure fewer"
+        )
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _manage(url: str) -> None:
+    end_with_parent()
+    asyncio.run(_manage_for_ever(url))
+
+
+async def _manage_for_ever(url: str) -> None:
+    network = RedisNetwork(url, ordering="acyclic", retention_events=Limits().retention_events)
+    network.stand(RedisControl(url))
+    await asyncio.Event().wait()
+
+
+_context = get_context("spawn")

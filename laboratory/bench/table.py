@@ -1,0 +1,91 @@
+"""The bench's figures for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+
+from laboratory.bench.campaign import CEILING, COST, CPU
+from laboratory.bench.cpu import cores_in_words
+
+
+def report(document: Mapping[str, Any], ours: str) -> Group:
+    """A table for each number of subscribers, 80 columns wide, and what the columns mean."""
+    workload = document["workload"]
+    note = (
+        f"{workload['events']:,} events at full speed, then {workload['rate_per_s']:,} events/s; "
+        f"medians of {workload['runs']}.\n"
+        f"x: {ours}'s figure in multiples of this peer's.  ms: from publish call to callback.\n"
+        "one order: or how many pairs of subscribers that share regions delivered their\n"
+        "events in different orders.\n"
+        "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
+        f"allows: the deliveries/s that {cores_in_words(document['cores'])} allow at these costs, if they had nothing\n"
+        "else to do; publishers, servers and subscribers have one each at most.\n"
+        f"One core decodes and calls back {document['decoding_per_s']:,.0f} deliveries/s, and does nothing else then."
+    )
+    absent = [f"{name} was left out, it is not installed: {cure}" for name, cure in document.get("absent", {}).items()]
+    return Group(*_tables(document, ours), note, *absent)
+
+
+def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
+    for size in map(str, document["workload"]["sizes"]):
+        table = Table(
+            title=f"{size} subscribers, {size} regions",
+            title_justify="left",
+            box=box.SIMPLE,
+            padding=(0, 1, 0, 0),
+        )
+        table.add_column("", no_wrap=True)
+        for heading in ("deliveries\nper s", "\nx", "p50\nms", "\nx", "p99\nms", "\nx", "\nlost"):
+            table.add_column(heading, justify="right")
+        table.add_column("one\norder")
+        for peer in sorted(document["peers"], key=lambda peer: peer != ours):
+            table.add_row(*_row(document, peer, size), style="bold" if peer == ours else None)
+        yield table
+        yield _costs(document, ours, size)
+
+
+def _costs(document: Mapping[str, Any], ours: str, size: str) -> Table:
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for heading in ("pub\nµs", "server\nµs", "sub\nµs", "CPU\nµs", "\nx", "cores\nin use", "allows\nper s", "\nx"):
+        table.add_column(heading, justify="right")
+    for peer in sorted(document["peers"], key=lambda peer: peer != ours):
+        figures = document["peers"][peer][size]
+        cost = figures[COST]
+        table.add_row(
+            peer,
+            *(f"{cost[part]:.2f}" for part in ("publishers", "servers", "subscribers", "all")),
+            _ratio(document, COST, peer, size),
+            f"{sum(figures[name] for name in CPU):.2f}",
+            f"{figures[CEILING]:,.0f}",
+            _ratio(document, CEILING, peer, size),
+            style="bold" if peer == ours else None,
+        )
+    return table
+
+
+def _ratio(document: Mapping[str, Any], measure: str, peer: str, size: str) -> str:
+    value = document["ratios"].get(measure, {}).get(peer, {}).get(size)
+    return "" if value is None else f"{value:.2f}"
+
+
+def _row(document: Mapping[str, Any], peer: str, size: str) -> list[str]:
+    figures = document["peers"][peer][size]
+
+    broken = figures["pairs_out_of_order"]
+    return [
+        peer,
+        f"{figures['deliveries_per_s']:,.0f}",
+        _ratio(document, "deliveries_per_s", peer, size),
+        f"{figures['p50_ms']:.2f}",
+        _ratio(document, "p50_ms", peer, size),
+        f"{figures['p99_ms']:.2f}",
+        _ratio(document, "p99_ms", peer, size),
+        f"{figures['lost']:,}",
+        "yes" if not broken else f"no: {broken}/{figures['sharing_pairs']}",
+    ]

@@ -1,0 +1,150 @@
+"""One trial: one peer on fresh servers of its own, its publishers in one process and all its subscribers in another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from traceback import format_exception
+from typing import Any, Self
+
+from laboratory.bench.board import Board
+from laboratory.bench.cpu import PARTS
+from laboratory.bench.parent import end_with_parent
+from laboratory.bench.peers.peer import Peer
+from laboratory.bench.peers.site import Site
+from laboratory.bench.publishing import PublishingReport, publish_phases
+from laboratory.bench.receiving import ReceivingReport, receive_phases
+from laboratory.bench.workload import Grid, Phases
+from sequencing.errors import GamecastError
+
+
+class TrialError(GamecastError):
+    """A process of the bench ended before its work was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`lost` and the like count over all phases; the CPU figures are cores in use during the fast phase."""
+
+    deliveries_per_s: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    expected: int
+    lost: int
+    duplicated: int
+    sharing_pairs: int
+    pairs_out_of_order: int
+    publishers_cpu_cores: float
+    subscribers_cpu_cores: float
+    servers_cpu_cores: float
+    relays_cpu_cores: float
+    schedule_late_ms: float
+
+    @property
+    def cpu_us_per_delivery(self) -> dict[str, float]:
+        """Microseconds of CPU that each part spends on a delivery, fast phase."""
+        return {part: getattr(self, f"{part}_cpu_cores") / self.deliveries_per_s * 1e6 for part in PARTS}
+
+
+def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
+    """Blocks for the whole trial; raises TrialError with a process's traceback, and as `Peer.site` does."""
+    with peer.site(grid) as site:
+        board = Board(_context)
+        task = (peer, site, grid, phases, board)
+        with _Process(_receive, task) as subscribers, _Process(_publish, task) as publishers:
+            subscribers.expect("ready", publishers)
+            publishers.tell("go")
+            published: PublishingReport = publishers.expect("done", subscribers, progress=lambda: board.delivered)
+            board.request_stop()
+            received: ReceivingReport = subscribers.expect("done", publishers)
+    return Trial(
+        deliveries_per_s=published.fast_deliveries / published.fast_s,
+        p50_ms=received.p50_ms,
+        p95_ms=received.p95_ms,
+        p99_ms=received.p99_ms,
+        expected=received.expected,
+        lost=received.lost,
+        duplicated=received.duplicated,
+        sharing_pairs=received.sharing_pairs,
+        pairs_out_of_order=received.pairs_out_of_order,
+        publishers_cpu_cores=published.cpu_cores,
+        subscribers_cpu_cores=received.cpu_cores,
+        servers_cpu_cores=published.servers_cpu_cores,
+        relays_cpu_cores=published.relays_cpu_cores,
+        schedule_late_ms=published.late_ms,
+    )
+
+
+def _receive(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
+    return asyncio.run(receive_phases(peer, site.url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
+
+
+def _publish(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
+    pipe.recv()  # "go": the imports are done while the subscribers still subscribe
+    return asyncio.run(publish_phases(peer, site, grid, phases, board))
+
+
+class _Process:
+    """A process that does one piece of work and answers over a pipe; a context manager that leaves none behind."""
+
+    def __init__(self, work: Callable[..., Any], task: tuple[Any, ...]) -> None:
+        self._pipe, self._far_pipe = _context.Pipe()
+        self._process = _context.Process(target=_run, args=(work, task, self._far_pipe), daemon=True)
+        self._done = False
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        self._far_pipe.close()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._pipe.close()
+
+    def tell(self, word: str) -> None:
+        self._pipe.send(word)
+
+    def expect(self, word: str, other: _Process, progress: Callable[[], int] = lambda: 0) -> Any:
+        """What comes with that word; raises TrialError when either process fails, or when nothing moves for long."""
+        seen, seen_at = progress(), time.monotonic()
+        while True:
+            speakers = {process._pipe: process for process in (self, other) if not process._done}
+            heard = wait(list(speakers), timeout=1.0)
+            for process in [process for pipe, process in speakers.items() if pipe in heard]:
+                said, what = process._hear()
+                if said == "failed":
+                    raise TrialError(f"a process of the bench failed:\n{what}")
+                if process is self and said == word:
+                    return what
+            if progress() != seen:
+                seen, seen_at = progress(), time.monotonic()
+            elif time.monotonic() - seen_at > _SILENCE_S_MAX:
+                raise TrialError(f"no event was delivered for {_SILENCE_S_MAX:g} s, and the bench was not done")
+
+    def _hear(self) -> tuple[str, Any]:
+        try:
+            said, what = self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            return "failed", f"it ended with status {self._process.exitcode}"
+        self._done = said == "done"
+        return said, what
+
+
+def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> None:
+    end_with_parent()
+    try:
+        pipe.send(("done", work(*task, pipe)))
+    except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
+        pipe.send(("failed", "".join(format_exception(error))))
+
+
+_context = get_context("spawn")
+_SILENCE_S_MAX = 60.0

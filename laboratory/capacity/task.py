@@ -1,0 +1,27 @@
+"""What the publishers and the subscribers of a capacity measurement have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from laboratory.bench.workload import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What both processes are given: the control URL, the grid, and a name that no other measurement has."""
+
+    url: str
+    grid: Grid
+    name: str
+
+    @property
+    def regions(self) -> list[str]:
+        """The regions of the grid, under names of their own."""
+        return [f"{self.name}-{region}" for region in self.grid.regions]
+
+
+def regions_of(seed: int, regions: int, events: int) -> list[int]:
+    """Return the region of each event of a run; the same in both processes."""
+    return Random(seed).choices(range(regions), k=events)

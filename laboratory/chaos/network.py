@@ -1,0 +1,262 @@
+"""The network that is put to the test: Redis servers, proxies before them, relays, managers and game servers.
+
+Each is a process of its own, and each that faults befall is named: ``n1``, ``relay-n1``, ``manager-1``, ``server-1``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from adapters.redis.connection import RedisConnection
+from adapters.redis.control import ControlKeys
+from adapters.redis.record import lines_of
+from laboratory.chaos.board import Board, Phase, Slot
+from laboratory.chaos.clock import Clock, ClockedServer
+from laboratory.chaos.notes import Kept
+from laboratory.chaos.proxy import Proxy
+from laboratory.chaos.server import serve
+from laboratory.processes.children import TELL, Child, Guard
+from sequencing.errors import GamecastError
+from sequencing.node import NodeKeys
+
+NODES = ("n1", "n2", "n3")
+"""The first is also the control Redis."""
+
+MANAGERS = ("manager-1", "manager-2")
+
+REGIONS = tuple(f"region-{letter}" for letter in "abcdefghij")
+
+NODE_URL = "node"
+"""The port of a proxy by which everybody reaches the node; the control's proxy has one more for each process."""
+
+CHECK_EVERY_S = 0.2
+START_AGAIN_S = 0.5
+"""A process that ended by itself is started again after this time, as a supervisor would."""
+
+READ_ENTRIES = 500
+ASK_S_MAX = 1.0
+TELL_S = 0.5
+
+
+class ChaosError(GamecastError):
+    """The network under test could not be started, or its end could not be seen."""
+
+
+class Network:
+    """An async context manager; whatever it starts ends with it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        servers: int,
+        seed: int,
+        lasting: bool,
+        lossy: bool,
+        walk: bool,
+        clock_library: Path | None,
+        command: Callable[..., None],
+    ) -> None:
+        """``directory``: where all logs go, removed with this process unless ``lasting``; ``lossy``: only the first
+        node keeps what it has, the others have nothing after a restart, and say so; ``walk``: whether servers only
+        go from a region to the next ones; ``clock_library``: by which the clocks of Redis servers can jump;
+        ``command``: runs ``gamecast ARGUMENTS`` in a process of its own, so it can be pickled."""
+        self.directory = directory
+        self.server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
+        self.relay_names = tuple(f"relay-{node}" for node in NODES)
+        self.board = Board(servers)
+        self.losing = frozenset(NODES[1:]) if lossy else frozenset[str]()
+        self.redis = {
+            node: ClockedServer(
+                Clock(directory / f"clock-{node}", clock_library), appendfsync=None if node in self.losing else "always"
+            )
+            for node in NODES
+        }
+        self.proxies: dict[str, Proxy] = {}
+        self.children: dict[str, Child] = {}
+        self.ended_by_themselves: list[tuple[str, int, int]] = []
+        """(process, status, when in ns)."""
+        self.held: set[str] = set()
+        """Processes that a fault keeps down, and that nobody is to start again."""
+        self._seed = seed
+        self._walk = walk
+        self._command = command
+        self._guard = Guard(None if lasting else directory)
+        self._supervisor: asyncio.Task[None] | None = None
+
+    def delivery_file(self, server: str) -> Path:
+        """Return where a server notes what it sees."""
+        return self.directory / f"{server}.notes.jsonl"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        await asyncio.gather(*(server.start_async() for server in self.redis.values()))
+        everybody = (*self.relay_names, *MANAGERS, *self.server_names)
+        for node, server in self.redis.items():
+            labels = (NODE_URL, *everybody) if node == NODES[0] else (NODE_URL,)
+            name = f"proxy-{node}"
+            port = int(server.url.rpartition(":")[2])
+            self.proxies[node] = proxy = Proxy(name, port, labels, self.directory / f"{name}.log", self._guard)
+            proxy.start()
+        control = self.proxies[NODES[0]]
+        for node, name in zip(NODES, self.relay_names, strict=True):
+            url = self.proxies[node].url(NODE_URL)
+            loses = "--may-lose" if node in self.losing else "--keeps-all"
+            self._add(name, "node", "--name", node, "--redis", url, "--control", control.url(name), loses)
+        for name in MANAGERS:
+            self._add(name, "manager", "--control", control.url(name))
+        await self._registered()
+        for number, name in enumerate(self.server_names):
+            file = str(self.delivery_file(name))
+            task = name, number, control.url(name), REGIONS, self._seed, file, self.board, self._walk
+            self.children[name] = Child(name, serve, task, self.directory / f"{name}.log", self._guard)
+            self.children[name].start()
+        self._supervisor = asyncio.create_task(self._supervise(), name="chaos supervisor")
+
+    def _add(self, name: str, *arguments: str) -> None:
+        self.children[name] = Child(name, self._command, arguments, self.directory / f"{name}.log", self._guard)
+        self.children[name].start()
+
+    async def _registered(self) -> None:
+        """Wait until all nodes are registered: else the first servers would plan without them."""
+        deadline = time.monotonic() + 30.0
+        connection = RedisConnection(self.redis[NODES[0]].url)
+        try:
+            while await connection.call("HLEN", ControlKeys.nodes) < len(NODES):
+                ended = {name: status for name, child in self.children.items() if (status := child.ended()) is not None}
+                if ended or time.monotonic() > deadline:
+                    raise ChaosError(f"the nodes were not registered in time; ended: {ended}; see {self.directory}")
+                await asyncio.sleep(0.05)
+        finally:
+            await connection.close()
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            for name, child in self.children.items():
+                if name not in self.held and (status := child.ended()) is not None:
+                    self.ended_by_themselves.append((name, status, time.monotonic_ns()))
+                    self.held.add(name)
+                    asyncio.get_running_loop().call_later(START_AGAIN_S, self._start_again, name)
+
+    def _start_again(self, name: str) -> None:
+        if self._supervisor is not None and not self._supervisor.done():
+            self.held.discard(name)
+            self.children[name].start()
+
+    async def leader(self) -> tuple[str | None, str | None]:
+        """Return the token that has the lease, and the name of the process that stands with it, each if known."""
+        connection = RedisConnection(self.redis[NODES[0]].url)
+        try:
+            token = await connection.call("GET", ControlKeys.lease, timeout_s=ASK_S_MAX)
+        except GamecastError:
+            return None, None
+        finally:
+            await connection.close()
+        if token is None:
+            return None, None
+        return token.decode(), self.proxies[NODES[0]].who(token.decode())
+
+    async def kept(self) -> list[Kept]:
+        """Return what is in the egress streams; raises `NetworkError` when a server does not answer."""
+        found: list[Kept] = []
+        for node, server in self.redis.items():
+            connection = RedisConnection(server.url)
+            try:
+                prefix = NodeKeys(node).egress(0, "").removesuffix("0:")
+                for key in await connection.call("KEYS", prefix + "*"):
+                    epoch, _, region = key.decode().removeprefix(prefix).partition(":")
+                    after = "-"
+                    while entries := await connection.call("XRANGE", key, after, "+", "COUNT", READ_ENTRIES):
+                        found += (Kept.of(node, region, int(epoch), *entry) for entry in entries)
+                        after = f"({entries[-1][0].decode()}"
+            finally:
+                await connection.close()
+        return found
+
+    async def record(self) -> bytes:
+        """Return the record that managers go on from, as it is stored."""
+        connection = RedisConnection(self.redis[NODES[0]].url)
+
+        async def ask(digests: Sequence[bytes]) -> Any:
+            return await connection.call("HMGET", ControlKeys.parts, *digests)
+
+        try:
+            story = await connection.call("GET", ControlKeys.record) or b""
+            return b"\n".join(await lines_of(story, ask))
+        finally:
+            await connection.close()
+
+    def busy_servers(self) -> list[str]:
+        """Return the servers that have something under way, and what."""
+        phase, busy = self.board.phase, []
+        for number, name in enumerate(self.server_names):
+            told = {slot: self.board.get(number, slot) for slot in Slot}
+            if told[Slot.PHASE] < phase:
+                busy.append(f"{name} did not hear of the end")
+            elif not told[Slot.OPEN]:
+                busy.append(f"{name} has no connection")
+            elif told[Slot.UNRESOLVED] or told[Slot.JOINING]:
+                busy.append(
+                    f"{name} has {told[Slot.UNRESOLVED]} events without an answer and {told[Slot.JOINING]} regions "
+                    "that it joins or leaves"
+                )
+        return busy
+
+    async def end_servers(self, seconds: float) -> list[str]:
+        """Have the servers close and end; return those that had to be killed, after they told in their logs what they
+        were at."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        self.board.phase = Phase.STOP
+        deadline = time.monotonic() + seconds
+        hanging = list(self.server_names)
+        while hanging and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+            hanging = [name for name in hanging if self.children[name].running]
+        for name in hanging:
+            self.children[name].signal(TELL)
+        if hanging:
+            await asyncio.sleep(TELL_S)
+        for name in self.server_names:
+            self.children[name].kill()
+        return hanging
+
+    def keep_redis_logs(self) -> None:
+        """Put the logs of the Redis servers beside the others."""
+        for node, server in self.redis.items():
+            with suppress(OSError, GamecastError):
+                shutil.copyfile(server.directory / "redis.log", self.directory / f"redis-{node}.log")
+
+    async def close(self) -> None:
+        """Kill everything; the directory stays until `release`, or for as long as this process."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        for child in self.children.values():
+            child.kill()
+        for proxy in self.proxies.values():
+            proxy.stop()
+        self.keep_redis_logs()
+        await asyncio.gather(*(server.stop_async() for server in self.redis.values()))
+
+    def release(self, *, keep: bool) -> None:
+        """Remove the directory, unless it is to last or to be kept now."""
+        if keep:
+            self._guard.keep()
+        self._guard.close()

@@ -1,0 +1,178 @@
+"""One run: a network, what befalls it, the last round, and the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from laboratory.chaos.board import Phase, Slot
+from laboratory.chaos.clock import clock_library
+from laboratory.chaos.faults import Struck, cannot, carry_out
+from laboratory.chaos.judging import judge_run
+from laboratory.chaos.network import MANAGERS, NODES, ChaosError, Network
+from laboratory.chaos.notes import Kept, read_notes, write_kept
+from laboratory.chaos.outcome import Outcome
+from laboratory.chaos.recovery import measure
+from laboratory.chaos.schedule import Fault, Kind, make_schedule
+from sequencing.record import Record
+
+START_S_MAX = 60.0
+RECOVER_S = 3.0
+"""Traffic goes on for so long after the faults."""
+
+REST_S_MAX = 30.0
+QUIET_S = 1.5
+"""A network that hands out nothing for so long, and has nothing under way, is at rest."""
+
+END_S_MAX = 20.0
+LOOK_EVERY_S = 0.25
+FAULTS_FILE, KEPT_FILE, RECORD_FILE = "faults.jsonl", "kept.jsonl", "record.json"
+
+Progress = Callable[[float, int, int], None]
+"""Called now and then with the seconds that have passed, the faults that are over, and the events delivered."""
+
+
+async def run_chaos(
+    seed: int,
+    seconds: float,
+    servers: int,
+    directory: Path,
+    *,
+    lasting: bool,
+    lossy: bool,
+    walk: bool,
+    progress: Progress,
+    command: Callable[..., None],
+) -> Outcome:
+    """Run a network under the faults of a seed and judge it; all logs are in ``directory``, which goes with this
+    process unless it is to be ``lasting``; ``lossy``: two of three nodes keep nothing over a restart; ``walk``: servers
+    only go from a region to the next ones, and say so beforehand; ``command``: see `Network`.
+
+    Raises `ChaosError` when the network cannot be started, `EmbeddedServerError` without Redis. Cancelled, it ends all
+    that it started.
+    """
+    left_out = await asyncio.to_thread(cannot)
+    library = clock_library() if Kind.CLOCK_JUMPED not in left_out else None
+    network = Network(
+        directory,
+        servers=servers,
+        seed=seed,
+        lasting=lasting,
+        lossy=lossy,
+        walk=walk,
+        clock_library=library,
+        command=command,
+    )
+    faults = make_schedule(
+        seed,
+        seconds,
+        nodes=NODES,
+        relays=network.relay_names,
+        managers=MANAGERS,
+        servers=network.server_names,
+        without=left_out,
+    )
+    try:
+        outcome = await _run(network, faults, seed, seconds, progress, lasting=lasting, left_out=left_out)
+    except ChaosError:
+        network.release(keep=True)  # it tells where to look
+        raise
+    except BaseException:
+        network.release(keep=False)
+        raise
+    network.release(keep=not outcome.fine)
+    return outcome
+
+
+async def _run(
+    network: Network,
+    faults: list[Fault],
+    seed: int,
+    seconds: float,
+    progress: Progress,
+    *,
+    lasting: bool,
+    left_out: tuple[Kind, ...],
+) -> Outcome:
+    struck: list[Struck] = []
+    async with network:
+        await _all_open(network)
+        begin_ns = time.monotonic_ns()
+        happening = asyncio.create_task(carry_out(network, faults, struck), name="chaos faults")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until or not happening.done():
+            await asyncio.wait([happening], timeout=LOOK_EVERY_S)
+            if happening.done():
+                happening.result()  # a fault that could not be carried out ends the run
+                await asyncio.sleep(LOOK_EVERY_S)
+            progress(seconds - max(0.0, until - time.monotonic()), len(struck), network.board.total(Slot.DELIVERED))
+        await asyncio.sleep(RECOVER_S)
+        end_ns = time.monotonic_ns()
+        unrest = await _rest(network)
+        settled_s = (time.monotonic_ns() - end_ns) / 1e9
+        kept = await network.kept()
+        record = await network.record()
+        _write_files(network.directory, kept, record, struck)
+        hanging = await network.end_servers(END_S_MAX)
+    notes = read_notes({name: network.delivery_file(name) for name in network.server_names})
+    return Outcome(
+        seed=seed,
+        seconds=seconds,
+        servers=len(network.server_names),
+        scheduled=len(faults),
+        struck=tuple(struck),
+        notes=notes,
+        judgement=judge_run(
+            notes, kept, unrest, lossy_before=Record.from_json(record).plan.epoch if network.losing else 0
+        ),
+        recovery=measure(notes, struck, begin_ns=begin_ns, end_ns=end_ns),
+        settled_s=settled_s,
+        ended_by_themselves=tuple(network.ended_by_themselves),
+        hanging=tuple(hanging),
+        epochs=max((frame.epoch for frame in kept), default=0),
+        directory=network.directory,
+        lasting=lasting,
+        lossy=bool(network.losing),
+        left_out=left_out,
+    )
+
+
+def _write_files(directory: Path, kept: list[Kept], record: bytes, struck: list[Struck]) -> None:
+    """Write beside the notes what the network has at the end, and what befell it, by the same clock."""
+    write_kept(directory / KEPT_FILE, kept)
+    (directory / RECORD_FILE).write_bytes(record)
+    lines = [orjson.dumps(asdict(fault)) for fault in sorted(struck, key=lambda each: each.begin_ns)]
+    (directory / FAULTS_FILE).write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+async def _all_open(network: Network) -> None:
+    deadline = time.monotonic() + START_S_MAX
+    while busy := [number for number in range(len(network.server_names)) if not _follows(network, number)]:
+        if time.monotonic() > deadline:
+            raise ChaosError(f"{network.server_names[busy[0]]} did not get anything at all; see {network.directory}")
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _follows(network: Network, number: int) -> bool:
+    return bool(network.board.get(number, Slot.DELIVERED))
+
+
+async def _rest(network: Network) -> str:
+    """Have servers settle, publish one more round, and wait until all is handed out; return what is not, if so."""
+    board = network.board
+    deadline = time.monotonic() + REST_S_MAX
+    for phase in (Phase.SETTLE, Phase.LAST):
+        board.phase = phase
+        seen, since = -1, time.monotonic()
+        while (busy := network.busy_servers()) or time.monotonic() - since < QUIET_S:
+            if time.monotonic() > deadline:
+                return "; ".join(busy) or "events are still handed out"
+            await asyncio.sleep(LOOK_EVERY_S / 5)
+            if (delivered := board.total(Slot.DELIVERED)) != seen or busy:
+                seen, since = delivered, time.monotonic()
+    return ""

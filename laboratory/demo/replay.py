@@ -1,0 +1,224 @@
+"""Replay a workload through gamecast: one connection for each game server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from gamecast.client.cast import Cast
+from gamecast.event import Event
+from gamecast.recording.options import Recording
+from gamecast.sharing import share
+from gamecast.testing.match.hosting import Publication, Workload
+from laboratory.demo.recording import stamps_recorded
+from sequencing.checkers.stays import Placed, Stay
+
+IDLE_S_MAX = 10.0
+"""How long a server waits for its next delivery, once all is published, before the rest counts as lost."""
+
+BURST_EVENTS = 32
+"""As fast as possible still means that servers take turns: after so many events another one goes on."""
+
+Progress = Callable[[int], None]
+"""Called with the number of deliveries since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One delivery, as the game server saw it."""
+
+    event: str
+    region: str
+    sender: str
+    sent_at_ns: int
+    delivered_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What each game server delivered, in its order."""
+
+    published: int
+    deliveries: dict[str, list[Delivered]]
+    seconds: float
+    """From the first publish to the last delivery."""
+    travels: Travels | None = None
+    """Where the servers roamed."""
+
+    @property
+    def delivery_count(self) -> int:
+        """Deliveries of all servers together."""
+        return sum(map(len, self.deliveries.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Travels:
+    """How servers roamed.
+
+    ``stays``: in the order in which they began, the first ``settled`` of them before the replay did; ``placed``: what
+    was published, with its places; ``epochs``: how many new ones the network began meanwhile, and ``in_place``: how
+    many joins needed none of them, both None where there is no such thing.
+    """
+
+    stays: tuple[Stay, ...]
+    settled: int
+    placed: tuple[Placed, ...]
+    epochs: int | None = None
+    in_place: int | None = None
+
+    @property
+    def join_ms(self) -> list[float]:
+        """How long each join took during the replay, from the call of subscribe to its return, ascending."""
+        return sorted(
+            (stay.joined_at_ns - stay.asked_at_ns) / 1e6
+            for stay in self.stays[self.settled :]
+            if stay.joined_at_ns is not None and stay.asked_at_ns is not None
+        )
+
+    @property
+    def leaves(self) -> int:
+        """How many stays ended, of those that were joined."""
+        return sum(stay.end is not None and stay.joined_at_ns is not None for stay in self.stays)
+
+    @property
+    def cut_short(self) -> int:
+        """How many joins were given up, because the server was to leave before it was in."""
+        return sum(stay.end is not None and stay.joined_at_ns is None for stay in self.stays)
+
+
+class Pace:
+    """Turns trace time into waiting. ``speed`` 0: as fast as possible; 1: as it happened; 10: ten times as fast."""
+
+    def __init__(self, speed: float, start_s: float) -> None:
+        self._speed = speed
+        self._start_s = start_s
+        self._begun_s = time.monotonic()
+
+    def ahead_s(self, t_s: float) -> float:
+        """Return how many seconds it is until the trace time ``t_s``, 0 when it has come."""
+        if not self._speed:
+            return 0.0
+        return max(0.0, self._begun_s + (t_s - self._start_s) / self._speed - time.monotonic())
+
+
+class Silence:
+    """When something was last delivered, and the patience that ends when that is too long ago."""
+
+    def __init__(self) -> None:
+        self.last_ns = time.monotonic_ns()
+        self._patience: asyncio.Timeout | None = None
+
+    def broken(self) -> None:
+        """Note a delivery."""
+        self.last_ns = time.monotonic_ns()
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX)
+
+    def patience(self) -> asyncio.Timeout:
+        """Return a context that ends with TimeoutError when nothing is delivered for `IDLE_S_MAX`."""
+        self._patience = asyncio.timeout(IDLE_S_MAX)
+        return self._patience
+
+
+async def replay(
+    open_casts: AsyncExitStack,
+    workload: Workload,
+    *,
+    nodes: int,
+    speed: float,
+    progress: Progress,
+    record: Recording | None = None,
+) -> tuple[Replay, Cast]:
+    """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
+    servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
+    await subscribe_all(servers, workload)
+    return await replay_over(servers, workload, speed=speed, progress=progress), servers[workload.servers[0]]
+
+
+async def subscribe_all(servers: Mapping[str, Cast], workload: Workload) -> None:
+    """Have each server join its regions."""
+    await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
+
+
+async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed: float, progress: Progress) -> Replay:
+    """Replay over connections of the servers, which have joined their regions."""
+    deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
+    expected = workload.expected_deliveries()
+    silence = Silence()
+    pace = Pace(speed, workload.publications[0].t_s)
+    begun_ns = time.monotonic_ns()
+
+    async def receive(name: str) -> None:
+        seen = deliveries[name]
+        if not expected[name]:
+            return
+        async for batch in servers[name].batches():
+            events = [event for event in batch if isinstance(event, Event)]
+            seen += [Delivered(e.payload["id"], e.region, e.sender, e.sent_at_ns, e.delivered_at_ns) for e in events]
+            silence.broken()
+            progress(len(events))
+            if len(seen) >= expected[name]:
+                return
+
+    publishing = [
+        asyncio.create_task(_publish(cast, workload.published_by(name), pace)) for name, cast in servers.items()
+    ]
+    await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence)
+    seconds = max(1, silence.last_ns - begun_ns) / 1e9
+    return Replay(len(workload.publications), deliveries, seconds)
+
+
+async def open_servers(
+    open_casts: AsyncExitStack, workload: Workload, *, nodes: int, record: Recording | None = None
+) -> dict[str, Cast]:
+    """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
+    shared = await open_casts.enter_async_context(share(f"embedded://?nodes={nodes}"))
+    servers = {
+        name: await open_casts.enter_async_context(shared.connect(name=name, record=record))
+        for name in workload.servers
+    }
+    await open_casts.enter_async_context(stamps_recorded(shared.url, record))
+    return servers
+
+
+async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:
+    receipts = []
+    for place, publication in enumerate(publications, start=1):
+        ahead_s = pace.ahead_s(publication.t_s)
+        if ahead_s or place % BURST_EVENTS == 0:
+            await asyncio.sleep(ahead_s)
+        receipts.append(cast.publish_soon(publication.region, publication.payload))
+    await asyncio.gather(*receipts)
+
+
+async def finish(
+    publishing: Sequence[asyncio.Task[None]],
+    receiving: Sequence[asyncio.Task[None]],
+    silence: Silence,
+    *,
+    background: Sequence[asyncio.Task[None]] = (),
+) -> None:
+    """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended."""
+    everyone = [*publishing, *receiving, *background]
+    try:
+        await _until_done(publishing, everyone)
+        async with silence.patience():
+            await _until_done(receiving, everyone)
+    except TimeoutError:
+        return  # what has not come by now counts as lost
+    finally:
+        for task in everyone:
+            task.cancel()
+        await asyncio.gather(*everyone, return_exceptions=True)
+
+
+async def _until_done(tasks: Sequence[asyncio.Task[None]], everyone: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for some tasks, or for the first error of anyone's."""
+    unfinished = set(everyone)
+    while not unfinished.isdisjoint(tasks):
+        done, unfinished = await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()

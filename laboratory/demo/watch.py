@@ -1,0 +1,93 @@
+"""What a network does while servers roam, seen from beside: which epochs it begins, and which joins need them."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from adapters.redis.network import RedisNetwork
+from laboratory.demo.journey import now_ns
+from sequencing.checkers.stays import Stay
+from sequencing.plan import Plan
+from sequencing.record import Record, Wish
+
+BLOCK_MS = 500
+CAUGHT_UP_S = 10.0
+
+
+class Grant(NamedTuple):
+    """A server may be in a region from now on; ``in_place``: without a new epoch."""
+
+    seen_ns: int
+    server: str
+    region: str
+    in_place: bool
+
+
+class Watch:
+    """Follows what is announced, from `start` to `close`, and does nothing else in the network."""
+
+    def __init__(self, url: str) -> None:
+        """``url``: of the control Redis."""
+        self._network = RedisNetwork(url, ordering="acyclic", retention_events=1)
+        self._record: Record | None = None
+        self._first_epoch = 0
+        self._grants: list[Grant] = []
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin with the newest plan; what came before does not count."""
+        await self._network.open()
+        [self._record] = await self._network.news(None, block_ms=BLOCK_MS)
+        self._first_epoch = self._record.plan.epoch
+        self._task = asyncio.create_task(self._follow(), name="gamecast demo watch")
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._network.close()
+
+    async def caught_up(self, plan: Plan) -> None:
+        """Wait until this plan is known; raises `TimeoutError` when it does not come."""
+        async with asyncio.timeout(CAUGHT_UP_S):
+            while (known := self._record) and (known.plan.epoch, known.plan.version) < (plan.epoch, plan.version):
+                self._changed.clear()
+                await self._changed.wait()
+
+    @property
+    def epochs(self) -> int:
+        """How many new epochs were announced."""
+        return self._record.plan.epoch - self._first_epoch if self._record is not None else 0
+
+    def in_place(self, stays: Iterable[Stay]) -> int:
+        """Return how many of these stays, in the order in which they began, were joined without a new epoch."""
+        asked: dict[tuple[str, str], list[Stay]] = {}
+        for stay in stays:
+            asked.setdefault((stay.subscriber, stay.region), []).append(stay)
+        granted = 0
+        for grant in self._grants:
+            own = asked.get((grant.server, grant.region), [])
+            number = bisect_right(own, grant.seen_ns, key=lambda stay: stay.asked_at_ns or 0)
+            granted += grant.in_place and number > 0 and own[number - 1].joined_at_ns is not None
+        return granted
+
+    async def _follow(self) -> None:
+        while True:
+            assert self._record is not None
+            for record in await self._network.news(self._record.plan, block_ms=BLOCK_MS):
+                in_place = record.plan.epoch == self._record.plan.epoch
+                nothing = Wish(0, 0)
+                self._grants += (
+                    Grant(now_ns(), server, region, in_place)
+                    for server, wish in record.heard.items()
+                    for region in wish.after(self._record.heard.get(server, nothing))
+                )
+                self._record = record
+            self._changed.set()

@@ -1,0 +1,108 @@
+"""The counterexamples, found by search: what goes wrong in the smallest worlds where a rule of ours is left out.
+
+`docs/counterexamples.md` tells them; `tests/scenarios/` keeps what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from laboratory.exploration.actors import Cast, Say
+from laboratory.exploration.explorer import Exploration, explore
+from laboratory.exploration.script import written
+from laboratory.exploration.worlds import World
+from laboratory.exploration.worlds_enumerated import Members, one_each, one_way_or_not, planned, sound_plans
+from sequencing.plan import Plan
+
+ALL_THREE: Members = {"s1": ("a", "b", "c"), "s2": ("a", "b", "c")}
+RING: Members = {"s1": ("a", "b"), "s2": ("b", "c"), "s3": ("c", "a")}
+SENDERS: Members = {"P": ("G1", "G2"), "Q": ("G2", "G3"), "R": ("G1", "G3")}
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """What a search found. ``worlds``: how many it went through, ``states``: in all of them."""
+
+    name: str
+    cast: Cast
+    script: str
+    worlds: int
+    states: int
+    seconds: float
+
+
+def without_c3() -> Counterexample:
+    """Three regions, pairwise overlapped: of all plans on two nodes with C1, C2 and C4, the smallest that deadlocks."""
+    casts = (Cast(plan, ALL_THREE, one_each(ALL_THREE)) for plan in one_way_or_not(ALL_THREE, "overlap", 2))
+    return _smallest("without-c3", "Without C3, two nodes and three events deadlock.", casts)
+
+
+def ring_by_overlaps() -> Counterexample:
+    """A ring of single overlaps, of which ``ordering="overlap"`` orders none."""
+    casts = (Cast(plan, RING, one_each(RING)) for plan in planned(RING, "overlap", 1))
+    return _smallest("ring", "Ordering double overlaps alone lets three subscribers on a ring close a cycle.", casts)
+
+
+def causes_by_overlaps() -> Counterexample:
+    """The seed's claim that order by overlaps is causal when senders subscribe to what they publish to."""
+    says = (
+        Say("m1", "P", "G1"),
+        Say("m2", "P", "G2", ("m1",)),
+        Say("m3", "Q", "G3", ("m2",)),
+    )
+    casts = (Cast(plan, SENDERS, says) for plan in planned(SENDERS, "overlap", 1))
+    return _smallest("causality", "Ordering double overlaps alone is not causal, though all senders subscribe.", casts)
+
+
+def atom_in_place() -> Counterexample:
+    """An atom that begins in a running epoch, by markers in its regions, before a ring closes over it.
+
+    Two of the ring's atoms are there from the beginning. The third begins at a node beyond which both of its regions go
+    on, to where a is: a plan that was chosen for this, because all plans in all interleavings take too long. s3, which
+    has c, marks a when both START markers have passed that node.
+    """
+
+    def casts() -> Iterator[Cast]:
+        for plan in sorted(sound_plans(RING, "acyclic", 2), key=_hops):
+            for atom in plan.atoms:
+                beyond = all(plan.paths[region][-1] != atom.node for region in atom.regions)
+                if beyond and "a" not in atom.regions and plan.paths["a"] == ("n2",):
+                    starts = (Say(f"start-{r}", f"m{r}", r, kind="start", atom=atom.id) for r in atom.regions)
+                    says = (*one_each(RING), *starts, Say("join-a", "s3", "a", kind="join"))
+                    yield Cast(plan, RING, says, beginning=frozenset({atom.id}), joiner=("s3", "a"))
+
+    what = "An atom that begins in place: a cycle, though both START markers passed before the JOIN was published."
+    return _smallest("atom-in-place", what, casts(), first=True)
+
+
+SEARCHES: dict[str, Callable[[], Counterexample]] = {
+    "without-c3": without_c3,
+    "causality": causes_by_overlaps,
+    "ring": ring_by_overlaps,
+    "atom-in-place": atom_in_place,
+}
+
+
+def _smallest(name: str, about: str, casts: Iterator[Cast], *, first: bool = False) -> Counterexample:
+    """Return the world with the shortest paths in which something goes wrong, and of these the shortest way there."""
+    best: tuple[tuple[int, int], Cast, Exploration] | None = None
+    worlds = states = 0
+    seconds = 0.0
+    for cast in casts:
+        found = explore(World(cast))
+        worlds, states, seconds = worlds + 1, states + found.states, seconds + found.seconds
+        if found.offenders:
+            size = _hops(cast.plan), len(found.offenders[0].trace)
+            if best is None or size < best[0]:
+                best = size, cast, found
+            if first:
+                break
+    if best is None:
+        raise LookupError(f"{name}: nothing goes wrong in {worlds} worlds")
+    _, cast, found = best
+    return Counterexample(name, cast, written(about, cast, found.offenders[0].trace), worlds, states, seconds)
+
+
+def _hops(plan: Plan) -> int:
+    return sum(map(len, plan.paths.values()))

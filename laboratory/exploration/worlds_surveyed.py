@@ -1,0 +1,232 @@
+"""Families of small worlds, and a survey of them: each world explored to its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
+
+from laboratory.exploration.actors import Cast, Say
+from laboratory.exploration.explorer import STATES_MAX, Explorable, Label, explore
+from laboratory.exploration.worlds import World
+from laboratory.exploration.worlds_changing import Change, ChangingWorld
+from laboratory.exploration.worlds_enumerated import Members, chains, memberships, one_each, planned, sound_plans
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large the worlds may be. ``every``: take only each so manieth world, for a quick look."""
+
+    subscribers: int = 3
+    regions: int = 3
+    nodes: int = 3
+    every: int = 1
+    states_max: int = STATES_MAX
+
+
+@dataclass(slots=True)
+class Survey:
+    """What the worlds of a family came to. ``unfinished``: worlds that had more states than allowed."""
+
+    family: str
+    worlds: int = 0
+    states: int = 0
+    transitions: int = 0
+    ends: int = 0
+    seconds: float = 0.0
+    largest: int = 0
+    unfinished: int = 0
+    violations: int = 0
+    first: tuple[str, tuple[str, ...], tuple[Label, ...]] | None = None
+    """The first violation: the world, what is wrong, and the way there."""
+
+
+Family = Callable[[Bounds], Iterator[tuple[str, Explorable]]]
+
+
+def survey(name: str, bounds: Bounds) -> Survey:
+    """Explore the worlds of a family."""
+    found = Survey(name)
+    for title, world in islice(FAMILIES[name](bounds), 0, None, bounds.every):
+        explored = explore(world, states_max=bounds.states_max)
+        found.worlds += 1
+        found.states += explored.states
+        found.transitions += explored.transitions
+        found.ends += explored.ends
+        found.seconds += explored.seconds
+        found.largest = max(found.largest, explored.states)
+        found.unfinished += not explored.complete and not explored.offenders
+        found.violations += len(explored.offenders)
+        if explored.offenders and found.first is None:
+            found.first = title, explored.offenders[0].what, explored.offenders[0].trace
+    return found
+
+
+def _all_members(bounds: Bounds) -> Iterator[Members]:
+    for subscribers, regions in product(range(1, bounds.subscribers + 1), range(1, bounds.regions + 1)):
+        yield from memberships(subscribers, regions)
+
+
+def _planned(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """The planner's plans on 1 to ``nodes`` nodes; a publisher an event, two events in the first region."""
+    for members in _all_members(bounds):
+        for plan in planned(members, "acyclic", bounds.nodes):
+            cast = Cast(plan, members, one_each(members, 1))
+            yield f"{members} on {plan.paths}", World(cast)
+
+
+def _batched(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """The same plans; two publishers, each with an event to every region, which may share a request."""
+    for members in _all_members(bounds):
+        regions = sorted({region for mine in members.values() for region in mine})
+        for plan in planned(members, "acyclic", bounds.nodes):
+            says = tuple(
+                Say(f"{name}{region}", name, region)
+                for name, mine in (("p", regions), ("q", regions[:1]))
+                for region in mine
+            )
+            yield f"{members} on {plan.paths}", World(Cast(plan, members, says))
+
+
+def _plans(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """Every plan on a line of 1 to ``nodes`` nodes that satisfies C1–C4, whoever made it."""
+    for members in _all_members(bounds):
+        for nodes in range(1, bounds.nodes + 1):
+            for plan in sound_plans(members, "acyclic", nodes):
+                cast = Cast(plan, members, one_each(members))
+                yield f"{members} on {plan.paths}, {plan.atoms}", World(cast)
+
+
+def _faults(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """The planner's plans; one answer is lost, or one request comes once more, whenever that may be."""
+    for members in _all_members(bounds):
+        for plan in planned(members, "acyclic", bounds.nodes):
+            says = tuple(replace(say, sender="p" if place else "q") for place, say in enumerate(one_each(members)))
+            yield f"{members} on {plan.paths}", World(Cast(plan, members, says, faults=1))
+
+
+def _chains(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """Chains of two and three causes, by publishers that subscribe and wait, with causal ordering."""
+    for members in _all_members(bounds):
+        for plan in planned(members, "causal", bounds.nodes):
+            for length in (2, 3):
+                for says in chains(members, length):
+                    yield f"{members} on {plan.paths}: {says}", World(Cast(plan, members, says, causal=True))
+
+
+def _changes(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
+    """Joins in place and new epochs, with traffic: with `Subscriber`, `Publisher` and the manager's `Transition`."""
+    for title, change in CHANGES:
+        yield title, ChangingWorld(change)
+
+
+FAMILIES: dict[str, Family] = {
+    "planned": _planned,
+    "batched": _batched,
+    "plans": _plans,
+    "faults": _faults,
+    "chains": _chains,
+    "changes": _changes,
+}
+
+
+def about(family: str) -> str:
+    """Say in a line what a family is."""
+    return (FAMILIES[family].__doc__ or "").strip()
+
+
+def _say(regions: str) -> tuple[tuple[str, str], ...]:
+    return tuple(("say", region) for region in regions)
+
+
+def _join(
+    listeners: dict[str, str], joiner: str, regions: str, *speaking: str, nodes: int = 1, failovers: int = 0
+) -> Change:
+    acts = {joiner: tuple(("join", region) for region in regions)}
+    acts |= {f"p{i}": _say(said) for i, said in enumerate(speaking, start=1)}
+    return Change("acyclic", nodes, listeners, acts, failovers)
+
+
+_SHARED = {"s1": "ab", "s2": "ab", "s3": "a"}
+_PAIR = {"s1": "ab", "s2": "a"}
+_RING = {"s1": "ab", "s2": "bc", "s3": "c"}
+_BACK = (("leave", "b"), ("join", "b"))
+_LINE = frozenset({("a", "b"), ("b", "c")})
+_LONGER_LINE = frozenset({("a", "b"), ("b", "d"), ("c", "d")})
+
+CHANGES: tuple[tuple[str, Change], ...] = (
+    ("s3 joins what s1 and s2 share: in place", _join(_SHARED, "s3", "b", "a", "b")),
+    ("s3 joins in place, two nodes", _join(_SHARED, "s3", "b", "a", "b", nodes=2)),
+    ("s3 joins in place, four events", _join(_SHARED, "s3", "b", "ab", "ba")),
+    ("s4 joins both at once: in place", _join({"s1": "ab", "s2": "ab"}, "s4", "ab", "a", "b")),
+    (
+        "s3 joins in place and leaves",
+        Change("acyclic", 1, _SHARED, {"s3": (("join", "b"), ("leave", "b")), "p": _say("ab")}),
+    ),
+    (
+        "s2 leaves and comes back",
+        Change("acyclic", 1, {"s1": "ab", "s2": "ab"}, {"s2": _BACK, "p": _say("a"), "q": _say("b")}),
+    ),
+    ("s2 joins what s1 has: an epoch", _join(_PAIR, "s2", "b", "a", "b")),
+    ("an epoch, one publisher", _join(_PAIR, "s2", "b", "aba")),
+    ("an epoch, two nodes", _join(_PAIR, "s2", "b", "a", "b", nodes=2)),
+    ("an epoch, and another manager", _join(_PAIR, "s2", "b", "ab", failovers=1)),
+    ("an epoch, two nodes, and another manager", _join(_PAIR, "s2", "b", "a", nodes=2, failovers=1)),
+    (
+        "s2 joins with an epoch and leaves",
+        Change("acyclic", 1, _PAIR, {"s2": (("join", "b"), ("leave", "b")), "p": _say("ab")}),
+    ),
+    ("s3 closes a ring: an epoch", _join(_RING, "s3", "a", "a", "b")),
+    ("s3 closes a ring, two nodes", _join(_RING, "s3", "a", "a", "b", nodes=2)),
+    ("s3 closes a ring, three events", _join(_RING, "s3", "a", "a", "b", "c")),
+    (
+        "x walks from a to c, and what came before waits on a link",
+        Change(
+            "acyclic",
+            2,
+            {"x": "a", "y": "bc", "z": "ab"},
+            {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("b"), "q": _say("a"), "r": _say("c")},
+            expected=_LINE,
+        ),
+    ),
+    (
+        "x walks from a to c, and what came before waits on two links, one behind the other",
+        Change(
+            "acyclic",
+            3,
+            {"x": "a", "w": "cd", "y": "bd", "z": "ab"},
+            {
+                "x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")),
+                "p": _say("b"),
+                "q": _say("a"),
+                "r": _say("c"),
+                "s": _say("d"),
+            },
+            expected=_LONGER_LINE,
+        ),
+    ),
+    (
+        "x walks from a to c, and y alone has c and d",
+        Change(
+            "acyclic",
+            1,
+            {"x": "a", "y": "cd", "z": "ad"},
+            {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("d"), "q": _say("a"), "r": _say("c")},
+            expected=frozenset({("a", "d")}),
+        ),
+    ),
+    (
+        "a causal publisher across an epoch",
+        Change("causal", 1, {"p": "ab", "s2": "a"}, {"s2": (("join", "b"),), "p": _say("aba")}, causal=True),
+    ),
+    (
+        "an answer across an epoch",
+        Change(
+            "causal",
+            1,
+            {"p": "ab", "q": "ab", "s2": "a"},
+            {"s2": (("join", "b"),), "p": _say("a"), "q": (("answer", "a.p.1"), *_say("b"))},
+            causal=True,
+        ),
+    ),
+)

@@ -1,0 +1,279 @@
+"""The seed's figures drawn again, with what the seed says of its own drawn in; matplotlib is the extra ``plots``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gamecast.errors import UsageError
+from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
+from laboratory.paper.experiment import Run
+from laboratory.paper.summary import pooled
+from laboratory.planning.picture import quiet_style, save
+from placement.baselines import vector_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "ours": "#0072B2",
+    "paper": "#D55E00",
+    "central": "#009E73",
+    "random": "#CC79A7",
+    "lower_bound": "#000000",
+}
+"""Okabe and Ito's, which the colour-blind tell apart; dashes and marks tell them apart in grey."""
+DASHES = {"ours": "-", "paper": "--", "central": "-.", "random": (0, (1, 1)), "lower_bound": (0, (5, 1, 1, 1, 1, 1))}
+MARKS = {"ours": "o", "paper": "s", "central": "^", "random": "D", "lower_bound": "x"}
+LABELS = {
+    "ours": "gamecast",
+    "paper": "the paper's heuristic",
+    "central": "one central sequencer",
+    "random": "gamecast's network on random hosts",
+    "lower_bound": "lower bound: each group's 1-median",
+}
+CLAIMED_WORST = {8: 2.5, 64: 5.0}
+"""Seed 002 §4.2: the maximum stretch that it reports, by number of groups."""
+STRETCH_SHOWN_MAX = 6.0
+LEVELLING, PEAK, ALONE = 20, 0.15, 0.9
+"""Seed 002 §4.3 and §4.4."""
+CLAIM = "#666666"
+
+
+def require_matplotlib() -> None:
+    """Raise `UsageError` unless matplotlib is there."""
+    try:
+        import_module("matplotlib")
+    except ImportError as error:
+        raise UsageError("--plots needs matplotlib: pip install 'gamecast[plots]'") from error
+
+
+def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, directory: Path) -> list[Path]:
+    """Draw all figures into a directory and return the files. Raises `UsageError` if one cannot be written."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    drawings: Mapping[str, Callable[[Figure], None]] = {
+        "stretch": lambda figure: _stretch(figure, runs),
+        "nodes": lambda figure: _nodes(figure, runs, curves["groups"], subscribers),
+        "occupancy": lambda figure: _occupancy(figure, curves["occupancy"], subscribers),
+        "load": lambda figure: _load(figure, runs),
+        "stamps": lambda figure: _stamps(figure, runs, subscribers),
+    }
+    files = []
+    with quiet_style():
+        for name, drawing in drawings.items():
+            figure = Figure(facecolor="white", layout="constrained")
+            drawing(figure)
+            save(figure, directory / f"{name}.png")
+            files.append(directory / f"{name}.png")
+    return files
+
+
+def _stretch(figure: Figure, runs: Sequence[Run]) -> None:
+    numbers = sorted({run.groups for run in runs})
+    figure.set_size_inches(4.6 * min(2, len(numbers)), 3.2 * ((len(numbers) + 1) // 2) + 0.9)
+    grid = figure.subplots((len(numbers) + 1) // 2, min(2, len(numbers)), squeeze=False, sharex=True, sharey=True)
+    for axes, groups in zip(grid.flat, numbers, strict=False):
+        of_groups = [run for run in runs if run.groups == groups]
+        for scheme, colour in COLOURS.items():
+            values = np.sort(pooled(of_groups, scheme))
+            axes.step(
+                values,
+                np.arange(1, len(values) + 1) / len(values),
+                where="post",
+                color=colour,
+                linestyle=DASHES[scheme],
+                linewidth=2.2 if scheme == "ours" else 1.4,
+                label=LABELS[scheme],
+            )
+        if (claimed := CLAIMED_WORST.get(groups)) is not None:
+            axes.axvline(claimed, color=CLAIM, linewidth=1, linestyle=":")
+            axes.annotate(
+                f"the paper's worst: {claimed:g}",
+                (claimed, 0.06 if claimed < STRETCH_SHOWN_MAX / 2 else 0.66),
+                xytext=(4 if claimed < STRETCH_SHOWN_MAX / 2 else -4, 0),
+                textcoords="offset points",
+                ha="left" if claimed < STRETCH_SHOWN_MAX / 2 else "right",
+                color=CLAIM,
+            )
+        axes.set_title(f"{groups} groups", loc="left", fontsize=10)
+        axes.set_xlim(1, STRETCH_SHOWN_MAX)
+        axes.set_ylim(0, 1.02)
+        _plain(axes)
+    for axes in list(grid.flat)[len(numbers) :]:
+        axes.set_visible(False)
+    seeds = len({run.seed for run in runs})
+    figure.suptitle(f"Latency stretch of destinations (seed 002, Figure 2); {seeds} networks", x=0.01, ha="left")
+    for axes in grid[-1]:
+        axes.set_xlabel("latency stretch: mean sequenced over mean direct delay")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("part of destinations at or below")
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+
+
+def _nodes(figure: Figure, runs: Sequence[Run], curve: Curve, subscribers: int) -> None:
+    axes = _single(figure, f"Sequencing nodes by the number of groups, {subscribers} subscribers (seed 002, Figure 3)")
+    low, high = np.percentile(curve.nodes, [10, 90], axis=0)
+    axes.errorbar(
+        curve.at,
+        curve.mean,
+        yerr=[curve.mean - low, high - curve.mean],
+        color=COLOURS["paper"],
+        linestyle="--",
+        marker="s",
+        markersize=4,
+        capsize=3,
+        label=f"{LABELS['paper']}: mean, 10th to 90th percentile of {len(curve.nodes)} runs",
+    )
+    numbers = sorted({run.groups for run in runs})
+    ours = [[run.schemes["ours"].nodes for run in runs if run.groups == groups] for groups in numbers]
+    means = np.array([np.mean(one) for one in ours])
+    low, high = np.array([np.percentile(one, [10, 90]) for one in ours]).T
+    axes.errorbar(
+        numbers,
+        means,
+        yerr=[np.maximum(means - low, 0), np.maximum(high - means, 0)],
+        color=COLOURS["ours"],
+        marker="o",
+        capsize=3,
+        label=f"{LABELS['ours']}: the same",
+    )
+    axes.axvline(LEVELLING, color=CLAIM, linewidth=1, linestyle=":")
+    top = 1.35 * float(np.percentile(curve.nodes, 90, axis=0).max())
+    axes.annotate(
+        f"the paper: slower growth\nbeyond {LEVELLING} groups",
+        (LEVELLING, 0.78 * top),
+        xytext=(6, 0),
+        textcoords="offset points",
+        color=CLAIM,
+        va="top",
+    )
+    axes.set_xlabel("groups")
+    axes.set_ylabel("sequencing nodes with an atom")
+    axes.set_xlim(0, max(curve.at) * 1.03)
+    axes.set_ylim(0, top)
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _occupancy(figure: Figure, curve: Curve, subscribers: int) -> None:
+    axes = _single(
+        figure,
+        f"Nodes and overlaps by occupancy, {subscribers} subscribers, {OCCUPANCY_GROUPS} groups (seed 002, Figure 4)",
+    )
+    [nodes] = axes.plot(
+        curve.at, curve.mean, color=COLOURS["paper"], linestyle="--", marker="s", markersize=4, label="sequencing nodes"
+    )
+    axes.set_xlabel("expected occupancy: probability that a subscriber is in a group")
+    axes.set_ylabel("sequencing nodes (the paper's heuristic)", color=COLOURS["paper"])
+    axes.set_xlim(0, 1)
+    top = 1.45 * float(curve.mean.max())
+    axes.set_ylim(0, top)
+    right = axes.twinx()
+    [overlaps] = right.plot(
+        curve.at, curve.overlaps.mean(axis=0), color=COLOURS["ours"], marker="o", markersize=4, label="double overlaps"
+    )
+    right.set_ylabel("double overlaps", color=COLOURS["ours"])
+    right.set_ylim(0, 1.45 * float(curve.overlaps.mean(axis=0).max()))
+    right.spines["top"].set_visible(False)
+    for at, text, place in (
+        (PEAK, f"the paper: most nodes\nat {PEAK}", "right"),
+        (ALONE, "one node\nabove 0.9", "left"),
+    ):
+        axes.axvline(at, color=CLAIM, linewidth=1, linestyle=":")
+        offset = 5 if place == "right" else -5
+        axes.annotate(
+            text,
+            (at, 0.86 * top),
+            xytext=(offset, 0),
+            textcoords="offset points",
+            ha="left" if place == "right" else "right",
+            va="top",
+            color=CLAIM,
+        )
+    axes.legend(handles=[nodes, overlaps], loc="upper center", ncols=2, frameon=False)
+
+
+def _load(figure: Figure, runs: Sequence[Run]) -> None:
+    axes = _single(figure, "What the busiest node handles and orders, in parts of the busiest receiver")
+    numbers = sorted({run.groups for run in runs})
+    places = np.arange(len(numbers))
+    for shift, scheme in zip((-0.27, 0.0, 0.27), ("ours", "paper", "central"), strict=True):
+        for what, filled in (("handled", False), ("ordered", True)):
+            values = [
+                [getattr(run.schemes[scheme], what) for run in runs if run.groups == groups] for groups in numbers
+            ]
+            means = np.array([np.mean(one) for one in values])
+            low, high = np.array([np.percentile(one, [10, 90]) for one in values]).T
+            axes.errorbar(
+                places + shift + (-0.05 if filled else 0.05),
+                means,
+                yerr=[np.maximum(means - low, 0), np.maximum(high - means, 0)],
+                color=COLOURS[scheme],
+                marker=MARKS[scheme],
+                markerfacecolor=COLOURS[scheme] if filled else "white",
+                linestyle="none",
+                capsize=3,
+                label=f"{LABELS[scheme]}: {'gets a number there' if filled else 'passes'}",
+            )
+    cliques = [float(np.mean([run.clique for run in runs if run.groups == groups])) for groups in numbers]
+    axes.hlines(
+        cliques,
+        places - 0.42,
+        places + 0.42,
+        color="black",
+        linewidth=1.2,
+        label="what some node of any network passes",
+    )
+    axes.axhline(1, color=CLAIM, linewidth=1, linestyle=":")
+    axes.set_xticks(places, [str(groups) for groups in numbers])
+    axes.set_xlabel("groups")
+    axes.set_ylabel("busiest node's events/s\nover the busiest receiver's")
+    axes.set_xlim(-0.55, len(numbers) - 0.45)
+    axes.set_ylim(0, None)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+
+
+def _stamps(figure: Figure, runs: Sequence[Run], subscribers: int) -> None:
+    axes = _single(figure, "Bytes of sequence numbers that an event carries, mean")
+    numbers = sorted({run.groups for run in runs})
+    for scheme in ("ours", "paper"):
+        means = [np.mean([run.schemes[scheme].stamp_bytes or 0.0 for run in runs if run.groups == n]) for n in numbers]
+        # Both have an atom for each overlap, so their lines may be one: the lower one shows around the upper.
+        axes.plot(
+            numbers,
+            means,
+            color=COLOURS[scheme],
+            marker=MARKS[scheme],
+            markersize=9 if scheme == "ours" else 4,
+            linewidth=4 if scheme == "ours" else 1.4,
+            linestyle=DASHES[scheme],
+            label=LABELS[scheme],
+        )
+    vector = vector_bytes(subscribers)
+    axes.axhline(vector, color="black", linewidth=1.2, label=f"vector timestamp of {subscribers} publishers")
+    axes.set_xlabel("groups")
+    axes.set_ylabel("bytes, 4 a number")
+    axes.set_xlim(0, max(numbers) * 1.05)
+    axes.set_ylim(0, vector * 1.4)
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _single(figure: Figure, title: str) -> Axes:
+    figure.set_size_inches(7.2, 4.4)
+    axes = figure.subplots()
+    axes.set_title(title, loc="left", fontsize=10)
+    _plain(axes)
+    return axes
+
+
+def _plain(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)

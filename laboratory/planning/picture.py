@@ -1,0 +1,81 @@
+"""A plan drawn so that a person understands it; matplotlib comes with the extra ``plots``.
+
+A plan of few regions is drawn whole (`laboratory.planning.lines`), a larger one as flows between its nodes
+(`laboratory.planning.flows`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gamecast.errors import UsageError
+from laboratory.planning.figures import PlanFigures
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+DOTS_PER_INCH = 144
+
+WHOLE_REGIONS_MAX = 48
+WHOLE_ATOMS_MAX = 260
+WHOLE_NODES_MAX = 24
+"""Beyond either, lines and marks are too close to tell apart on a screen."""
+
+
+def require_drawable(file: Path) -> None:
+    """Raise `UsageError` unless matplotlib is there and ``file`` is named like a picture that it can write."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--picture {file}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    try:
+        import_module("matplotlib")
+    except ImportError as error:
+        raise UsageError("--picture needs matplotlib: pip install 'gamecast[plots]'") from error
+
+
+def draw_plan(figures: PlanFigures, file: Path) -> None:
+    """Draw a plan into a file; PNG, SVG or PDF by its name. Raises `UsageError`, also where it cannot be written."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    from laboratory.planning.flows import draw_flows
+    from laboratory.planning.lines import draw_lines
+
+    require_drawable(file)
+    plan = figures.plan
+    whole = (
+        0 < len(plan.paths) <= WHOLE_REGIONS_MAX
+        and len(plan.atoms) <= WHOLE_ATOMS_MAX
+        and len(plan.nodes) <= WHOLE_NODES_MAX
+    )
+    # Names are not formulas, whatever characters they have.
+    with quiet_style(), rc_context({"text.parse_math": False}):
+        figure = Figure(facecolor="white")
+        (draw_lines if whole else draw_flows)(figures, figure)
+        save(figure, file)
+
+
+@contextmanager
+def quiet_style() -> Iterator[None]:
+    """Text that stays text in SVG, no clutter, and the same file for the same plan."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "gamecast", "font.size": 9, "font.family": "DejaVu Sans"}):
+        yield
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a figure; raises `UsageError` if it cannot be written."""
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower())
+    try:
+        with warnings.catch_warnings():
+            # A name in a script that the font lacks: text in SVG shows all the same, elsewhere as boxes.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            figure.savefig(file, dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.25, metadata=undated)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,137 @@
+"""A plan whose nodes stand on the hosts of a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from gamecast.errors import UsageError
+from laboratory.planning.rows import MalformedRow, read_rows
+from placement import baselines
+from placement.objective import region_rates
+from placement.placing import LoadRule, Objective, place
+from placement.stretch import Distances, Figures, figures
+from placement.topology import Topology
+from placement.workloads import Workload
+from sequencing.membership import Membership
+from sequencing.plan import Ordering, Plan
+
+SUBSCRIBERS_MAX = 5_000
+"""Each costs two runs of Dijkstra's algorithm and two rows as long as there are hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOnHosts:
+    """A plan, the host of each of its nodes that has one, and what its delays come to, in ms.
+
+    ``central_ms``: what one sequencer at the 1-median would come to; ``direct_ms``: without any.
+    """
+
+    plan: Plan
+    host_of: Mapping[str, str]
+    figures: Figures
+    central_ms: float
+    direct_ms: float
+
+    @property
+    def stretch(self) -> float:
+        """Mean sequenced over mean direct delay; nan where nothing is delivered to others."""
+        return self.figures.mean_ms / self.direct_ms if self.direct_ms else float("nan")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        known = self.figures.known
+        return {
+            "hosts": dict(self.host_of),
+            "mean_ms": self.figures.mean_ms,
+            "p95_ms": self.figures.p95_ms,
+            "direct_ms": self.direct_ms,
+            "central_ms": self.central_ms,
+            "stretch": {
+                "mean": self.stretch if self.direct_ms else None,
+                "worst": float(known.max()) if len(known) else None,
+            },
+        }
+
+    def why(self) -> tuple[str, ...]:
+        """Say for a person where the nodes stand and what that comes to."""
+        places = ", ".join(f"{node} on {host}" for node, host in self.host_of.items())
+        ways = self.figures.mean_ms, self.direct_ms, self.central_ms
+        through, direct, central = (f"{ms:,.1f} ms" for ms in ways)
+        return (
+            f"Nodes stand {places}.",
+            f"Publisher to subscriber: {through} on average; {direct} directly, {central} by one sequencer for all.",
+        )
+
+
+def plan_on_hosts(
+    membership: Membership,
+    topology: Topology,
+    *,
+    host_of: Mapping[str, str],
+    names: Sequence[str] | None,
+    ordering: Ordering,
+    objective: Objective,
+    rates: Mapping[str, float],
+    capacity: float | Literal["receiver"] | None,
+) -> PlanOnHosts:
+    """Place a network for a membership: its arrangement and its hosts together (`placement.placing`).
+
+    ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``names``: of the
+    nodes that there may be; None for as many as the seed's load rule asks for, n1, n2, …. A region's events are
+    published by its subscribers in equal parts. Raises `UsageError` for a subscriber without a host.
+    """
+    work = _workload(membership, topology, host_of, rates)
+    distances = Distances.of(work, topology)
+    rule = LoadRule(capacity if isinstance(capacity, float) else None)
+    if names is None and isinstance(capacity, float):
+        raise UsageError("--capacity EVENTS_PER_S with --topology needs --nodes or --node: how many there may be")
+    count = None if names is None else len(names)
+    placed = place(distances, np.random.default_rng(0), ordering=ordering, objective=objective, rule=rule, nodes=count)
+    plan = placed.plan(work, ordering=ordering, names=names)
+    direct = float(distances.received_direct_ms.sum())
+    received = float(distances.received_rates.sum())
+    return PlanOnHosts(
+        plan,
+        {node: topology.names[host] for node, host in zip(plan.nodes, placed.hosts, strict=False)},
+        figures(distances, placed.routes(topology)),
+        figures(distances, baselines.central(distances).routes(topology)).mean_ms,
+        direct / received if received else 0.0,
+    )
+
+
+def read_hosts(file: Path) -> dict[str, str]:
+    """Read ``subscriber,host`` rows. Raises `InvalidInput` for a subscriber that is there twice."""
+    found: dict[str, str] = {}
+
+    def take(subscriber: str, host: str) -> None:
+        if found.setdefault(subscriber, host) != host:
+            raise MalformedRow(f"subscriber {subscriber!r} stands on {found[subscriber]!r} already")
+
+    read_rows(file, ("subscriber", "host"), take)
+    return found
+
+
+def _workload(
+    membership: Membership, topology: Topology, host_of: Mapping[str, str], rates: Mapping[str, float]
+) -> Workload:
+    if len(membership.subscribers) > SUBSCRIBERS_MAX:
+        raise UsageError(
+            f"--topology: {len(membership.subscribers):,} subscribers are more than {SUBSCRIBERS_MAX:,}: plan for the "
+            "servers that they are on, or without a topology"
+        )
+    number_of = {host: number for number, host in enumerate(topology.names)}
+    hosts = []
+    for subscriber in membership.subscribers:
+        host = host_of.get(subscriber, subscriber)
+        if host not in number_of:
+            cure = "" if subscriber in host_of else "; say by --hosts FILE where subscribers stand"
+            raise UsageError(f"subscriber {subscriber!r}: the topology has no host {host!r}{cure}")
+        hosts.append(number_of[host])
+    members = membership.incidence.toarray().astype(bool)
+    shares = region_rates(membership, rates) / np.maximum(members.sum(axis=0), 1)
+    return Workload(np.array(hosts, np.int64), members, members * shares, membership.subscribers, membership.regions)

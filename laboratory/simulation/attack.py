@@ -1,0 +1,248 @@
+"""One seeded attack: a small world, its traffic, its faults, and the verdict."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from random import Random
+
+from laboratory.simulation.engine import Engine, Process, Weather
+from laboratory.simulation.judging import Drawn, Run, violations
+from laboratory.simulation.network import Network, events_in
+from laboratory.simulation.server import Server
+from sequencing.frames import FrameKind, parse_meta
+from sequencing.plan import Ordering
+
+REST_MS = 20_000.0
+ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed stands for; each field can be made smaller to find what matters for a failure."""
+
+    seed: int
+    ordering: Ordering
+    regions: int
+    servers: int
+    nodes: int
+    managers: int
+    relays: int
+    busy_ms: float
+    crashes: int
+    pauses: int
+    cuts: int
+    scattered: bool
+    """Whether plans have longer paths than they need."""
+    losses: int
+    """Crashes of nodes that lose the end of what they knew; with any, no node is sure to keep everything."""
+    restless: float
+    """How often a server joins or leaves a region rather than publishes."""
+    weather: Weather
+    reach: int = 0
+    """The regions lie on a line: overlaps of those so near to each other are expected, and servers walk along it."""
+
+    @classmethod
+    def of(cls, seed: int) -> Scenario:
+        """Draw a scenario."""
+        random = Random(seed)
+        bad = random.choice((0.0, 0.02, 0.1, 0.2))
+        weather = Weather(
+            latency_ms=random.choice((0.2, 1.0, 3.0)),
+            jitter_ms=random.choice((0.0, 5.0, 20.0)),
+            lost_request=bad * random.random(),
+            lost_answer=bad * random.random(),
+            late=bad * random.random(),
+        )
+        return cls(
+            seed=seed,
+            ordering=ORDERINGS[seed % len(ORDERINGS)],
+            regions=random.randint(2, 6),
+            servers=random.randint(2, 5),
+            nodes=random.randint(1, 4),
+            managers=random.randint(1, 2),
+            relays=random.randint(1, 2),
+            busy_ms=random.choice((150.0, 300.0)),
+            crashes=random.choice((0, 0, 2, 4)),
+            pauses=random.choice((0, 0, 2)),
+            cuts=random.choice((0, 0, 2)),
+            scattered=random.random() < 0.7,
+            losses=random.choice((0, 0, 1, 3)),
+            restless=random.choice((0.1, 0.2, 0.5, 0.7)),
+            weather=weather,
+            reach=random.choice((0, 0, 1, 1, 2)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a scenario: the violations, and how much happened."""
+
+    scenario: Scenario
+    violations: tuple[str, ...]
+    steps: int
+    published: int
+    deliveries: int
+    gaps: int
+    epochs: int
+    sweeps: int
+    joins: int
+    faults: int
+
+
+def attack(scenario: Scenario) -> Outcome:
+    """Run a scenario; the same one has always the same outcome."""
+    random = Random(scenario.seed)
+    engine = Engine(random, scenario.weather)
+    regions = "abcdefgh"[: scenario.regions]
+    names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
+    network = Network(
+        engine,
+        names,
+        scenario.ordering,
+        managers=scenario.managers,
+        relays=scenario.relays,
+        scattered=scenario.scattered,
+        forgetful=scenario.losses > 0,
+        expected=frozenset(
+            (one, other) for one, other in combinations(regions, 2) if ord(other) - ord(one) <= scenario.reach
+        ),
+    )
+    causal = scenario.ordering == "causal"
+    servers = [
+        Server(network, f"s{number}", regions, causal=causal, restless=scenario.restless, reach=scenario.reach)
+        for number in range(scenario.servers)
+    ]
+    for server in servers:
+        engine.launch(server.process)
+    _schedule_faults(scenario, engine, network, servers)
+    crashed: tuple[str, ...] = ()
+    try:
+        engine.run(scenario.busy_ms)
+        _end_faults(engine, network, servers)
+        engine.run(scenario.busy_ms + REST_MS, lambda: _at_rest(network, servers))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the attack looks for
+        crashed = (f"crash: {error!r} in {traceback.extract_tb(error.__traceback__)[-1].name}",)
+    drawn = _drawn(network)
+    sessions = [session for server in servers for session in server.sessions]
+    run = Run(
+        sessions,
+        drawn,
+        _kept(network),
+        {event: at for server in servers for event, at in server.published_ms.items()},
+        _unrest(network, servers),
+        causal,
+        scenario.ordering != "overlap",
+        _may_lose(network),
+    )
+    return Outcome(
+        scenario,
+        crashed or tuple(violations(run)),
+        engine.steps,
+        sum(map(len, drawn.values())),
+        sum(len(session.deliveries) for session in sessions),
+        sum(each.missing is not None for session in sessions for each in session.deliveries),
+        network.store.record.plan.epoch,
+        sum(any(record.leaving.values()) for record in network.store.announced),
+        sum(len(session.joined) for session in sessions),
+        scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses,
+    )
+
+
+def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, servers: list[Server]) -> None:
+    random = engine.random
+    processes = [*network.processes, *(server.process for server in servers)]
+    for _ in range(scenario.crashes):
+        victim = random.choice(random.choice((processes, [server.process for server in servers])))
+        at = random.random() * scenario.busy_ms
+        engine.at(at, partial(network.crash, victim))
+        back = at + random.random() ** 3 * 80
+        engine.at(back, partial(_revive, engine, victim))
+    for _ in range(scenario.losses):
+        node, at = random.choice(sorted(network.nodes)), random.random() * scenario.busy_ms
+        engine.at(max(0.0, at - random.random() ** 2 * 60), partial(network.will_forget, node, at))
+        engine.at(at + random.random() ** 3 * 80, partial(_revive, engine, network.nodes[node]))
+    for _ in range(scenario.pauses):
+        victim, at = random.choice(processes), random.random() * scenario.busy_ms
+        engine.at(at, partial(_pause, engine, victim))
+    for _ in range(scenario.cuts):
+        one, other = random.sample(processes, 2)
+        pair, at = frozenset((one.name, other.name)), random.random() * scenario.busy_ms
+        engine.at(at, partial(engine.cut.add, pair))
+        engine.at(at + random.random() * 150, partial(engine.cut.discard, pair))
+
+
+def _revive(engine: Engine, victim: Process) -> None:
+    if not victim.alive:
+        engine.launch(victim)
+
+
+def _pause(engine: Engine, victim: Process) -> None:
+    victim.paused_until = engine.now + 20 + engine.random.random() * 200
+
+
+def _end_faults(engine: Engine, network: Network, servers: list[Server]) -> None:
+    engine.cut.clear()
+    engine.weather = Weather(0.2, 0.5)
+    for process in [*network.processes, *(server.process for server in servers)]:
+        process.paused_until = 0.0
+        _revive(engine, process)
+    for server in servers:
+        server.busy = server.roaming = False
+
+
+def _at_rest(network: Network, servers: list[Server]) -> bool:
+    return not _unrest(network, servers)
+
+
+def _unrest(network: Network, servers: list[Server]) -> str:
+    """Say what is still under way, nothing when all is at rest."""
+    store = network.store
+    for server in servers:
+        life = server.life
+        if not server.settled:
+            return (
+                f"{life.session.name}: {life.publisher.buffered_events} unpublished, "
+                f"{life.subscriber.held_frames} held, wants {sorted(life.subscriber.wanted)}, "
+                f"joined {sorted(life.subscriber.joined)}"
+            )
+        if (life.seen_plans or 0) != len(store.announced):
+            return f"{life.session.name} has not seen all plans"
+        for region, read in life.subscriber.reads().items():
+            stream = network.machines[read.node].egress.get((read.epoch, region), [])
+            if stream and stream[-1].last > (read.after or 0):
+                return f"{life.session.name} has not read all of {region}"
+    if store.record.behind:
+        return f"a transition to epoch {store.record.plan.epoch} is under way"
+    if any(link for machine in network.machines.values() for link in machine.links.values()):
+        return "frames are on their way"
+    if any(str(network.nodes[node].life) != run for node, run in store.record.plan.runs.items()):
+        return "a node that has begun anew is not back in the plan"
+    return ""
+
+
+def _drawn(network: Network) -> dict[str, list[Drawn]]:
+    found: dict[str, list[Drawn]] = {}
+    for (region, epoch), frames in sorted(network.drawn.items()):
+        for last, events in frames.items():
+            first = last - len(events) + 1
+            found.setdefault(region, []).extend(Drawn(epoch, n, event) for n, event in enumerate(events, first))
+    return found
+
+
+def _kept(network: Network) -> set[str]:
+    streams = (stream for machine in network.machines.values() for stream in machine.egress.values())
+    frames = (frame for stream in streams for frame in stream if parse_meta(frame.meta).kind == FrameKind.EVENTS)
+    return {event for frame in frames for event in events_in(frame.body)}
+
+
+def _may_lose(network: Network) -> dict[tuple[str, int], bool]:
+    plans = [record.plan for record in network.store.announced]
+    return {
+        (region, plan.epoch_of(region)): not network.forgot.isdisjoint((path[0], path[-1]))
+        for plan in plans
+        for region, path in plan.paths.items()
+        if not network.forgot.isdisjoint(path)
+    }

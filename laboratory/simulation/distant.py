@@ -1,0 +1,86 @@
+"""An engine whose processes are far from each other: calls take the way there, a turn, and the way back.
+
+What `Engine` draws at random (losses for good, calls that come late) does not happen here: connections are TCP's, on
+which a lost packet is sent again, and a caller waits for its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from laboratory.simulation.engine import Call, Engine, Process, Task, Weather
+
+RETRANSMIT_MS = 200.0
+"""TCP's least time before it sends again what was not acknowledged, on top of the round trip (Linux)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is between and at the processes, besides distance.
+
+    ``service_ms``: how long a target is busy with one call, while others queue; ``loss``: the probability that what is
+    sent one way is lost, and sent again after a timeout that doubles; over no distance nothing is.
+    """
+
+    service_ms: float = 0.0
+    loss: float = 0.0
+    whole_reads: bool = False
+    """Whether a read that has waited is answered with all that is there then. Redis 7.0 answers with the one stream
+    whose first entry ended the wait, and what the same request wrote to others waits for the next question."""
+
+
+class DistantEngine(Engine):
+    """``trip_ms(from, to)`` is the one-way delay between two processes; it may change as the clock goes on."""
+
+    def __init__(self, random: Random, trip_ms: Callable[[str, str], float]) -> None:
+        super().__init__(random, Weather())
+        self.conditions = Conditions()
+        self._trip_ms = trip_ms
+        self._busy_until: dict[str, float] = {}
+
+    def _call(self, process: Process, life: int, task: Task, call: Call) -> None:
+        here, there = process.name, call.target.name
+        over = False
+
+        def answer(value: Any) -> None:
+            nonlocal over
+            over = True
+            self.at(self.now + self._way_ms(there, here), lambda: self._resume(process, life, task, value))
+
+        def arrive() -> None:
+            begins = max(self.now, self._busy_until.get(there, 0.0))
+            self._busy_until[there] = begins + self.conditions.service_ms
+            self.at(self._busy_until[there], carry_out)
+
+        def carry_out() -> None:
+            value = call.do()
+            if value is not None:
+                answer(value)
+                self.changed(call.target)
+            elif call.wait_ms:
+                call.target.held.append(look_again)
+                self.at(self.now + call.wait_ms, expire)
+            else:
+                answer(None)
+
+        def look_again() -> bool:
+            if not over and (value := (call.woken or call.do)()) is not None:
+                answer(value)
+            return over
+
+        def expire() -> None:
+            if not over:
+                answer(None)
+
+        self.at(self.now + self._way_ms(here, there), arrive)
+
+    def _way_ms(self, here: str, there: str) -> float:
+        way_ms = self._trip_ms(here, there)
+        again_ms = RETRANSMIT_MS + way_ms + self._trip_ms(there, here)
+        while way_ms and self.conditions.loss and self.random.random() < self.conditions.loss:
+            way_ms += again_ms
+            again_ms *= 2
+        return way_ms

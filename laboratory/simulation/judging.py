@@ -1,0 +1,161 @@
+"""What must hold of a run, one function an invariant. None of them looks at a stamp or inside a machine.
+
+The record of a run is what applications saw (`Session`), what the ingresses accepted, and what the egress streams hold
+at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from laboratory.simulation.server import Session
+from sequencing.checkers import DeliverySequence, judge
+
+
+class Drawn(NamedTuple):
+    """An event that an ingress accepted, and its number."""
+
+    epoch: int
+    number: int
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run.
+
+    ``drawn``: region → the events that its ingresses accepted, in order; ``kept``: the events that are in the egress
+    streams at the end; ``may_lose``: the epochs, (region, epoch) each, whose path visits a node that has forgotten
+    something → whether nobody may know how much, because it is the first or the last of the path;
+    ``unrest``: why the run did not come to rest in time, if so.
+    """
+
+    sessions: Sequence[Session]
+    drawn: Mapping[str, Sequence[Drawn]]
+    kept: AbstractSet[str]
+    published_ms: Mapping[str, float]
+    unrest: str
+    causal: bool
+    rings_ordered: bool
+    may_lose: Mapping[tuple[str, int], bool] = field(default_factory=dict)
+
+
+def violations(run: Run) -> list[str]:
+    """Return what is wrong with a run, the gravest first; empty when nothing is."""
+    checks = (_order, _integrity, _agreement, _durability, _causality, _liveness)
+    return [what for check in checks for what in check(run)]
+
+
+def _order(run: Run) -> Iterator[str]:
+    """Region order, overlap order, acyclicity of the union, and each publisher's own order."""
+    sequences = [
+        DeliverySequence(
+            session.name,
+            [delivered.event for delivered in session.deliveries if delivered.event],
+            [delivered.region for delivered in session.deliveries if delivered.event],
+            [delivered.sender for delivered in session.deliveries if delivered.event],
+        )
+        for session in run.sessions
+    ]
+    order: dict[str, list[str]] = {}
+    for session in run.sessions:
+        order.setdefault(session.name.split("#")[0], []).extend(event for event, _ in session.published)
+    verdict = judge(sequences, publication_order=order)
+    if verdict.inversions or verdict.duplicated or verdict.publisher_order_violations:
+        yield f"order: {verdict.first.describe() if verdict.first else verdict}"
+    elif verdict.cycles and run.rings_ordered:
+        yield f"acyclicity: {verdict.first.describe() if verdict.first else verdict}"
+
+
+def _integrity(run: Run) -> Iterator[str]:
+    """Nothing is invented, accepted twice, or announced as missing where nothing can be."""
+    for region, drawn in run.drawn.items():
+        if len({each.event for each in drawn}) != len(drawn):
+            yield f"integrity: an event of {region} was accepted twice: {[each.event for each in drawn]}"
+    for session in run.sessions:
+        for delivered in session.deliveries:
+            gap = delivered.missing
+            if gap is not None and (gap.region, gap.epoch) not in run.may_lose:
+                yield f"integrity: {session.name} was told of {gap}, where nothing can be missing"
+            elif gap is not None and not gap.last and not run.may_lose[gap.region, gap.epoch]:
+                yield f"integrity: {session.name} was told of {gap}, where it is known how much is missing"
+            elif gap is None and delivered.event not in run.published_ms:
+                yield f"integrity: {session.name} delivered {delivered.event}, which nobody published"
+
+
+def _agreement(run: Run) -> Iterator[str]:
+    """What is handed out of a region while it is joined, events and gaps, is an unbroken part of what was accepted.
+
+    It goes up to the end if the region was never left. What is in a gap is in no egress stream any more.
+    """
+    for session in run.sessions:
+        for (region, since, until), joined_ms in zip(session.joined, session.joined_ms, strict=True):
+            drawn = run.drawn.get(region, ())
+            place = {each.event: index for index, each in enumerate(drawn)}
+            begin = end = -1
+            for item in session.deliveries[since:until]:
+                if item.region != region:
+                    continue
+                covered = [place.get(item.event, -1)]
+                if (gap := item.missing) is not None:
+                    covered = [
+                        index
+                        for index, each in enumerate(drawn)
+                        if each.epoch == gap.epoch and gap.first <= each.number <= (gap.last or each.number)
+                    ]
+                    if there := [drawn[index].event for index in covered if drawn[index].event in run.kept]:
+                        yield f"agreement: {session.name} was told that it misses {there}, which are there"
+                if covered and end < 0:
+                    begin = end = covered[0]
+                if covered != list(range(end, end + len(covered))):
+                    what = item.missing or item.event
+                    yield f"agreement: {session.name} was handed {what} at {end} of {region}: {list(drawn)}"
+                    return
+                end += len(covered)
+            if until is None and not session.ended:
+                handed = begin >= 0
+                promised = [
+                    each.event
+                    for index, each in enumerate(drawn)
+                    if (handed and index >= end) or ((index < begin or not handed) and _after(run, each, joined_ms))
+                ]
+                if promised:
+                    yield f"validity: {session.name} joined {region} and never got {promised}"
+
+
+def _after(run: Run, each: Drawn, joined_ms: float) -> bool:
+    return run.published_ms[each.event] > joined_ms
+
+
+def _durability(run: Run) -> Iterator[str]:
+    """An event with a receipt has the number that this tells, and is there, unless a node has forgotten it."""
+    drawn = {each.event: (region, each) for region, events in run.drawn.items() for each in events}
+    for session in run.sessions:
+        for event, receipt in session.receipts.items():
+            region, each = drawn[event]
+            if receipt != (each.epoch, each.number):
+                yield f"durability: {event} has the receipt {receipt}, and is {each}"
+            if event not in run.kept and (region, each.epoch) not in run.may_lose:
+                yield f"durability: {event} has a receipt and is gone"
+
+
+def _causality(run: Run) -> Iterator[str]:
+    """Who delivers an event has delivered, of what it delivers at all, whatever its publisher knew of."""
+    if not run.causal:
+        return
+    past = {event: before for session in run.sessions for event, before in session.past.items()}
+    for session in run.sessions:
+        place = {each.event: index for index, each in enumerate(session.deliveries) if each.event}
+        for event, index in place.items():
+            for cause in past[event]:
+                if place.get(cause, -1) > index:
+                    yield f"causality: {session.name} delivered {event} before {cause}, which its publisher knew of"
+
+
+def _liveness(run: Run) -> Iterator[str]:
+    """When the faults are over, everything comes to rest."""
+    if run.unrest:
+        yield f"liveness: not at rest in time: {run.unrest}"

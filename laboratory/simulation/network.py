@@ -1,0 +1,327 @@
+"""The network's own processes: sequencing nodes, relays, the control store, and managers that take turns to lead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
+from placement.planner import make_plan
+from sequencing.frames import FrameKind, PublishedFrame, decode_body
+from sequencing.manager import Transition, next_record
+from sequencing.membership import Membership
+from sequencing.node import Answer, LinkedFrame, Node, Verdict
+from sequencing.plan import Ordering, Plan
+from sequencing.record import Pair, Record, Wish
+from sequencing.relay import Relay
+
+Steps = Generator[Wait, Any, Any]
+
+LEASE_MS = 120.0
+RELAY_FRAMES_MAX = 4
+
+
+@dataclass(slots=True)
+class Store:
+    """The control store: durable, and atomic in each call."""
+
+    record: Record
+    announced: list[Record] = field(default_factory=list)
+    wishes: dict[str, Wish] = field(default_factory=dict)
+    published: set[str] = field(default_factory=set)
+    token: int = 0
+    lease_until: float = 0.0
+
+    def want(self, name: str, wish: Wish, published: frozenset[str]) -> bool:
+        """Note what a connection wants, unless it or a later one of its name has said something later."""
+        before = self.wishes.get(name)
+        if before is None or (before.incarnation, before.said) < (wish.incarnation, wish.said):
+            self.wishes[name] = wish
+        self.published |= published
+        return True
+
+    def acquire(self, now: float) -> int | None:
+        """Give the lease to whoever asks first when it is free; the token fences earlier leaders."""
+        if now < self.lease_until:
+            return None
+        self.token += 1
+        self.lease_until = now + LEASE_MS
+        return self.token
+
+    def renew(self, token: int, now: float) -> bool:
+        """Prolong the lease of the leader with this token."""
+        if token != self.token:
+            return False
+        self.lease_until = now + LEASE_MS
+        return True
+
+    def save(self, token: int, record: Record) -> bool:
+        """Keep a record, if the leader with this token leads still."""
+        if token != self.token:
+            return False
+        self.record = record
+        return True
+
+    def announce(self, token: int, record: Record) -> bool:
+        """Tell everybody of a plan that all nodes know; once."""
+        if token != self.token:
+            return False
+        if not self.announced or _number(self.announced[-1].plan) < _number(record.plan):
+            self.announced.append(record)
+        return True
+
+    def look(self, token: int, now: float) -> Seen | None:
+        """Tell the leader with this token all that it decides by, and prolong its lease."""
+        if not self.renew(token, now):
+            return None
+        told = _number(self.announced[-1].plan) if self.announced else (1, 1)
+        return Seen(self.record, dict(self.wishes), set(self.published), _number(self.record.plan) <= told)
+
+    def news(self, seen: int) -> list[Record] | None:
+        """Return the plans announced after the first ``seen``, None when there are none."""
+        return self.announced[seen:] or None
+
+
+class Seen(NamedTuple):
+    """What a manager decides by; ``announced``: whether everybody may know of the record's plan."""
+
+    record: Record
+    wishes: dict[str, Wish]
+    published: set[str]
+    announced: bool
+
+
+class Network:
+    """A running network."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        node_names: list[str],
+        ordering: Ordering,
+        *,
+        managers: int,
+        relays: int,
+        scattered: bool,
+        forgetful: bool,
+        expected: frozenset[Pair] = frozenset(),
+    ) -> None:
+        """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
+        from a crash with an older state."""
+        self.engine = engine
+        self.ordering = ordering
+        self.scattered = scattered
+        self.expected = expected
+        self.machines = {name: Node(name) for name in node_names}
+        self.nodes = {name: Process(name, list) for name in node_names}
+        self.drawn: dict[tuple[str, int], dict[int, tuple[str, ...]]] = {}
+        """(region, epoch) → last number of each frame of events that an ingress accepted → the events."""
+        self.forgot: set[str] = set()
+        """The nodes that may have forgotten something."""
+        runs = dict.fromkeys(node_names, "1") if forgetful else {}
+        for name in runs:
+            self.machines[name].admit("1")
+        self.first_plan = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, (), runs=runs)
+        self.store = Store(Record(self.first_plan))
+        self.control = Process("control", list)
+        self.past: dict[str, frozenset[str]] = {}
+        """Event → what happened before it, as its publisher knew."""
+        self.managers = [Process(f"manager{n}", lambda: [self._manage()]) for n in range(managers)]
+        self.relays = [Process(f"relays{n}", self._carry) for n in range(relays)]
+        for process in self.processes:
+            engine.launch(process)
+
+    @property
+    def processes(self) -> list[Process]:
+        """All of them."""
+        return [*self.nodes.values(), self.control, *self.managers, *self.relays]
+
+    def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
+        """Plan over the nodes in an order that changes with the epoch, so that paths move."""
+        names = sorted(self.machines)
+        if self.scattered:
+            plan = make_plan(membership, {names[0]: ""}, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+            return self._scatter(plan, names)
+        turn = epoch % len(names)
+        nodes = dict.fromkeys(names[turn:] + names[:turn], "")
+        return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
+
+    def _scatter(self, plan: Plan, names: list[str]) -> Plan:
+        """Put the atoms of a plan anywhere on a line of the nodes: each path is an interval, so C1–C4 hold."""
+        random = self.engine.random
+        line = random.sample(names, len(names))
+        place = {atom.id: random.randrange(len(line)) for atom in plan.atoms}
+        paths = {}
+        for region, atoms in plan.atoms_of.items():
+            places = [place[atom.id] for atom in atoms] + [random.randrange(len(line))] * (random.random() < 0.6)
+            places.append(random.randrange(len(line)) if not places else places[0])
+            paths[region] = tuple(line[min(places) : max(places) + 1])
+        atoms = tuple(replace(atom, node=line[place[atom.id]]) for atom in plan.atoms)
+        return replace(plan, nodes=dict.fromkeys(names, ""), paths=paths, atoms=atoms)
+
+    def at(self, node: str, runs: Mapping[str, str], do: Callable[[], Any], wait_ms: float = 0.0) -> Call:
+        """Have a node do something, if it is in the run that is meant; nothing speaks to another one."""
+        process = self.nodes[node]
+        if node not in runs:
+            return Call(process, do, wait_ms)
+        return Call(process, lambda: do() if str(process.life) == runs[node] else None, wait_ms)
+
+    def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """Publish at a node, and write down what it draws: what applications are to get, or to be told of."""
+        answers = self.machines[node].publish(frames)
+        for frame, answer in zip(frames, answers, strict=True):
+            if answer.verdict is Verdict.OK and frame.kind is FrameKind.EVENTS:
+                epoch, last = answer.numbers
+                self.drawn.setdefault((frame.region, epoch), {})[last] = tuple(events_in(frame.body))
+        return answers
+
+    def crash(self, process: Process) -> None:
+        """Kill -9. A node keeps all that it has said, but nobody can be sure of that where nodes may forget."""
+        if process.alive and process.name in self.first_plan.runs:
+            self.forgot.add(process.name)
+        self.engine.crash(process)
+
+    def will_forget(self, node: str, at: float) -> None:
+        """Have a node crash at a time and lose all that it learns from now on."""
+        process, machine, kept = self.nodes[node], self.machines[node], deepcopy(self.machines[node])
+        life = process.life
+
+        def forget() -> None:
+            self.crash(process)
+            if process.life == life:
+                for each in fields(machine):
+                    setattr(machine, each.name, getattr(kept, each.name))
+
+        self.engine.at(at, forget)
+
+    def _manage(self) -> Task:
+        """Ask for the lease, and lead while it lasts."""
+        store, engine = self.store, self.engine
+        while True:
+            yield Sleep(5 + 10 * engine.random.random())
+            try:
+                token = yield Call(self.control, lambda: store.acquire(engine.now))
+                if token is not None:
+                    yield from self._lead(token)
+            except Lost:
+                continue
+
+    def _lead(self, token: int) -> Steps:
+        store = self.store
+        while True:
+            runs = yield from self._runs(self.first_plan.runs)
+            seen = yield Call(self.control, lambda: store.look(token, self.engine.now) or False)
+            if not seen:
+                return
+            following = next_record(
+                seen.record,
+                seen.wishes,
+                seen.published,
+                self.plan,
+                runs=runs,
+                announced=seen.announced,
+                expected=self.expected,
+            )
+            if following is not None:
+                yield Call(self.control, partial(store.save, token, following))
+            elif seen.record.behind:
+                yield from self._move(seen.record, token)
+            else:
+                yield Sleep(5)
+
+    def _leads(self, token: int) -> Steps:
+        store, engine = self.store, self.engine
+        return (yield Call(self.control, lambda: store.renew(token, engine.now)))
+
+    def _runs(self, nodes: Iterable[str]) -> Steps:
+        """Ask nodes which run they are in; those that do not answer are left out."""
+        found = {}
+        for node in nodes:
+            process = self.nodes[node]
+            try:
+                found[node] = yield Call(process, partial(_run, process))
+            except Lost:
+                continue
+        return found
+
+    def _move(self, record: Record, token: int) -> Steps:
+        """Bring a transition to its end, unless a node of it turns out to have begun anew."""
+        store, runs = self.store, record.plan.runs
+        transition = Transition(record)
+        announced = False
+        while not transition.finished:
+            if transition.prepared and not announced:
+                announced = yield Call(self.control, partial(store.announce, token, record))
+                if not announced:
+                    return
+            for task in transition.tasks():
+                try:
+                    answer = yield self.at(task.node, runs, partial(task.perform, self.machines[task.node]))
+                except Lost:
+                    answer = False
+                transition.done(task, answer)
+            if transition.tasks():
+                found = yield from self._runs(runs)
+                if any(run != runs[node] for node, run in found.items()) or not (yield from self._leads(token)):
+                    return
+        if announced or (yield Call(self.control, partial(store.announce, token, record))):
+            yield Call(self.control, partial(store.save, token, record.settled()))
+
+    def _carry(self) -> list[Task]:
+        names = sorted(self.machines)
+        return [self._relay(source, target) for source in names for target in names if source != target]
+
+    def _relay(self, source: str, target: str) -> Task:
+        read_from, write_to = self.machines[source], self.machines[target]
+        relay, plan = Relay(RELAY_FRAMES_MAX), self.first_plan
+        while True:
+            here, there = plan.link_end(source), plan.link_end(target)
+            try:
+                read = partial(_read_link, read_from, there, relay.after, relay.frames_max)
+                frames = relay.read((yield self.at(source, plan.runs, read, 200)))
+                answer = yield self.at(target, plan.runs, partial(write_to.transfer, here, frames))
+                accepted = relay.answered(answer)
+                if accepted is not None:
+                    yield self.at(source, plan.runs, partial(_acknowledge, read_from, there, accepted))
+                    relay.trimmed(accepted)
+                if relay.refused:
+                    yield Sleep(2)
+            except Lost:
+                yield Sleep(self.engine.random.random() * 2)
+                news = yield from self._newest_plan()
+                if news is not None and news.runs != plan.runs:
+                    relay, plan = Relay(RELAY_FRAMES_MAX), news
+
+    def _newest_plan(self) -> Steps:
+        """Return the plan that was announced last, None when that cannot be known now."""
+        store = self.store
+        try:
+            return (yield Call(self.control, lambda: store.announced[-1].plan if store.announced else None))
+        except Lost:
+            return None
+
+
+def events_in(body: bytes) -> list[str]:
+    """The events of a frame: their payloads are their names."""
+    return [payload.decode() for payload in decode_body(body)[1]]
+
+
+def _read_link(machine: Node, target: str, after: int, frames_max: int) -> list[LinkedFrame] | None:
+    link = machine.links.get(target, [])
+    return [linked for linked in link if linked.sequence > after][:frames_max] or None
+
+
+def _acknowledge(machine: Node, target: str, accepted: int) -> bool:
+    machine.acknowledge(target, accepted)
+    return True
+
+
+def _run(process: Process) -> str:
+    return str(process.life)
+
+
+def _number(plan: Plan) -> tuple[int, int]:
+    return plan.epoch, plan.version

@@ -1,0 +1,330 @@
+"""A game server in the simulation: the publisher and the subscriber machines of one connection, and what it does."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import partial
+
+from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
+from laboratory.simulation.network import Network, events_in
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import PublishUncertain
+from sequencing.frames import FrameKind, StampedFrame
+from sequencing.node import Node
+from sequencing.publisher import Publisher, Resolved
+from sequencing.record import Wish
+from sequencing.subscriber import Subscriber
+
+READ_FRAMES_MAX = 4
+
+
+@dataclass(slots=True)
+class Delivered:
+    """One delivery, as the application saw it; ``missing``: that of a gap, without ``event``."""
+
+    event: str
+    region: str
+    sender: str
+    at_ms: float
+    missing: Missing | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """What one life of a server did: what the checkers judge."""
+
+    name: str
+    deliveries: list[Delivered] = field(default_factory=list)
+    published: list[tuple[str, str]] = field(default_factory=list)
+    """(event, region), in the order of the calls."""
+    past: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Event → the events that its publisher had delivered or published before, and what is in their pasts."""
+    joined: list[tuple[str, int, int | None]] = field(default_factory=list)
+    """(region, deliveries so far when it was joined, and when it was left; None for never)."""
+    joined_ms: list[float] = field(default_factory=list)
+    receipts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Event → (epoch, number)."""
+    uncertain: set[str] = field(default_factory=set)
+    """Events of which the publisher was told that nobody knows what became of them."""
+    ended: bool = False
+
+    def note_joined(self, joined: AbstractSet[str], now_ms: float) -> None:
+        """Note which regions are joined now, after the deliveries so far."""
+        current = {name for name, _, until in self.joined if until is None}
+        for region in sorted(joined - current):
+            self.joined.append((region, len(self.deliveries), None))
+            self.joined_ms.append(now_ms)
+        for region in sorted(current - joined):
+            self.note_left(region)
+
+    def note_left(self, region: str) -> None:
+        """Note that a region is left, after the deliveries so far."""
+        for place, (name, since, until) in enumerate(self.joined):
+            if name == region and until is None:
+                self.joined[place] = region, since, len(self.deliveries)
+
+
+class Server:
+    """One game server, through all its lives."""
+
+    def __init__(
+        self, network: Network, name: str, regions: str, *, causal: bool, restless: float, reach: int = 0
+    ) -> None:
+        self.network = network
+        self.name = name
+        self.regions = regions
+        self.causal = causal
+        self.restless = restless
+        self.reach = reach
+        self.roaming = True
+        self.busy = True
+        self.incarnation = 0
+        self.sessions: list[Session] = []
+        self.process = Process(name, self._start)
+        self.published = 0
+        self.published_ms: dict[str, float] = {}
+
+    def _start(self) -> list[Task]:
+        if self.sessions:
+            self.sessions[-1].ended = True
+        self.incarnation += 1
+        life = _Life(self, self.incarnation)
+        self.life = life
+        return [
+            life.play(),
+            life.follow(),
+            life.tell(),
+            *(life.lane(n) for n in self.network.nodes),
+            *(life.read(n) for n in self.network.nodes),
+        ]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of this server is under way."""
+        life = self.life
+        return (
+            self.process.alive
+            and not life.publisher.buffered_events
+            and life.subscriber.joined == life.subscriber.wanted
+            and not life.subscriber.held_frames
+        )
+
+
+class _Life:
+    def __init__(self, server: Server, incarnation: int) -> None:
+        self.server = server
+        self.network = server.network
+        self.engine = server.network.engine
+        self.session = Session(f"{server.name}#{incarnation}")
+        server.sessions.append(self.session)
+        self.publisher: Publisher[str] = Publisher(server.name, incarnation, causal=server.causal)
+        self.subscriber = Subscriber(server.name, incarnation)
+        self.incarnation = incarnation
+        self.seen_plans: int | None = None
+        self.unplaced: set[str] = set()
+        self.known: set[str] = set()
+        self.undelivered: dict[str, set[str]] = {}
+        """Region → the own events that are under way."""
+        self.over: dict[str, int] = {}
+        """Region → the last epoch that was delivered to its end."""
+        self.runs: Mapping[str, str] = {}
+        self.to_publish = {node: Signal() for node in self.network.nodes}
+        self.to_read = {node: Signal() for node in self.network.nodes}
+        self.to_tell = Signal()
+
+    def play(self) -> Task:
+        """Publish, join and leave, as the dice say."""
+        server, random = self.server, self.engine.random
+        yield Sleep(random.random() * 5)
+        few = min(1 if server.reach else 3, random.randint(1, len(server.regions)))
+        self._deliver(self.subscriber.subscribe(random.sample(server.regions, few)))
+        while True:
+            yield Sleep(random.random() * 25)
+            if not server.busy:
+                continue
+            dice = random.random()
+            if dice >= server.restless:
+                mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
+                for _ in range(random.choice((1, 2, 4, 8)) if mine else 0):
+                    self._publish(random.choice(mine))
+            elif server.roaming and server.reach and dice < server.restless * 0.95:
+                self._walk()
+            elif server.roaming and dice < server.restless * 0.6:
+                self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
+            elif server.roaming:
+                leaving = [r for r in sorted(self.subscriber.wanted) if not self.undelivered.get(r)]
+                if leaving:
+                    self._leave(random.choice(leaving))
+
+    def _walk(self) -> None:
+        """Go on along the line, with a view of so many regions as are expected to overlap, or fewer."""
+        server, random, wanted = self.server, self.engine.random, self.subscriber.wanted
+        start = min((server.regions.index(region) for region in wanted), default=0) + random.choice((-1, 0, 1))
+        start = max(0, min(start, len(server.regions) - 1))
+        view = server.regions[start : start + random.randint(1, server.reach + 1)]
+        leaving = wanted.difference(view)
+        if not any(self.undelivered.get(region) for region in leaving):
+            for region in sorted(leaving):
+                self._leave(region)
+            self._deliver(self.subscriber.subscribe(view))
+
+    def tell(self) -> Task:
+        """Keep the control store informed of what this connection wants."""
+        store, subscriber = self.network.store, self.subscriber
+        told: tuple[Wish, frozenset[str]] | None = None
+        while True:
+            telling = subscriber.wish(), frozenset(self.unplaced)
+            if telling == told:
+                yield self.to_tell
+                continue
+            try:
+                yield Call(self.network.control, partial(store.want, self.server.name, *telling))
+                told = telling
+            except Lost:
+                told = None
+
+    def follow(self) -> Task:
+        """Follow the plans, each in its turn; the first is the newest."""
+        store = self.network.store
+        while True:
+            seen = self.seen_plans
+            try:
+                if seen is None:
+                    seen = self.seen_plans = yield Call(
+                        self.network.control, lambda: max(0, len(store.announced) - 1) if store.announced else None, 200
+                    )
+                news = yield Call(self.network.control, partial(store.news, seen), wait_ms=200)
+            except Lost:
+                continue
+            self.seen_plans = seen + len(news)
+            for record in news:
+                self.runs = record.plan.runs
+                self.publisher.assign(record.plan)
+                for resolved in self.publisher.forsaken():
+                    self._resolve(resolved)
+                self._deliver(self.subscriber.update(record))
+
+    def lane(self, node: str) -> Task:
+        """Publish at one node."""
+        while True:
+            frames = self.publisher.take(node)
+            if not frames:
+                yield self.to_publish[node]
+                continue
+            try:
+                answers = yield self.network.at(node, self.runs, partial(self.network.publish, node, frames))
+            except Lost:
+                continue
+            for resolved in self.publisher.answered(node, answers):
+                self._resolve(resolved)
+            self._wake()
+            if any(answer.verdict == "wait" for answer in answers):
+                yield Sleep(2)
+
+    def read(self, node: str) -> Task:
+        """Read the egress streams of one node."""
+        machine = self.network.machines[node]
+        while True:
+            reads = self.subscriber.reads(node)
+            if not reads:
+                yield self.to_read[node]
+                continue
+            try:
+                unknown = [(read.epoch, region) for region, read in reads.items() if read.after is None]
+                if unknown:
+                    ends = yield self.network.at(node, self.runs, partial(_ends, machine, unknown))
+                    for (epoch, region), newest in zip(unknown, ends, strict=True):
+                        self._deliver(self.subscriber.found_end(region, epoch, newest))
+                    continue
+                after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
+                frames = yield self.network.at(node, self.runs, partial(_read, machine, after), 25)
+            except Lost:
+                continue
+            self._deliver(self.subscriber.receive(frames))
+
+    def _publish(self, region: str) -> None:
+        server = self.server
+        server.published += 1
+        event = f"{region}.{server.name}.{server.published}"
+        self.session.past[event] = self.network.past[event] = frozenset(self.known)
+        self.known.add(event)
+        server.published_ms[event] = self.engine.now
+        self.session.published.append((event, region))
+        self.undelivered.setdefault(region, set()).add(event)
+        if self.publisher.add(region, event.encode(), True, 0, event) is None:
+            self.unplaced.add(region)
+            self.engine.give(self.to_tell)
+        self._wake()
+
+    def _resolve(self, resolved: Resolved[str]) -> None:
+        assert resolved.error is None or isinstance(resolved.error, PublishUncertain), resolved.error
+        events = [event for event in resolved.tokens if event]
+        if resolved.error is not None:
+            self.session.uncertain.update(events)
+        else:
+            self.session.receipts |= {
+                event: (resolved.epoch, number) for number, event in enumerate(events, resolved.first_sequence)
+            }
+        if resolved.error is not None or resolved.epoch <= self.over.get(resolved.region, 0):
+            self.undelivered.get(resolved.region, set()).difference_update(events)
+
+    def _leave(self, region: str) -> None:
+        was = region in self.subscriber.joined
+        items = self.subscriber.unsubscribe([region])
+        if was:
+            self.session.note_left(region)
+        self._deliver(items)
+
+    def _mark(self) -> None:
+        for region, body in self.subscriber.marks():
+            self.publisher.mark(region, body, "")
+
+    def _wake(self) -> None:
+        for node in sorted(self.publisher.woken()):
+            self.engine.give(self.to_publish[node])
+
+    def _deliver(self, items: list[Ready | Missing]) -> None:
+        session, now = self.session, self.engine.now
+        for region, number in self.subscriber.passed().items():
+            self.publisher.passed(region, number)
+        for region, (epoch, last) in self.subscriber.gone().items():
+            self.publisher.gone(region, epoch, last)
+        for region, epoch in self.subscriber.over().items():
+            self.publisher.ended(region, epoch)
+            self.over[region] = epoch
+            mine = self.undelivered.get(region, set())
+            mine -= {event for event in mine if session.receipts.get(event, (epoch + 1, 0))[0] <= epoch}
+        for item in items:
+            if isinstance(item, Missing):
+                session.deliveries.append(Delivered("", item.region, "", now, item))
+            elif item.meta.kind == FrameKind.EVENTS:
+                events = events_in(item.frame.body)
+                for event in events:
+                    session.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
+                    self.known.add(event)
+                    self.known |= self.network.past.get(event, frozenset())
+                if item.meta.publisher == self.server.name:
+                    self.undelivered.get(item.frame.region, set()).difference_update(events)
+        session.note_joined(self.subscriber.joined, now)
+        for node in dict.fromkeys(read.node for read in self.subscriber.reads().values()):
+            self.engine.give(self.to_read[node])
+        self.engine.give(self.to_tell)
+        self._mark()
+        self._wake()
+
+
+def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:
+    """The newest frame of each stream, None of an empty one."""
+    return [machine.egress[key][-1] if machine.egress.get(key) else None for key in streams]
+
+
+def _read(machine: Node, after: dict[tuple[int, str], int]) -> list[StampedFrame] | None:
+    found: list[StampedFrame] = []
+    for key, last in after.items():
+        stream = machine.egress.get(key, [])
+        start = bisect_right(stream, last, key=lambda frame: frame.last)
+        found += stream[start : start + READ_FRAMES_MAX]
+    return found or None
