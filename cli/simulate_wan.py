@@ -8,7 +8,7 @@ import click
 import orjson
 from rich.console import Console
 
-from gamecast.client.incoming import BLOCK_MS
+from gamecast.client.reading import BLOCK_MS
 from gamecast.testing.match.hosting import build_workload, server_names
 from gamecast.testing.match.skirmish import generate_skirmish
 from gamecast.testing.match.trace import read_match

@@ -1,0 +1,1 @@
+"""What is measured beside what a user would pick instead: trials, peers, figures and goals."""

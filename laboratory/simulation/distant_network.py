@@ -17,7 +17,7 @@ from random import Random
 from typing import TypeVar
 
 from adapters.relay import BLOCK_MS as RELAY_BLOCK_MS
-from gamecast.client.incoming import BLOCK_MS, FRAMES_MAX
+from gamecast.client.reading import BLOCK_MS, FRAMES_MAX
 from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in

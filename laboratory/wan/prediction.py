@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from gamecast.client.incoming import BLOCK_MS
+from gamecast.client.reading import BLOCK_MS
 from gamecast.testing.match.hosting import Workload
 from laboratory.simulation.distant import Conditions
 from laboratory.simulation.distant_network import Received, Sending, simulate

@@ -179,11 +179,12 @@ def test_modules_are_those_whose_files_move() -> None:
         included("gamecast/events.py", "gamecast/events.py"),
         included("sequencing/checkers/__init__.py", "gamecast/sequencing/checkers/__init__.py"),
         included("adapters/memory.py", "gamecast/adapters/memory.py"),
-        included("adapters/redis/step.lua", "gamecast/adapters/step.lua"),
+        included("adapters/redis/step.lua", "gamecast/adapters/redis/step.lua"),
     ]
     assert moved_modules(files) == {
         "adapters",
         "adapters.memory",
+        "adapters.redis",
         "sequencing",
         "sequencing.checkers",
         "sequencing.checkers.__init__",

@@ -1,0 +1,1 @@
+"""The peers of a trial: gamecast, and what a user would pick instead."""

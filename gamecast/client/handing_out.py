@@ -1,0 +1,88 @@
+"""What the application gets of a frame: its events, and a gap in the place of those that cannot be had."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from adapters.network import Position
+from gamecast.client.history import History
+from gamecast.event import Event, Gap
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import InvalidInput
+from sequencing.frames import FrameKind, StampedFrame, decode_body
+
+if TYPE_CHECKING:
+    from gamecast.recording.tap import Tap
+
+_new_event = partial(tuple.__new__, Event)
+
+
+class HandingOut:
+    """Makes events of frames, in the order in which it is given them."""
+
+    def __init__(self, tap: Tap | None) -> None:
+        self._tap = tap
+        self._floors: dict[str, Position] = {}
+        """Region → what its history was to begin after: nothing up to there is handed out."""
+        self.delivered_events = 0
+        self.gaps = 0
+
+    def begin_after(self, positions: Mapping[str, Position]) -> None:
+        """Hand out nothing of these regions that the application has had: up to the position of each."""
+        self._floors |= positions
+
+    def hand_out(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
+        """Make of a frame what the application gets."""
+        if isinstance(item, Gap):
+            self.announce(item, batch)
+            return
+        if isinstance(item, Missing):
+            gap = Gap(item.region, item.epoch, item.first, item.last, "the node no longer has them")
+            self.announce(gap, batch)
+            return
+        frame, meta = item
+        first = frame.last - meta.events + 1
+        try:
+            sent_at_ns, payloads = decode_body(frame.body)
+            if len(payloads) != meta.events:
+                raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")
+        except InvalidInput as error:
+            gap = Gap(frame.region, frame.epoch, first, frame.last, f"the frame cannot be read: {error}")
+            self.announce(gap, batch)
+            return
+        if frame.region in self._floors and (known := self._known(frame, meta.events)):
+            first, sent_at_ns, payloads = first + known, sent_at_ns[known:], payloads[known:]
+        same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
+        numbers, at_ns = range(first, frame.last + 1), time.time_ns()
+        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(at_ns), strict=False))
+        self.delivered_events += len(payloads)
+        if self._tap is not None:
+            self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
+
+    def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
+        """Hand out a gap."""
+        self.gaps += 1
+        batch.append(gap)
+        if self._tap is not None:
+            self._tap.announced(gap)
+
+    async def replay(self, history: History, batch: list[Event | Gap]) -> bool:
+        """Hand out what comes next of a history; return whether that was something."""
+        items = await history.next_items()
+        for item in items:
+            if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
+                self.hand_out(item, batch)
+        return bool(items)
+
+    def _known(self, frame: StampedFrame, events: int) -> int:
+        """Return how many of a frame's events, the first ones, the application has had before it subscribed."""
+        epoch, sequence = self._floors[frame.region]
+        if (frame.epoch, frame.last) > (epoch, sequence):
+            del self._floors[frame.region]
+        if frame.epoch > epoch:
+            return 0
+        return min(events, max(0, sequence - frame.last + events)) if frame.epoch == epoch else events

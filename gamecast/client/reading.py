@@ -1,0 +1,210 @@
+"""Reading at the nodes: one task each reads the egress streams there that a subscriber wants, and shows it what comes.
+
+Reading pauses while the application is behind (``inbox_events_max``) or while a region runs too far ahead of the others
+(``held_frames_max``), so memory is bounded; the streams keep what is not read yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from adapters.backoff import Backoff
+from adapters.network import Network, Position, Reader
+from gamecast.client.configuration import Limits
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import GamecastError, is_passing
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+from sequencing.subscriber import Subscriber
+
+FRAMES_MAX = 128
+READ_BYTES = 8 * 1024 * 1024
+"""Frames a region and read: enough to keep up, and not more than about so many bytes in one reply."""
+
+READ_PAUSE_FRAMES = 4
+READ_PAUSE_ROUNDS = 4
+"""After a read of several frames, publishers are busy: the others of this event loop go first for some rounds, and what
+comes meanwhile is read at once, which costs less. Rounds, not a time: a loop with nothing else to do does not wait."""
+
+READ_ROUNDS = 2
+"""After a read of few frames. In the first round the applications of this event loop are woken one by one; a connection
+that asked for more in between would let those of the others wait that long."""
+
+HELD_S = 0.005
+"""How soon to look again whether regions that run too far ahead still do."""
+
+BLOCK_MS = 2_000
+"""How long a read waits for frames; it is broken off when something else is to be read, too, or nothing any more. Many
+quiet connections of one process would otherwise keep it busy: at 200 ms, a hundred with three nodes took a third of a
+core."""
+
+DRAIN_BLOCK_MS = 200
+"""For how long nothing must come until a connection that is drained has everything."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way."""
+
+    reader: Reader
+    task: asyncio.Task[None] | None = None
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    waits_for: Collection[tuple[str, int]] | None = None
+    interrupt: asyncio.Task[None] | None = None
+
+
+class Taker(Protocol):
+    """Who takes what is read."""
+
+    async def has_room(self) -> bool:
+        """Return whether to read on now, perhaps after a wait."""
+
+    def take(self, frames: list[StampedFrame]) -> None:
+        """Take what was read."""
+
+    def hand_over(self, items: list[Ready | Missing]) -> None:
+        """Take what the subscriber delivers besides."""
+
+    def fail(self, error: Exception) -> None:
+        """Hear that there is no reading any more."""
+
+    def wake_application(self) -> None:
+        """Hear that one of the tasks has ended."""
+
+
+class Readings:
+    """The reading of one connection, at all nodes where it reads anything."""
+
+    def __init__(self, network: Network, subscriber: Subscriber, limits: Limits, taker: Taker) -> None:
+        self._network, self._subscriber, self._limits, self._taker = network, subscriber, limits, taker
+        self._readings: dict[str, _Reading] = {}
+        self._stopping = False
+        self._draining = False
+        self.reconnects = 0
+
+    @property
+    def drained(self) -> bool:
+        """Whether there was a `drain`, and nothing more comes."""
+        tasks = (reading.task for reading in self._readings.values())
+        return self._draining and all(task is None or task.done() for task in tasks)
+
+    def follow(self, plan: Plan) -> None:
+        """Go on by a newer plan."""
+        for reading in self._readings.values():
+            reading.reader.follow(plan)
+
+    def turn_to(self, plan: Plan) -> None:
+        """See to it that all streams that are to be read are, at once."""
+        streams: dict[str, set[tuple[str, int]]] = {}
+        for region, read in self._subscriber.reads().items():
+            streams.setdefault(read.node, set()).add((region, read.epoch))
+        for node, wanted in streams.items():
+            reading = self._readings.get(node)
+            if reading is None:
+                reading = self._readings[node] = _Reading(self._network.reader(node, plan))
+                reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
+                reading.task.add_done_callback(self._ended)
+            reading.stirred.set()
+            if reading.waits_for is not None and not wanted <= set(reading.waits_for):
+                self._interrupt(node, reading)
+
+    def drain(self) -> None:
+        """Let reading end when nothing more comes."""
+        self._draining = True
+        for node, reading in self._readings.items():
+            reading.stirred.set()
+            if reading.waits_for is not None:
+                self._interrupt(node, reading)
+
+    async def close(self) -> None:
+        """Stop reading. Reads that wait are broken off: nothing more is asked on their connections."""
+        self._stopping = True
+        readings = list(self._readings.values())
+        for reading in readings:
+            reading.stirred.set()
+            await reading.reader.close()
+        tasks = (task for reading in readings for task in (reading.task, reading.interrupt) if task is not None)
+        await asyncio.gather(*tasks)
+
+    async def _read(self, node: str, reading: _Reading) -> None:
+        backoff = Backoff()
+        frame_bytes = 1
+        try:
+            while not self._stopping:
+                try:
+                    frames = await self._frames(node, reading, frame_bytes)
+                    backoff.reset()
+                except GamecastError as error:
+                    if self._stopping:
+                        return
+                    if reading.interrupt is not None:
+                        continue
+                    if not is_passing(error):
+                        raise
+                    self.reconnects += 1
+                    await backoff.wait()
+                    continue
+                if frames is None:
+                    continue
+                if not frames and self._draining:
+                    return
+                for frame in frames:
+                    frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
+                self._taker.take(frames)
+                # The application first, then the next request; and when much comes, not for every little of it.
+                for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
+                    await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
+            self._taker.fail(error)
+        finally:
+            await reading.reader.close()
+
+    async def _frames(self, node: str, reading: _Reading, frame_bytes: int) -> list[StampedFrame] | None:
+        """Read what is to be read at a node; None when that was nothing."""
+        if not await self._taker.has_room():
+            return None
+        reader = reading.reader
+        if reading.interrupt is not None:
+            await reading.interrupt
+            reading.interrupt = None
+        reads = self._subscriber.reads(node)
+        if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
+            items: list[Ready | Missing] = []
+            for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
+                items += self._subscriber.found_end(region, epoch, newest)
+            self._taker.hand_over(items)
+            return None
+        held, held_max = self._subscriber.held, self._limits.held_frames_max
+        nobody_is_ahead = self._subscriber.held_frames < held_max
+        after: dict[str, Position] = {
+            region: (epoch, position)
+            for region, (_, epoch, position) in reads.items()
+            if position is not None and (nobody_is_ahead or held(region) < held_max)
+        }
+        if not after:
+            if self._draining:
+                return []
+            reading.stirred.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_S if reads else None):
+                    await reading.stirred.wait()
+            return None
+        frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
+        reading.waits_for = {(region, epoch) for region, (epoch, _) in after.items()}
+        try:
+            block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
+            return await reader.read(after, frames_max=frames_max, block_ms=block_ms)
+        finally:
+            reading.waits_for = None
+
+    @staticmethod
+    def _interrupt(node: str, reading: _Reading) -> None:
+        if reading.interrupt is None:
+            reading.interrupt = asyncio.create_task(reading.reader.interrupt(), name=f"gamecast look at {node}")
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._taker.wake_application()
