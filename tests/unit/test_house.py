@@ -42,6 +42,14 @@ def test_every_file_that_contributing_names_is_there() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_every_room_of_contributing_s_table_is_there() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+    assert {folder for folder, _ in rows} == set(FOLDERS)
+    rooms = [ROOT / folder / room for folder, named in rows for room in re.findall(r"`([\w./]+)`", named)]
+    assert [str(room) for room in rooms if not room.exists()] == []
+
+
 def test_every_folder_of_code_says_what_it_holds() -> None:
     silent = [
         str(file.relative_to(ROOT))
