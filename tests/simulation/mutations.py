@@ -16,7 +16,8 @@ class Mutation(NamedTuple):
 
 NODE, DELIVERY, VIEW = "sequencing/node.py", "sequencing/delivery.py", "sequencing/view.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
-PUBLISHER, SUBSCRIBER, MANAGER = "sequencing/publisher.py", "sequencing/subscriber.py", "sequencing/manager.py"
+PUBLISHER, SUBSCRIBER = "sequencing/publisher.py", "sequencing/subscriber.py"
+MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
 MUTATIONS = (
     Mutation(
@@ -186,13 +187,13 @@ MUTATIONS = (
     ),
     Mutation(
         "steps are forgotten before the old epoch has drained",
-        MANAGER,
+        TRANSITION,
         "[self._close, self._open, self._end, self._forget]",
         "[self._close, self._open, self._forget]",
     ),
     Mutation(
         "ingresses are closed before all nodes are prepared",
-        MANAGER,
+        TRANSITION,
         "[self._prepare, *sweep]\n        self._phases += [self._close, self._open,",
         "[self._close, *sweep]\n        self._phases += [self._prepare, self._open,",
     ),
@@ -246,20 +247,20 @@ MUTATIONS = (
     ),
     Mutation(
         "a broken path is drained and not sealed",
-        MANAGER,
+        TRANSITION,
         "            if old.lost:\n                closed",
         "            if False:\n                closed",
     ),
     Mutation(
         "a seal does not say how much is missing",
-        MANAGER,
+        TRANSITION,
         "(old.region, old.epoch, closed.tick if closed else 0)",
         "(old.region, old.epoch, 0)",
     ),
     Mutation("what is sealed goes on", NODE, 'if step is not None and step.flag != "S":', "if step is not None:"),
     Mutation(
         "streams that ended at a lost node before it was lost are not sealed",
-        MANAGER,
+        TRANSITION,
         "            if self._lost(node):\n                sealing",
         "            if False:\n                sealing",
     ),

@@ -9,11 +9,12 @@ import pytest
 from placement.planner import make_plan
 from sequencing.errors import PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame
-from sequencing.manager import Transition, next_record
+from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import TICK_META, Answer, Node, NodeKeys, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
+from sequencing.transition import Transition
 
 NODES = {"n1": "", "n2": ""}
 
