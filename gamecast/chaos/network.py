@@ -23,7 +23,7 @@ from gamecast.chaos.processes import TELL, Child, Guard, command
 from gamecast.chaos.proxy import Proxy
 from gamecast.chaos.server import serve
 from sequencing.errors import GamecastError
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 
 NODES = ("n1", "n2", "n3")
 """The first is also the control Redis."""

@@ -28,7 +28,7 @@ from adapters.ports import free_port
 from adapters.redis_control import SOLE_NODE, ControlKeys
 from gamecast import Event
 from gamecast.cli.main import main
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 
 COMMAND = [sys.executable, "-c", "from gamecast.cli.main import main; main()"]
 

@@ -158,7 +158,7 @@ MUTATIONS = (
     Mutation(
         "a node takes a relay's word for what it has accepted",
         NODE,
-        "accepted = self._accepted_from.get(source, 0)\n        for",
+        "accepted = self.accepted_from.get(source, 0)\n        for",
         "accepted = frames[0].sequence - 1 if frames else 0\n        for",
     ),
     Mutation(
@@ -177,13 +177,13 @@ MUTATIONS = (
         "a TICK is overtaken: the new epoch opens when prepared", NODE, '"W" if step.region in closing else "I"', '"I"'
     ),
     Mutation(
-        "a moved ingress does not learn what was accepted", NODE, "self._accepted_of[region, publisher] = seen", "pass"
+        "a moved ingress does not learn what was accepted", NODE, "self.accepted_of[region, publisher] = seen", "pass"
     ),
     Mutation(
         "preparing again opens ingresses again",
         NODE,
-        "self._steps.setdefault((step.epoch, step.region), installed)",
-        "self._steps[step.epoch, step.region] = installed",
+        "self.steps.setdefault((step.epoch, step.region), installed)",
+        "self.steps[step.epoch, step.region] = installed",
     ),
     Mutation(
         "steps are forgotten before the old epoch has drained",
