@@ -14,7 +14,7 @@ class Mutation(NamedTuple):
     new: str
 
 
-NODE, DELIVERY, VIEW = "sequencing/node.py", "sequencing/delivery.py", "sequencing/view.py"
+NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, SUBSCRIBER = "sequencing/publisher.py", "sequencing/subscriber.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
@@ -53,38 +53,38 @@ MUTATIONS = (
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
-        VIEW,
+        JOINS,
         "self.begin = max(self.begin, number)",
         "self.begin = self.begin or number",
     ),
     Mutation(
         "a view forgets what was delivered before it began",
         DELIVERY,
-        "self._views[atom].show(stream.region, number)",
+        "views[atom].show(stream.region, number)",
         "pass",
     ),
     Mutation(
         "a view does not wait for the other regions",
         DELIVERY,
-        "        if not view.unsettled:\n            del",
-        "        if True:\n            del",
+        "        if not view.unsettled:\n            self._joins.end",
+        "        if True:\n            self._joins.end",
     ),
     Mutation(
         "a region that is being joined is handed out at once",
         DELIVERY,
-        "        if stream.joining:\n            self.silent",
+        "        if self._joins.regions and stream.region in self._joins.regions:\n            self.silent",
         "        if False:\n            self.silent",
     ),
-    Mutation("quiet regions are not marked again", DELIVERY, "in view.unsettled - view.nudged if", "in () if"),
+    Mutation("quiet regions are not marked again", JOINS, "in view.unsettled - view.nudged if", "in () if"),
     Mutation(
         "who was marked along too early is not marked again",
-        DELIVERY,
-        "if view.along.get(region) is None)",
-        "if region not in view.along)",
+        JOINS,
+        "if view.along.get(region) is None}",
+        "if region not in view.along}",
     ),
     Mutation(
         "who has shown a number can bring nothing below where the view begins",
-        VIEW,
+        JOINS,
         "return self.shown.issuperset(range(last + 1, self.begin + 1))",
         "return True",
     ),
@@ -297,8 +297,8 @@ MUTATIONS = (
     Mutation(
         "a region that ends before its marker comes is taken out",
         DELIVERY,
-        "stream.marker, stream.missed, stream.ended = None, True, True",
-        "stream.missed = True; return self.leave(region)",
+        "        stream.ended = True\n        self._take_up",
+        "        return self.leave(region)\n        self._take_up",
     ),
     Mutation("the causal wait is left out", CAUSAL_WAIT, "return run <= self._runs[0][0]", "return True"),
     Mutation(
