@@ -1,6 +1,7 @@
-"""The manager at work: leases, waits and tries around `sequencing.manager`, whatever carries the network.
+"""The manager at work: leases, waits and tries around `sequencing.manager` and `sequencing.transition`.
 
-Any connection may run one; of all that do, one leads. Whoever leads next goes on from the record.
+Whatever carries the network, any connection may run one; of all that do, one leads. Whoever leads next goes on from the
+record.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple, Protocol
 
 from adapters.backoff import Backoff
 from sequencing.errors import GamecastError, NotAllowed
-from sequencing.manager import Task, Transition, next_record
+from sequencing.manager import next_record
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
+from sequencing.transition import Task, Transition
 
 LEASE_MS = 2_000
 """A leader that has not been heard of for so long is no leader any more; see also `adapters.redis.lease`."""

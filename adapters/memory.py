@@ -16,10 +16,10 @@ from adapters.network import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.manager import Task
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
+from sequencing.transition import Task
 
 NODES_MAX = 64
 

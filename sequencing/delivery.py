@@ -13,21 +13,8 @@ an atom's numbers is settled by the heads: streams are in order, so when every r
 of them has the awaited number, that number will never come, and the smallest one shown is next. A region that is quiet
 shows none, and may never: behind a gap, those are marked.
 
-*Joining* a region of a network that carries traffic. The joiner marks the region: it publishes a JOIN, and drops what
-comes before it. An atom that becomes relevant with the region has no first number for the joiner, so a *view* of it
-begins at M, the largest number of the atom that is on a marker of the new regions or was delivered until these came.
-Up to M the atom binds nobody here; above M its numbers bind as ever, and nothing above M is delivered before each
-region of the atom can bring nothing up to M any more, because only then all up to M is delivered: it shows a number
-above M at its head, or has ended, or all numbers between the last that it showed and M were shown by others. A region
-that stays quiet is marked, too, to show one: those that were there before along with the new ones, so that in a quiet
-world all is settled in one round; and once more who turns out to need it. What a new region brings up to M is not
-handed out: somebody else may order it against what was delivered here. So whatever is handed out of a new region is
-above every M of its atoms, hence after all that was delivered up to M and in the order of the numbers with all above:
-the order of passage through the atom's node, which is everybody's. Regions that were delivered before the join never
-wait for a marker. If one of them is left meanwhile, the atom binds nobody any more, but what was delivered of it stays
-delivered: nothing is handed out of the new regions up to M all the same.
-
-The epoch of a region ends with a TICK, at which the region needs to show no more numbers.
+The epoch of a region ends with a TICK, at which the region needs to show no more numbers. A region may also be
+joined while the epoch runs; from where on it is handed out is told in `sequencing.joins`.
 """
 
 from __future__ import annotations
@@ -41,8 +28,8 @@ from typing import NamedTuple
 
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.joins import Joins, View
 from sequencing.plan import Atom, atoms_by_region
-from sequencing.view import View
 
 
 class Ready(NamedTuple):
@@ -74,19 +61,11 @@ class _Stream:
     next: int = 1
     received: int = 0
     ended: bool = False
-    missed: bool = False
-    """Whether it ended before its marker came: it is joined as its next epoch begins."""
     queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
     is_looked_at: bool = False
     """Whether the jumps that the head shows were looked at, and nothing has changed since that could settle one."""
     is_due: bool = False
     """Whether the head is about to be looked at."""
-    begin: int = 0
-    """Up to here nothing was handed out, because the region was being joined."""
-    marker: bytes | None = None
-    """The body of the JOIN that is awaited: what comes before it is dropped."""
-    joining: set[int] = field(default_factory=set)
-    """The atoms that became relevant with this region, while a view of one of them is still to begin."""
 
 
 class Delivery:
@@ -100,7 +79,7 @@ class Delivery:
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
         self._streams = {region: _Stream(region) for region in regions}
         self._atoms_of = atoms_by_region(tuple(atoms))
-        self._views: dict[int, View] = {}
+        self._joins = Joins()
         self._regions_of = self._relevant()
         self._next = dict.fromkeys(self._regions_of, 1)
         self._waiting: dict[int, list[_Stream]] = {}
@@ -115,6 +94,7 @@ class Delivery:
         Frames of regions that are not the subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
         """
         out: list[Ready | Missing] = []
+        joins = self._joins
         for frame in frames:
             stream = self._streams.get(frame.region)
             if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
@@ -127,11 +107,11 @@ class Delivery:
             except InvalidInput:
                 continue  # as good as lost: the region's next frame tells that it is missing
             numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
-            if stream.marker is not None:
+            if joins.regions and joins.marker(frame.region) is not None:
                 if not self._marked(stream, frame, meta, numbers, out):
                     continue
                 numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
-            if not (stream.queue or self._waiting or self._views) and not self._is_ahead(numbers):
+            if not (stream.queue or self._waiting or joins.views) and not self._is_ahead(numbers):
                 self._deliver(stream, Ready(frame, meta), out)  # as nearly always: nothing waits, nor has to
                 self._advance(stream, numbers)
                 if stream.ended:
@@ -145,19 +125,10 @@ class Delivery:
 
     def join(self, markers: Mapping[str, bytes]) -> None:
         """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there."""
-        for region, marker in markers.items():
-            self._streams[region] = _Stream(region, marker=marker)
-        silent = {name for name, stream in self._streams.items() if stream.marker is not None or stream.joining}
+        self._streams |= {region: _Stream(region) for region in markers}
         before, self._regions_of = self._regions_of, self._relevant()
-        for atom, members in self._regions_of.items():
-            left = self._views.get(atom)
-            if atom in before and (left is None or left.only is None or left.only.issuperset(members)):
-                continue
-            waiting = {region for region in members if self._streams[region].marker is not None}
-            self._views[atom] = View(waiting, left.begin if left is not None else 0)
+        for atom in self._joins.begin(markers, before, self._regions_of):
             self._next[atom] = 1
-            for region in silent.intersection(members):  # also those that other views hold back still
-                self._streams[region].joining.add(atom)
         self._number_anew()
 
     def leave(self, region: str) -> list[Ready | Missing]:
@@ -165,22 +136,10 @@ class Delivery:
         gone = self._streams.pop(region)
         self._behind_gap.discard(region)
         self.held_frames -= len(gone.queue)
-        for atom, regions in self._regions_of.items():
-            view = self._views.get(atom)
-            if view is not None and region in regions:
-                view.only = {other for other in regions if other != region and atom in self._streams[other].joining}
-                if view.waiting == {region}:
-                    view.unsettled = self._bringing(view, view.only)
-                else:
-                    view.unsettled &= view.only
-                view.waiting.discard(region)
-                if not view.only or not (view.waiting or view.unsettled):
-                    del self._views[atom]
+        self._joins.leave(region, self.ended)
         before, self._regions_of = self._regions_of, self._relevant()
         for atom in before.keys() - self._regions_of.keys():
             del self._next[atom]
-            for stream in self._streams.values():
-                stream.joining.discard(atom)
         self._waiting.clear()
         self._number_anew()
         out: list[Ready | Missing] = []
@@ -195,9 +154,8 @@ class Delivery:
         out: list[Ready | Missing] = []
         work: list[_Stream] = []
         stream = self._streams[region]
-        stream.marker, stream.missed, stream.ended = None, True, True
-        for atom, view in list(self._views.items()):
-            self._came(atom, view, region, work)
+        stream.ended = True
+        self._take_up(self._joins.miss(region, self.ended), work)
         self._end(stream, work)
         self._drain(work, out)
         return out
@@ -208,25 +166,7 @@ class Delivery:
         ``body``: makes one; ``marked``: the regions whose awaited markers were published, or are about to be;
         ``quiet``: those that do not look as if they would show something soon.
         """
-        bodies: dict[str, bytes] = {}
-        for atom, view in self._views.items():
-            along = quiet if view.waiting <= marked else set[str]()
-            for region in sorted(self._to_nudge(atom, view, along)):
-                if region not in bodies:
-                    bodies[region] = body()
-                if view.waiting:
-                    view.along[region] = bodies[region]
-                else:
-                    view.nudged.add(region)
-        return bodies
-
-    def _to_nudge(self, atom: int, view: View, along: set[str]) -> set[str]:
-        if not view.waiting:
-            due = (region for region in view.unsettled - view.nudged if view.along.get(region) is None)
-            return {region for region in due if self._last_number(self._streams[region], atom) <= view.begin}
-        there = along.intersection(self._regions_of[atom]) - view.along.keys()
-        streams = [(region, self._streams[region]) for region in there]
-        return {region for region, stream in streams if not (stream.ended or atom in stream.joining)}
+        return self._joins.nudges(body, marked=marked, quiet=quiet, ended=self.ended, last_number=self._last_number)
 
     def questions(self, body: Callable[[], bytes]) -> dict[str, bytes]:
         """Return what to mark, region → body, because what follows a gap waits for what it shows; each is named once.
@@ -237,7 +177,7 @@ class Delivery:
         for region in self._behind_gap:
             _, numbers = self._streams[region].queue[0]
             for atom, number in numbers.items():
-                if atom in self._views or self._next[atom] >= number:
+                if atom in self._joins.views or self._next[atom] >= number:
                     continue
                 for other in self._regions_of[atom]:
                     stream = self._streams[other]
@@ -254,17 +194,17 @@ class Delivery:
     @property
     def is_joining(self) -> bool:
         """Return whether there are views that have not begun."""
-        return bool(self._views)
+        return bool(self._joins.views)
 
     @property
     def binding(self) -> AbstractSet[int]:
         """The atoms whose numbers bind."""
-        return self._regions_of.keys() - self._views.keys()
+        return self._regions_of.keys() - self._joins.views.keys()
 
     @property
     def holding(self) -> AbstractSet[int]:
         """The atoms for which frames may be held: those that bind, and those whose views wait for no marker."""
-        return self.binding | {atom for atom, view in self._views.items() if not view.waiting}
+        return self.binding | {atom for atom, view in self._joins.views.items() if not view.waiting}
 
     @property
     def regions(self) -> AbstractSet[str]:
@@ -273,12 +213,11 @@ class Delivery:
 
     def begin(self, region: str) -> int:
         """Return the region sequence after which a region that is joined is handed out."""
-        return self._streams[region].begin
+        return self._joins.begins(region)
 
     def marker(self, region: str) -> bytes | None:
         """Return the body of the marker that is awaited in a region, None when none is."""
-        stream = self._streams.get(region)
-        return stream.marker if stream is not None else None
+        return self._joins.marker(region)
 
     def delivered(self, region: str) -> int:
         """Return the region sequence up to which a region is delivered."""
@@ -286,8 +225,7 @@ class Delivery:
 
     def joined(self, region: str) -> bool:
         """Return whether events of a region are handed out."""
-        stream = self._streams.get(region)
-        return stream is not None and stream.marker is None and not stream.joining and not stream.missed
+        return region in self._streams and self._joins.joined(region)
 
     def ended(self, region: str) -> bool:
         """Return whether all of a region's epoch is delivered, or it ended before its marker came."""
@@ -299,17 +237,17 @@ class Delivery:
 
     def _relevant(self) -> dict[int, tuple[str, ...]]:
         mine = self._streams.keys()
-        left = {atom: tuple(sorted(view.only)) for atom, view in self._views.items() if view.only is not None}
         stamping = chain.from_iterable(self._atoms_of.get(region, ()) for region in mine)
-        return left | {int(atom.id): atom.regions for atom in stamping if mine >= set(atom.regions)}
+        return self._joins.left | {int(atom.id): atom.regions for atom in stamping if mine >= set(atom.regions)}
 
     def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
+        joins = self._joins
         while work:
             stream = work.pop()
             stream.is_due = False
             while stream.queue:
                 ready, numbers = stream.queue[0]
-                if self._views:
+                if joins.views:
                     self._settle_views(stream, numbers, work)
                     ready, numbers = stream.queue[0]
                     blocking = [atom for atom, number in numbers.items() if self._blocks(stream, atom, number)]
@@ -329,8 +267,8 @@ class Delivery:
                     self._behind_gap.discard(stream.region)
                 self.held_frames -= 1
                 self._deliver(stream, ready, out)
-                if self._views and ready.meta.kind == FrameKind.JOIN:
-                    self._came_along(stream.region, ready.frame.body)
+                if joins.views and ready.meta.kind == FrameKind.JOIN:
+                    joins.came_along(stream.region, ready.frame.body)
                 self._advance(stream, numbers)
                 if self._waiting:
                     for atom in numbers:
@@ -348,22 +286,18 @@ class Delivery:
 
     def _advance(self, stream: _Stream, numbers: Numbers) -> None:
         """Note what a frame that is delivered now has shown."""
+        views = self._joins.views
         for atom, number in numbers.items():
-            if atom not in self._views:
+            if atom not in views:
                 if number >= self._next[atom]:  # a marker below where its view began goes behind it
                     self._next[atom] = number + 1
-            elif self._views[atom].waiting:
-                self._views[atom].show(stream.region, number)
+            elif views[atom].waiting:
+                views[atom].show(stream.region, number)
 
     def _blocks(self, stream: _Stream, atom: int, number: int) -> bool:
-        view = self._views.get(atom)
-        if view is None:
+        if atom not in self._joins.views:
             return self._next[atom] < number
-        if view.only is not None and stream.region not in view.only:
-            return False
-        if view.waiting:
-            return atom in stream.joining
-        return number > view.begin
+        return self._joins.blocks(stream.region, atom, number)
 
     def _marked(
         self, stream: _Stream, frame: StampedFrame, meta: Meta, numbers: Numbers, out: list[Ready | Missing]
@@ -373,46 +307,26 @@ class Delivery:
             self.silent.append(Ready(frame, meta))
             out += self.miss(stream.region)
             return False
-        if meta.kind != FrameKind.JOIN or frame.body != stream.marker:
+        if meta.kind != FrameKind.JOIN or frame.body != self._joins.marker(stream.region):
             self.silent.append(Ready(frame, meta))
             return False
-        stream.marker, stream.next, stream.begin = None, frame.last, frame.last
+        stream.next = frame.last
         work: list[_Stream] = []
-        for atom, number in numbers.items():
-            view = self._views.get(atom)
-            if view is not None and stream.region in view.waiting:
-                view.show(stream.region, number)
-                self._came(atom, view, stream.region, work)
+        self._take_up(self._joins.marked(stream.region, frame.last, numbers, self.ended), work)
         self._drain(work, out)
         return True
 
-    def _came(self, atom: int, view: View, region: str, work: list[_Stream]) -> None:
-        """Note that a view needs to wait for the marker of a region no more."""
-        if region in view.waiting:
-            view.waiting.discard(region)
-            if not view.waiting:
-                _wake((self._streams[other] for other in self._regions_of[atom]), work)
-                view.unsettled = self._bringing(view, self._regions_of[atom])
-                self._look_again(atom, work)
-                self._settle_if_due(atom, view, work)
-
-    def _bringing(self, view: View, regions: Iterable[str]) -> set[str]:
-        """Return those of some regions that may still bring a number up to where a view begins."""
-        return {region for region in regions if not (self._streams[region].ended or view.is_through(region))}
-
-    def _came_along(self, region: str, body: bytes | None) -> None:
-        """Note that a region has shown what it was marked for along with others, or, with None, that it may be lost.
-
-        If that was too early, the region may be marked once more.
-        """
-        for view in self._views.values():
-            if region in view.along and body in (None, view.along[region]):
-                view.along[region] = None
+    def _take_up(self, atoms: Iterable[int], work: list[_Stream]) -> None:
+        """Go on with atoms whose views wait for no marker any more."""
+        for atom in atoms:
+            _wake((self._streams[region] for region in self._regions_of[atom]), work)
+            self._look_again(atom, work)
+            self._settle_if_due(atom, self._joins.views[atom], work)
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
         """Note what a head shows to the views that have not begun."""
         for atom, number in numbers.items():
-            view = self._views.get(atom)
+            view = self._joins.views.get(atom)
             if view is not None and not view.waiting and number > view.begin:
                 self._settle_view(atom, view, stream.region, work)
 
@@ -422,12 +336,10 @@ class Delivery:
 
     def _settle_if_due(self, atom: int, view: View, work: list[_Stream]) -> None:
         if not view.unsettled:
-            del self._views[atom]
+            self._joins.end(atom)
             self._next[atom] = view.begin + 1
-            for member in self._regions_of[atom]:
-                self._streams[member].joining.discard(atom)
             self._look_again(atom, work)
-            if view.only is not None:
+            if view.is_left:
                 del self._next[atom], self._regions_of[atom]
                 self._number_anew()
 
@@ -439,7 +351,7 @@ class Delivery:
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
-        if atom in self._views:
+        if atom in self._joins.views:
             return False
         shown: list[int] = []
         for region in self._regions_of[atom]:
@@ -464,10 +376,10 @@ class Delivery:
         stream.next = ready.frame.last + 1
         stream.ended = ready.meta.kind == FrameKind.TICK
         if first > expected:
-            self._came_along(stream.region, None)
-        if stream.joining:
+            self._joins.came_along(stream.region, None)
+        if self._joins.regions and stream.region in self._joins.regions:
             self.silent.append(ready)
-            stream.begin = ready.frame.last
+            self._joins.skip(stream.region, ready.frame.last)
             return
         if first > expected:
             out.append(Missing(stream.region, self.epoch, expected, first - 1 if first < UNKNOWN_END else 0))
@@ -476,7 +388,7 @@ class Delivery:
     def _end(self, stream: _Stream, work: list[_Stream]) -> None:
         """Nothing waits any more for what an ended region might show."""
         for atom in [atom for atom, regions in self._regions_of.items() if stream.region in regions]:
-            view = self._views.get(atom)
+            view = self._joins.views.get(atom)
             if view is not None and not view.waiting:
                 self._settle_view(atom, view, stream.region, work)
             self._look_again(atom, work)
@@ -490,8 +402,9 @@ class Delivery:
                 numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
                 stream.queue[place] = ready, numbers
 
-    def _last_number(self, stream: _Stream, atom: int) -> int:
+    def _last_number(self, region: str, atom: int) -> int:
         """Return the last number of an atom that a region is known to bring, 0 when none is held."""
+        stream = self._streams[region]
         return stream.queue[-1][1].get(atom, 0) if stream.queue else 0
 
 

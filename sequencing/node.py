@@ -16,17 +16,15 @@ A node that restarts with an older state than it had is not believed. Nobody spe
 the plan names, and `admit`, the first that the manager says to a new run, drops all but the egress streams; the epochs
 that went through the node are over, and `seal` ends their streams. So no number is drawn twice.
 
-This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `Node.keyspace` is the Redis keyspace that the
-script would have left behind. The in-memory transport, the simulator and the model checks run this one.
+This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `sequencing.keyspace` tells what the script would
+have left behind. The in-memory transport, the simulator and the model checks run this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-import orjson
 
 from sequencing.frames import UNKNOWN_END, FrameKind, PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
@@ -119,7 +117,9 @@ class Accepted:
 
 
 @dataclass(slots=True)
-class _InstalledStep:
+class InstalledStep:
+    """What a node does with the frames of a region in an epoch."""
+
     flag: str
     """``I``: open ingress; ``C``: an ingress that is closed; ``W``: one that opens when the epoch before it is closed,
     here (``after``) or elsewhere (0); ``T``: transit; ``S``: sealed, nothing passes any more."""
@@ -141,12 +141,15 @@ class Node:
     egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
     """(epoch, region) → the finished frames."""
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
-    _steps: dict[tuple[int, str], _InstalledStep] = field(default_factory=dict)
-    _region_last: dict[tuple[int, str], int] = field(default_factory=dict)
-    _atom_last: dict[AtomId, int] = field(default_factory=dict)
-    _link_last: dict[str, int] = field(default_factory=dict)
-    _accepted_from: dict[str, int] = field(default_factory=dict)
-    _accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
+    steps: dict[tuple[int, str], InstalledStep] = field(default_factory=dict)
+    """(epoch, region) → what is done with its frames."""
+    region_last: dict[tuple[int, str], int] = field(default_factory=dict)
+    atom_last: dict[AtomId, int] = field(default_factory=dict)
+    link_last: dict[str, int] = field(default_factory=dict)
+    accepted_from: dict[str, int] = field(default_factory=dict)
+    """Neighbour → the last link sequence accepted from it."""
+    accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
+    """(region, publisher) → what was accepted of it last."""
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
@@ -155,21 +158,21 @@ class Node:
     def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Accept frames from the link of node ``source``, each once and in order, as far as possible."""
         verdict = TransferVerdict.OK
-        accepted = self._accepted_from.get(source, 0)
+        accepted = self.accepted_from.get(source, 0)
         for linked in frames:
             if linked.sequence <= accepted:
                 continue
             if linked.sequence != accepted + 1:
                 verdict = TransferVerdict.GAP
                 break
-            step = self._steps.get((linked.frame.epoch, linked.frame.region))
+            step = self.steps.get((linked.frame.epoch, linked.frame.region))
             if step is None and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
             if step is not None and step.flag != "S":
                 self._pass_on(step, linked.frame)
             accepted = linked.sequence
-            self._accepted_from[source] = accepted
+            self.accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)
 
     def acknowledge(self, target: str, accepted: int) -> None:
@@ -196,14 +199,14 @@ class Node:
         if (epoch, version) < (self.epoch, self.version):
             return False
         if epoch > self.epoch:
-            self.forget([key for key in self._steps if key[0] < epoch - 1])
-            for step in self._steps.values():
+            self.forget([key for key in self.steps if key[0] < epoch - 1])
+            for step in self.steps.values():
                 step.flag = "C" if step.flag == "I" else step.flag
         self.epoch, self.version = epoch, version
         for installed in steps:
             flag = "I" if installed.ingress else "T"
             key = installed.epoch, installed.region
-            self._steps[key] = _InstalledStep(flag, installed.next, installed.atoms)
+            self.steps[key] = InstalledStep(flag, installed.next, installed.atoms)
         return True
 
     def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
@@ -217,8 +220,8 @@ class Node:
         self.epoch, self.version = epoch, version
         for step in steps:
             flag = "T" if not step.ingress else "W" if step.region in closing else "I"
-            installed = _InstalledStep(flag, step.next, step.atoms, closing.get(step.region, 0))
-            self._steps.setdefault((step.epoch, step.region), installed)
+            installed = InstalledStep(flag, step.next, step.atoms, closing.get(step.region, 0))
+            self.steps.setdefault((step.epoch, step.region), installed)
         return True
 
     def admit(self, run: str) -> None:
@@ -226,20 +229,20 @@ class Node:
         if run == self.run:
             return
         self.run, self.epoch, self.version = run, 0, 0
-        self._steps.clear()
-        self._region_last.clear()
-        self._atom_last.clear()
-        self._accepted_of.clear()
+        self.steps.clear()
+        self.region_last.clear()
+        self.atom_last.clear()
+        self.accepted_of.clear()
         self.links.clear()
-        self._link_last.clear()
-        self._accepted_from.clear()
+        self.link_last.clear()
+        self.accepted_from.clear()
 
     def seal(self, region: str, epoch: int, tick: int) -> None:
         """End a region's epoch in the egress stream here, whatever is lost or still under way of it.
 
         ``tick``: the number of its TICK, 0 when the ingress that knew it has lost it.
         """
-        step = self._steps.get((epoch, region))
+        step = self.steps.get((epoch, region))
         if step is not None:
             step.flag = "S"
         stream = self.egress.setdefault((epoch, region), [])
@@ -253,32 +256,32 @@ class Node:
         Where the ingress of the ``following`` epoch is at this node, it opens in the same step. ``ok`` or ``seen`` with
         the epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
         """
-        step = self._steps.get((epoch, region))
+        step = self.steps.get((epoch, region))
         if step is None or step.flag not in "ICW":
             return Answer(Verdict.STALE, (self.epoch,))
         if step.flag == "C":
-            return Answer(Verdict.SEEN, (epoch, self._region_last.get((epoch, region), 0)))
-        last = self._region_last[epoch, region] = self._region_last.get((epoch, region), 0) + 1
+            return Answer(Verdict.SEEN, (epoch, self.region_last.get((epoch, region), 0)))
+        last = self.region_last[epoch, region] = self.region_last.get((epoch, region), 0) + 1
         step.flag = "C"
         self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))
-        waiting = self._steps.get((following, region))
+        waiting = self.steps.get((following, region))
         if waiting is not None and waiting.flag == "W" and waiting.after == epoch:
             waiting.flag = "I"
         return Answer(Verdict.OK, (epoch, last))
 
     def accepted(self, region: str) -> dict[str, Accepted]:
         """Return what was accepted last of each publisher of a region: what its next ingress must know."""
-        return {publisher: seen for (name, publisher), seen in self._accepted_of.items() if name == region}
+        return {publisher: seen for (name, publisher), seen in self.accepted_of.items() if name == region}
 
     def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted]) -> None:
         """Open an ingress that waits, with what the one before had accepted; nothing happens when it is open."""
-        step = self._steps.get((epoch, region))
+        step = self.steps.get((epoch, region))
         if step is not None and step.flag == "W":
             step.flag = "I"
             for publisher, seen in accepted.items():
-                before = self._accepted_of.get((region, publisher))
+                before = self.accepted_of.get((region, publisher))
                 if before is None or before.age() < seen.age():
-                    self._accepted_of[region, publisher] = seen
+                    self.accepted_of[region, publisher] = seen
 
     def ended(self, region: str, epoch: int) -> bool:
         """Return whether a region's epoch has come to its end in the egress stream here."""
@@ -292,16 +295,16 @@ class Node:
         """
         for end in link_ends:
             self.links.pop(end, None)
-            self._link_last.pop(end, None)
-            self._accepted_from.pop(end, None)
+            self.link_last.pop(end, None)
+            self.accepted_from.pop(end, None)
         for key in steps:
-            step = self._steps.pop(key, None)
-            self._region_last.pop(key, None)
+            step = self.steps.pop(key, None)
+            self.region_last.pop(key, None)
             for atom in step.atoms if step is not None else ():
-                self._atom_last.pop(atom, None)
+                self.atom_last.pop(atom, None)
 
     def _publish(self, frame: PublishedFrame) -> Answer:
-        step = self._steps.get((frame.epoch, frame.region))
+        step = self.steps.get((frame.epoch, frame.region))
         if step is not None and step.flag == "W":
             # Who publishes in the new epoch may have seen something of it: what comes before must not come after.
             if not step.after:
@@ -309,7 +312,7 @@ class Node:
             self.close(frame.region, step.after, frame.epoch)
         if step is None or step.flag != "I":
             return Answer(Verdict.STALE, (self.epoch,))
-        before = self._accepted_of.get((frame.region, frame.publisher))
+        before = self.accepted_of.get((frame.region, frame.publisher))
         if before is not None and frame.incarnation < before.incarnation:
             return Answer(Verdict.FENCED, (before.incarnation,))
         last = before.last if before is not None and before.incarnation == frame.incarnation else 0
@@ -321,27 +324,27 @@ class Node:
         # The first in an epoch may follow on what is lost with its publisher's row, or on what was given up.
         if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:
             return Answer(Verdict.GAP, (last,))
-        region_last = self._region_last.get((frame.epoch, frame.region), 0) + frame.count
-        self._region_last[frame.epoch, frame.region] = region_last
-        self._accepted_of[frame.region, frame.publisher] = Accepted(
+        region_last = self.region_last.get((frame.epoch, frame.region), 0) + frame.count
+        self.region_last[frame.epoch, frame.region] = region_last
+        self.accepted_of[frame.region, frame.publisher] = Accepted(
             frame.incarnation, frame_last, frame.epoch, region_last
         )
         self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body))
         return Answer(Verdict.OK, (frame.epoch, region_last))
 
-    def _pass_on(self, step: _InstalledStep, frame: StampedFrame) -> None:
+    def _pass_on(self, step: InstalledStep, frame: StampedFrame) -> None:
         stamp = [frame.stamp] if frame.stamp else []
         for atom in step.atoms:
-            number = self._atom_last.get(atom, 0) + 1
-            self._atom_last[atom] = number
+            number = self.atom_last.get(atom, 0) + 1
+            self.atom_last[atom] = number
             stamp.append(b"%d,%d" % (atom, number))
         frame = StampedFrame(frame.region, frame.epoch, frame.last, frame.meta, b",".join(stamp), frame.body)
         if step.next is None:
             self.egress.setdefault((frame.epoch, frame.region), []).append(frame)
             self._trim(frame)
         else:
-            sequence = self._link_last.get(step.next, 0) + 1
-            self._link_last[step.next] = sequence
+            sequence = self.link_last.get(step.next, 0) + 1
+            self.link_last[step.next] = sequence
             self.links.setdefault(step.next, []).append(LinkedFrame(sequence, frame))
 
     def _trim(self, frame: StampedFrame) -> None:
@@ -350,97 +353,3 @@ class Node:
         if crossed and frame.last > self.retention_events:
             stream = self.egress[frame.epoch, frame.region]
             stream[:] = [kept for kept in stream if kept.last > frame.last - self.retention_events]
-
-    def keyspace(self) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]]:
-        """Return the keys under this node's hash tag as the script would have left them: hashes and streams."""
-        keys = NodeKeys(self.name)
-        hashes: dict[str, dict[str, str | bytes]] = {
-            keys.node: dict(self._node_fields()),
-            keys.steps: {
-                f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms, step.after)
-                for (epoch, region), step in self._steps.items()
-            },
-            keys.counters: dict(self._counter_fields()),
-            keys.publishers: {
-                f"{region}\n{publisher}": f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}"
-                for (region, publisher), seen in self._accepted_of.items()
-            },
-        }
-        found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
-            key.encode(): {
-                name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()
-            }
-            for key, fields in hashes.items()
-            if fields
-        }
-        for (epoch, region), frames in self.egress.items():
-            found[keys.egress(epoch, region).encode()] = [
-                (b"%d-%d" % (f.epoch, f.last), [b"m", f.meta, b"s", f.stamp, b"b", f.body]) for f in frames
-            ]
-        for target, linked in self.links.items():
-            found[keys.link(target).encode()] = [(b"%d-0" % each.sequence, _link_fields(each.frame)) for each in linked]
-        return found
-
-    def _node_fields(self) -> Iterator[tuple[str, str]]:
-        if self.run:
-            yield "run", self.run
-        if self.epoch:
-            yield from (("epoch", str(self.epoch)), ("version", str(self.version)))
-            yield "retention", str(self.retention_events)
-
-    def _counter_fields(self) -> Iterator[tuple[str, str]]:
-        for (epoch, region), last in self._region_last.items():
-            yield f"r {epoch} {region}", str(last)
-        for atom, last in self._atom_last.items():
-            yield str(atom), str(last)
-        for target, last in self._link_last.items():
-            yield f"o {target}", str(last)
-        for source, last in self._accepted_from.items():
-            yield f"i {source}", str(last)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeKeys:
-    """The Redis keys of a node, all under its hash tag, so that one script may touch them together."""
-
-    name: str
-
-    @property
-    def node(self) -> str:
-        """Hash: epoch, version, retention, and the run that is admitted, where restarts may lose something."""
-        return f"gamecast:{{{self.name}}}:node"
-
-    @property
-    def steps(self) -> str:
-        """Hash: ``epoch region`` → JSON ``[flag, next, atom, …]``; a flag ``W3`` waits for epoch 3 to be closed."""
-        return f"gamecast:{{{self.name}}}:steps"
-
-    @property
-    def counters(self) -> str:
-        """Hash: ``r epoch region``, ``o target``, ``i source``, and atoms by their ids → last number."""
-        return f"gamecast:{{{self.name}}}:counters"
-
-    @property
-    def publishers(self) -> str:
-        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``."""
-        return f"gamecast:{{{self.name}}}:publishers"
-
-    def egress(self, epoch: int, region: str) -> str:
-        """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
-        return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
-
-    def link(self, target: str) -> str:
-        """Stream of the frames on their way to the next node; entry ids are ``sequence-0``."""
-        return f"gamecast:{{{self.name}}}:link:{target}"
-
-
-def encode_step(flag: str, following: str | None, atoms: Sequence[int], after: int = 0) -> bytes:
-    """Write an installed step as the script reads it."""
-    return orjson.dumps([f"W{after}" if flag == "W" else flag, following or "-", *map(str, atoms)])
-
-
-def _link_fields(frame: StampedFrame) -> list[bytes]:
-    return [
-        *(b"r", frame.region.encode(), b"e", b"%d" % frame.epoch, b"n", b"%d" % frame.last),
-        *(b"m", frame.meta, b"s", frame.stamp, b"b", frame.body),
-    ]

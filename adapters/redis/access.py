@@ -9,7 +9,7 @@ from typing import Any
 from adapters.redis.connection import Script
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.probe import ServerProbe, text
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 
 SCAN_CALLS_MAX = 200

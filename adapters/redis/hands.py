@@ -13,8 +13,8 @@ from adapters.redis.places import tag_in
 from adapters.redis.users import as_user_of
 from sequencing.errors import GamecastError
 from sequencing.expected import Emptied, Tails
-from sequencing.manager import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 from sequencing.plan import Plan
+from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 
 RUN_TIMEOUT_S = 0.5
 """A server that does not answer within this counts as away, for as long as it does not.

@@ -11,16 +11,8 @@ from adapters.network import Position
 from adapters.redis.connection import RedisConnection, Script
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
-from sequencing.node import (
-    TICK_META,
-    Accepted,
-    Answer,
-    LinkedFrame,
-    NodeKeys,
-    TransferAnswer,
-    TransferVerdict,
-    encode_step,
-)
+from sequencing.keyspace import NodeKeys, encode_step
+from sequencing.node import TICK_META, Accepted, Answer, LinkedFrame, TransferAnswer, TransferVerdict
 from sequencing.plan import Plan, Step
 
 STEP = Script.beside(__file__, "step.lua")

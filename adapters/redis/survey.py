@@ -18,7 +18,7 @@ from adapters.redis.probe import ServerProbe, ServerState, text, whole
 from adapters.redis.record import read
 from adapters.redis.users import as_user_of
 from sequencing.errors import GamecastError, NetworkError, PlanError
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from adapters.redis.connection import RedisConnection
 from sequencing.errors import OtherSideError
 from sequencing.frames import StampedFrame
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 
 FRAMES_MAX = 512
 READ_BYTES = 16 * 1024 * 1024

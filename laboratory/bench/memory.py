@@ -22,7 +22,7 @@ from laboratory.bench.crowd import World, measure_crowd
 from laboratory.bench.workload import payload_of
 from sequencing.delivery import Delivery
 from sequencing.frames import PublishedFrame, StampedFrame, encode_json_body
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 from sequencing.plan import Atom, AtomId, Plan
 
 EVENTS_A_FRAME = (1, 16)

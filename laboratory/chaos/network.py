@@ -23,7 +23,7 @@ from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.server import serve
 from laboratory.processes.children import TELL, Child, Guard
 from sequencing.errors import GamecastError
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 
 NODES = ("n1", "n2", "n3")
 """The first is also the control Redis."""

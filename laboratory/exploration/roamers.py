@@ -12,13 +12,14 @@ from laboratory.simulation.network import events_in
 from placement.planner import make_plan
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
-from sequencing.manager import Closed, Task, Transition, next_record
+from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
 from sequencing.record import Pair, Record, Wish
 from sequencing.subscriber import Subscriber
+from sequencing.transition import Closed, Task, Transition
 
 Said = tuple[int, int, tuple[tuple[str, int], ...]]
 """A wish, as something hashable."""

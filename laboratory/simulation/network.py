@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from placement.planner import make_plan
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
-from sequencing.manager import Transition, next_record
+from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, LinkedFrame, Node, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 from sequencing.relay import Relay
+from sequencing.transition import Transition
 
 Steps = Generator[Wait, Any, Any]
 

@@ -100,7 +100,7 @@ def bound_pairs(subscriber: Subscriber) -> dict[tuple[str, str], bool]:
         delivery = epoch.delivery
         regions = {region for region in subscriber.joined if subscriber._regions[region].epoch == number}
         for atom in {atom.id: atom for region in regions for atom in delivery._atoms_of.get(region, ())}.values():
-            binds = atom.id not in delivery._views and delivery.regions >= set(atom.regions)
+            binds = atom.id not in delivery._joins.views and delivery.regions >= set(atom.regions)
             for pair in combinations(sorted(regions.intersection(atom.regions)), 2):
                 bound[pair] = bound.get(pair, False) or binds
     return bound

@@ -28,7 +28,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import SOLE_NODE, ControlKeys
 from cli.main import main
 from gamecast import Event
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 

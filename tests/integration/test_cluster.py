@@ -26,7 +26,8 @@ from adapters.redis.node import RedisNode
 from adapters.redis.places import places_of
 from adapters.redis.relays import RedisRelays
 from sequencing.frames import PublishedFrame
-from sequencing.node import Answer, NodeKeys, Verdict
+from sequencing.keyspace import NodeKeys
+from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
 from sequencing.record import Record
 from tests.events import take

@@ -22,7 +22,7 @@ from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
 from gamecast import Cast, Event, Gap
 from sequencing.frames import PublishedFrame
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 from tests.events import take
 from tests.integration.test_daemons import until

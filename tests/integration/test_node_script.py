@@ -17,6 +17,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import RedisNode
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
+from sequencing.keyspace import keyspace
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Atom, AtomId, Plan
 
@@ -179,7 +180,7 @@ def conversations(draw: st.DrawFn) -> list[Any]:
 
 
 def stored(client: Any) -> dict[bytes, Any]:  # redis-py types its answers as text or nothing, too
-    """Return every gamecast key with its content, in the form of `Node.keyspace`."""
+    """Return every gamecast key with its content, in the form of `sequencing.keyspace`."""
     found: dict[bytes, Any] = {}
     for key in client.keys("gamecast:*"):
         if client.type(key) == b"hash":
@@ -264,7 +265,7 @@ async def play(script: Sequence[Any], url: str) -> None:
                     await scripts[action.source].acknowledge(action.target, expected_transfer.accepted)
             expected_keys: dict[bytes, Any] = {}
             for machine in machines.values():
-                expected_keys |= machine.keyspace()
+                expected_keys |= keyspace(machine)
             assert without_empty_streams(stored(client)) == without_empty_streams(expected_keys)
     finally:
         client.close()

@@ -28,7 +28,7 @@ from adapters.redis.survey import NetworkState, survey
 from cli import doctor as doctor_command
 from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
-from sequencing.node import NodeKeys
+from sequencing.keyspace import NodeKeys
 from sequencing.record import Wish
 from tests.integration.test_faults import CHAIN, server_that_claims
 

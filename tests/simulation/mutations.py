@@ -14,9 +14,10 @@ class Mutation(NamedTuple):
     new: str
 
 
-NODE, DELIVERY, VIEW = "sequencing/node.py", "sequencing/delivery.py", "sequencing/view.py"
+NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
-PUBLISHER, SUBSCRIBER, MANAGER = "sequencing/publisher.py", "sequencing/subscriber.py", "sequencing/manager.py"
+PUBLISHER, SUBSCRIBER = "sequencing/publisher.py", "sequencing/subscriber.py"
+MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
 MUTATIONS = (
     Mutation(
@@ -52,38 +53,38 @@ MUTATIONS = (
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
-        VIEW,
+        JOINS,
         "self.begin = max(self.begin, number)",
         "self.begin = self.begin or number",
     ),
     Mutation(
         "a view forgets what was delivered before it began",
         DELIVERY,
-        "self._views[atom].show(stream.region, number)",
+        "views[atom].show(stream.region, number)",
         "pass",
     ),
     Mutation(
         "a view does not wait for the other regions",
         DELIVERY,
-        "        if not view.unsettled:\n            del",
-        "        if True:\n            del",
+        "        if not view.unsettled:\n            self._joins.end",
+        "        if True:\n            self._joins.end",
     ),
     Mutation(
         "a region that is being joined is handed out at once",
         DELIVERY,
-        "        if stream.joining:\n            self.silent",
+        "        if self._joins.regions and stream.region in self._joins.regions:\n            self.silent",
         "        if False:\n            self.silent",
     ),
-    Mutation("quiet regions are not marked again", DELIVERY, "in view.unsettled - view.nudged if", "in () if"),
+    Mutation("quiet regions are not marked again", JOINS, "in view.unsettled - view.nudged if", "in () if"),
     Mutation(
         "who was marked along too early is not marked again",
-        DELIVERY,
-        "if view.along.get(region) is None)",
-        "if region not in view.along)",
+        JOINS,
+        "if view.along.get(region) is None}",
+        "if region not in view.along}",
     ),
     Mutation(
         "who has shown a number can bring nothing below where the view begins",
-        VIEW,
+        JOINS,
         "return self.shown.issuperset(range(last + 1, self.begin + 1))",
         "return True",
     ),
@@ -157,7 +158,7 @@ MUTATIONS = (
     Mutation(
         "a node takes a relay's word for what it has accepted",
         NODE,
-        "accepted = self._accepted_from.get(source, 0)\n        for",
+        "accepted = self.accepted_from.get(source, 0)\n        for",
         "accepted = frames[0].sequence - 1 if frames else 0\n        for",
     ),
     Mutation(
@@ -176,23 +177,23 @@ MUTATIONS = (
         "a TICK is overtaken: the new epoch opens when prepared", NODE, '"W" if step.region in closing else "I"', '"I"'
     ),
     Mutation(
-        "a moved ingress does not learn what was accepted", NODE, "self._accepted_of[region, publisher] = seen", "pass"
+        "a moved ingress does not learn what was accepted", NODE, "self.accepted_of[region, publisher] = seen", "pass"
     ),
     Mutation(
         "preparing again opens ingresses again",
         NODE,
-        "self._steps.setdefault((step.epoch, step.region), installed)",
-        "self._steps[step.epoch, step.region] = installed",
+        "self.steps.setdefault((step.epoch, step.region), installed)",
+        "self.steps[step.epoch, step.region] = installed",
     ),
     Mutation(
         "steps are forgotten before the old epoch has drained",
-        MANAGER,
+        TRANSITION,
         "[self._close, self._open, self._end, self._forget]",
         "[self._close, self._open, self._forget]",
     ),
     Mutation(
         "ingresses are closed before all nodes are prepared",
-        MANAGER,
+        TRANSITION,
         "[self._prepare, *sweep]\n        self._phases += [self._close, self._open,",
         "[self._close, *sweep]\n        self._phases += [self._prepare, self._open,",
     ),
@@ -246,20 +247,20 @@ MUTATIONS = (
     ),
     Mutation(
         "a broken path is drained and not sealed",
-        MANAGER,
+        TRANSITION,
         "            if old.lost:\n                closed",
         "            if False:\n                closed",
     ),
     Mutation(
         "a seal does not say how much is missing",
-        MANAGER,
+        TRANSITION,
         "(old.region, old.epoch, closed.tick if closed else 0)",
         "(old.region, old.epoch, 0)",
     ),
     Mutation("what is sealed goes on", NODE, 'if step is not None and step.flag != "S":', "if step is not None:"),
     Mutation(
         "streams that ended at a lost node before it was lost are not sealed",
-        MANAGER,
+        TRANSITION,
         "            if self._lost(node):\n                sealing",
         "            if False:\n                sealing",
     ),
@@ -296,8 +297,8 @@ MUTATIONS = (
     Mutation(
         "a region that ends before its marker comes is taken out",
         DELIVERY,
-        "stream.marker, stream.missed, stream.ended = None, True, True",
-        "stream.missed = True; return self.leave(region)",
+        "        stream.ended = True\n        self._take_up",
+        "        return self.leave(region)\n        self._take_up",
     ),
     Mutation("the causal wait is left out", CAUSAL_WAIT, "return run <= self._runs[0][0]", "return True"),
     Mutation(

@@ -15,8 +15,9 @@ from random import Random
 
 import pytest
 
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame
+from sequencing.joins import View
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record
 from sequencing.subscriber import Subscriber
@@ -194,5 +195,5 @@ def test_leaving_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_forgetting_where_a_view_begins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subscriber, "_staying", lambda *_: set())
-    monkeypatch.setattr(Delivery, "_bringing", lambda *_: set())
+    monkeypatch.setattr(View, "bringing", lambda *_: set())
     assert failing(WORLDS)

@@ -15,13 +15,14 @@ import pytest
 from placement.planner import make_plan
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, PublishedFrame
-from sequencing.manager import Transition, next_record
+from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
 from sequencing.record import Record
 from sequencing.subscriber import Subscriber
+from sequencing.transition import Transition
 
 
 def planned(ordering: Ordering, membership: Membership, epoch: int, first_atom: int) -> Plan:

@@ -10,11 +10,12 @@ from placement.planner import make_plan
 from sequencing.errors import InvalidName, UsageError
 from sequencing.expected import Emptied, Tails, links_to_sweep, observers
 from sequencing.frames import StampedFrame
-from sequencing.manager import Prepare, Transition, next_record
+from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish, pair_of
+from sequencing.transition import Prepare, Transition
 
 NODES = {"n1": "", "n2": "", "n3": ""}
 LINE = frozenset({("a", "b"), ("b", "c"), ("c", "d")})

@@ -9,11 +9,13 @@ import pytest
 from placement.planner import make_plan
 from sequencing.errors import PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame
-from sequencing.manager import Transition, next_record
+from sequencing.keyspace import NodeKeys, keyspace
+from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.node import TICK_META, Answer, Node, NodeKeys, Verdict
+from sequencing.node import TICK_META, Answer, Node, Verdict
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
+from sequencing.transition import Transition
 
 NODES = {"n1": "", "n2": ""}
 
@@ -239,7 +241,7 @@ def test_a_plan_that_was_never_announced_is_abandoned_and_leaves_nothing_behind(
     assert following is not None
     assert ([plan.epoch for plan in following.behind], [plan.epoch for plan in following.abandoned]) == ([1], [2])
     perform(Transition(following), nodes, 100)
-    assert all(b"2 " not in field[:2] for node in nodes.values() for field in node.keyspace()[steps_key(node)])
+    assert all(b"2 " not in field[:2] for node in nodes.values() for field in keyspace(node)[steps_key(node)])
 
 
 def steps_key(node: Node) -> bytes:

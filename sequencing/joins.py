@@ -1,0 +1,252 @@
+"""Joins: from where on a region is handed out that is joined in a network which carries traffic.
+
+The joiner marks the region: it publishes a JOIN, and drops what comes before it. An atom that becomes relevant with the
+region has no first number for the joiner, so a *view* of it begins at M, the largest number of the atom that is on a
+marker of the new regions or was delivered until these came. Up to M the atom binds nobody here; above M its numbers
+bind as ever, and nothing above M is delivered before each region of the atom can bring nothing up to M any more,
+because only then all up to M is delivered: it shows a number above M at its head, or has ended, or all numbers between
+the last that it showed and M were shown by others. A region that stays quiet is marked, too, to show one: those that
+were there before along with the new ones, so that in a quiet world all is settled in one round; and once more who turns
+out to need it. What a new region brings up to M is not handed out: somebody else may order it against what was
+delivered here. So whatever is handed out of a new region is above every M of its atoms, hence after all that was
+delivered up to M and in the order of the numbers with all above: the order of passage through the atom's node, which is
+everybody's. Regions that were delivered before the join never wait for a marker. If one of them is left meanwhile, the
+atom binds nobody any more, but what was delivered of it stays delivered: nothing is handed out of the new regions up to
+M all the same.
+
+What is held, and in which order it is delivered once nothing holds it, is for `sequencing.delivery`: it tells this what
+its regions show, and is told which atoms have something new to say of what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+SHOWN_MAX = 256
+"""How many numbers a view notes while it waits for markers. With more, some regions are marked in vain."""
+
+HasEnded = Callable[[str], bool]
+"""Whether all of a region's epoch is delivered."""
+
+
+class Joins:
+    """What one subscriber is joining within one epoch."""
+
+    def __init__(self) -> None:
+        self.views: dict[int, View] = {}
+        """Of the atoms that do not bind yet."""
+        self.regions: dict[str, Joining] = {}
+        """Regions of which nothing is handed out yet."""
+        self._begins: dict[str, int] = {}
+        self._missed: set[str] = set()
+        """Regions that ended before their markers came: they are joined as their next epoch begins."""
+
+    def begin(
+        self, markers: Mapping[str, bytes], before: Collection[int], regions_of: Mapping[int, tuple[str, ...]]
+    ) -> list[int]:
+        """Take the markers that are to come, region → body; return the atoms whose views are new.
+
+        ``before``: the atoms that were relevant; ``regions_of``: those that are now, and their regions.
+        """
+        for region, marker in markers.items():
+            self._forget(region)
+            self.regions[region] = Joining(marker)
+        fresh: list[int] = []
+        for atom, members in regions_of.items():
+            left = self.views.get(atom)
+            if atom in before and (left is None or not left.is_left or set(left.members).issuperset(members)):
+                continue
+            waiting = {region for region in members if self.marker(region) is not None}
+            self.views[atom] = View(members, waiting, left.begin if left is not None else 0)
+            for region in self.regions.keys() & set(members):  # also those that other views hold back still
+                self.regions[region].atoms.add(atom)
+            fresh.append(atom)
+        return fresh
+
+    def leave(self, region: str, ended: HasEnded) -> None:
+        """Take a region out: its atoms will not bind, and only what is being joined waits for them."""
+        self._forget(region)
+        for atom, view in list(self.views.items()):
+            if region in view.members:
+                view.members = tuple(sorted(other for other in view.members if self._holds_back(other, atom)))
+                view.is_left = True
+                if view.waiting == {region}:
+                    view.unsettled = view.bringing(ended)
+                else:
+                    view.unsettled.intersection_update(view.members)
+                view.waiting.discard(region)
+                if not view.members or not (view.waiting or view.unsettled):
+                    self.end(atom)
+
+    def marked(self, region: str, last: int, numbers: Mapping[int, int], ended: HasEnded) -> list[int]:
+        """Take the marker of a region; return the atoms whose views wait for no other."""
+        self._begins[region] = last
+        for atom, number in numbers.items():
+            view = self.views.get(atom)
+            if view is not None and region in view.waiting:
+                view.show(region, number)
+        return self._came(region, numbers, ended)
+
+    def miss(self, region: str, ended: HasEnded) -> list[int]:
+        """Take a region for ended before its marker came; return the atoms whose views wait for no other."""
+        self._missed.add(region)
+        return self._came(region, self.views, ended)
+
+    def end(self, atom: int) -> None:
+        """Let go of a view: its atom binds, or is relevant no more."""
+        view = self.views.pop(atom)
+        for region in view.members:
+            joining = self.regions.get(region)
+            if joining is not None:
+                joining.atoms.discard(atom)
+                self._hand_out_if_due(region, joining)
+
+    def skip(self, region: str, last: int) -> None:
+        """Note up to where a region was delivered and not handed out."""
+        self._begins[region] = last
+
+    def blocks(self, region: str, atom: int, number: int) -> bool:
+        """Return whether a frame of a region has to wait, as far as the view of an atom on its stamp can tell."""
+        view = self.views[atom]
+        if view.is_left and region not in view.members:
+            return False
+        if view.waiting:
+            return self._holds_back(region, atom)
+        return number > view.begin
+
+    def came_along(self, region: str, body: bytes | None) -> None:
+        """Note that a region has shown what it was marked for along with others, or, with None, that it may be lost.
+
+        If that was too early, the region may be marked once more.
+        """
+        for view in self.views.values():
+            if region in view.along and body in (None, view.along[region]):
+                view.along[region] = None
+
+    def nudges(
+        self,
+        body: Callable[[], bytes],
+        *,
+        marked: AbstractSet[str],
+        quiet: set[str],
+        ended: HasEnded,
+        last_number: Callable[[str, int], int],
+    ) -> dict[str, bytes]:
+        """Return what else to mark; see `Delivery.nudges`.
+
+        ``last_number``: the last number of an atom that a region is known to bring, 0 for none.
+        """
+        bodies: dict[str, bytes] = {}
+        for atom, view in self.views.items():
+            if view.waiting:
+                there = quiet.intersection(view.members) - view.along.keys() if view.waiting <= marked else set[str]()
+                due = {region for region in there if not (ended(region) or self._holds_back(region, atom))}
+            else:
+                due = {region for region in view.unsettled - view.nudged if view.along.get(region) is None}
+                due = {region for region in due if last_number(region, atom) <= view.begin}
+            for region in sorted(due):
+                if region not in bodies:
+                    bodies[region] = body()
+                if view.waiting:
+                    view.along[region] = bodies[region]
+                else:
+                    view.nudged.add(region)
+        return bodies
+
+    @property
+    def left(self) -> dict[int, tuple[str, ...]]:
+        """The atoms of which a region was left, and their regions that are being joined."""
+        return {atom: view.members for atom, view in self.views.items() if view.is_left}
+
+    def joined(self, region: str) -> bool:
+        """Return whether events of a region are handed out."""
+        return region not in self.regions and region not in self._missed
+
+    def marker(self, region: str) -> bytes | None:
+        """Return the body of the marker that is awaited in a region, None when none is."""
+        joining = self.regions.get(region)
+        return joining.marker if joining is not None else None
+
+    def begins(self, region: str) -> int:
+        """Return the region sequence up to which nothing was handed out, because the region was being joined."""
+        return self._begins.get(region, 0)
+
+    def _came(self, region: str, atoms: Iterable[int], ended: HasEnded) -> list[int]:
+        """Note that nothing needs to wait for the marker of a region any more."""
+        joining = self.regions.get(region)
+        if joining is not None:
+            joining.marker = None
+            self._hand_out_if_due(region, joining)
+        known: list[int] = []
+        for atom in atoms:
+            view = self.views.get(atom)
+            if view is not None and region in view.waiting:
+                view.waiting.discard(region)
+                if not view.waiting:
+                    view.unsettled = view.bringing(ended)
+                    known.append(atom)
+        return known
+
+    def _holds_back(self, region: str, atom: int) -> bool:
+        joining = self.regions.get(region)
+        return joining is not None and atom in joining.atoms
+
+    def _hand_out_if_due(self, region: str, joining: Joining) -> None:
+        if joining.marker is None and not joining.atoms:
+            del self.regions[region]
+
+    def _forget(self, region: str) -> None:
+        self.regions.pop(region, None)
+        self._begins.pop(region, None)
+        self._missed.discard(region)
+
+
+@dataclass(slots=True)
+class Joining:
+    """A region that is being joined."""
+
+    marker: bytes | None
+    """The body of the JOIN that is awaited: what comes before it is dropped."""
+    atoms: set[int] = field(default_factory=set)
+    """The atoms that became relevant with this region, while a view of one of them is still to begin."""
+
+
+@dataclass(slots=True)
+class View:
+    """What is known of an atom whose numbers do not bind yet."""
+
+    members: tuple[str, ...]
+    """The atom's regions; once one of them was left, those that are being joined: only they are held back."""
+    waiting: set[str]
+    """Regions whose marker has not come."""
+    begin: int = 0
+    is_left: bool = False
+    unsettled: set[str] = field(default_factory=set)
+    """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""
+    nudged: set[str] = field(default_factory=set)
+    along: dict[str, bytes | None] = field(default_factory=dict)
+    """Region that was marked along with the new ones → its marker, None when that has come, or may be lost."""
+    last: dict[str, int] = field(default_factory=dict)
+    """Region → the last number that it showed while markers were waited for."""
+    shown: set[int] = field(default_factory=set)
+    """These numbers, and those before them."""
+
+    def show(self, region: str, number: int) -> None:
+        """Take a number of a marker, or of what was delivered while one is waited for."""
+        self.begin = max(self.begin, number)
+        if len(self.shown) < SHOWN_MAX:
+            self.last[region] = number
+            self.shown.add(number)
+
+    def bringing(self, ended: HasEnded) -> set[str]:
+        """Return the regions that may still bring a number up to ``begin``."""
+        return {region for region in self.members if not (ended(region) or self.is_through(region))}
+
+    def is_through(self, region: str) -> bool:
+        """Return whether all numbers up to ``begin`` that a region has not shown are those of others."""
+        last = self.last.get(region)
+        if last is None or self.begin - last > len(self.shown):
+            return False
+        return self.shown.issuperset(range(last + 1, self.begin + 1))

@@ -1,0 +1,116 @@
+"""A node's keyspace: what `sequencing.node` holds, as hashes and streams of Redis.
+
+All keys of a node are under its hash tag, so that one script may touch them together, in a cluster too. Numbers that
+are drawn together are fields of one hash: a script reads and writes them in one call each. The id of a stream's entry
+is the number that a reader goes on after, so that nobody keeps a table of positions.
+
+The machine in memory and the scripts in ``adapters/`` are twins: after the same calls, `keyspace` of the one is byte by
+byte what the other has stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from sequencing.frames import StampedFrame
+from sequencing.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKeys:
+    """The Redis keys of a node."""
+
+    name: str
+
+    @property
+    def node(self) -> str:
+        """Hash: epoch, version, retention, and the run that is admitted, where restarts may lose something."""
+        return f"gamecast:{{{self.name}}}:node"
+
+    @property
+    def steps(self) -> str:
+        """Hash: ``epoch region`` → JSON ``[flag, next, atom, …]``; a flag ``W3`` waits for epoch 3 to be closed."""
+        return f"gamecast:{{{self.name}}}:steps"
+
+    @property
+    def counters(self) -> str:
+        """Hash: ``r epoch region``, ``o target``, ``i source``, and atoms by their ids → last number."""
+        return f"gamecast:{{{self.name}}}:counters"
+
+    @property
+    def publishers(self) -> str:
+        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``."""
+        return f"gamecast:{{{self.name}}}:publishers"
+
+    def egress(self, epoch: int, region: str) -> str:
+        """Stream of a region's finished frames of an epoch; entry ids are ``epoch-last``."""
+        return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
+
+    def link(self, target: str) -> str:
+        """Stream of the frames on their way to the next node; entry ids are ``sequence-0``."""
+        return f"gamecast:{{{self.name}}}:link:{target}"
+
+
+def encode_step(flag: str, following: str | None, atoms: Sequence[int], after: int = 0) -> bytes:
+    """Write an installed step as the script reads it."""
+    return orjson.dumps([f"W{after}" if flag == "W" else flag, following or "-", *map(str, atoms)])
+
+
+def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]]:
+    """Return the keys under a node's hash tag as the script would have left them: hashes and streams."""
+    keys = NodeKeys(node.name)
+    hashes: dict[str, dict[str, str | bytes]] = {
+        keys.node: dict(_node_fields(node)),
+        keys.steps: {
+            f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms, step.after)
+            for (epoch, region), step in node.steps.items()
+        },
+        keys.counters: dict(_counter_fields(node)),
+        keys.publishers: {
+            f"{region}\n{publisher}": f"{seen.incarnation} {seen.last} {seen.epoch} {seen.region_last}"
+            for (region, publisher), seen in node.accepted_of.items()
+        },
+    }
+    found: dict[bytes, dict[bytes, bytes] | list[tuple[bytes, list[bytes]]]] = {
+        key.encode(): {
+            name.encode(): value if isinstance(value, bytes) else value.encode() for name, value in fields.items()
+        }
+        for key, fields in hashes.items()
+        if fields
+    }
+    for (epoch, region), frames in node.egress.items():
+        found[keys.egress(epoch, region).encode()] = [
+            (b"%d-%d" % (f.epoch, f.last), [b"m", f.meta, b"s", f.stamp, b"b", f.body]) for f in frames
+        ]
+    for target, linked in node.links.items():
+        found[keys.link(target).encode()] = [(b"%d-0" % each.sequence, _link_fields(each.frame)) for each in linked]
+    return found
+
+
+def _node_fields(node: Node) -> Iterator[tuple[str, str]]:
+    if node.run:
+        yield "run", node.run
+    if node.epoch:
+        yield from (("epoch", str(node.epoch)), ("version", str(node.version)))
+        yield "retention", str(node.retention_events)
+
+
+def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
+    for (epoch, region), last in node.region_last.items():
+        yield f"r {epoch} {region}", str(last)
+    for atom, last in node.atom_last.items():
+        yield str(atom), str(last)
+    for target, last in node.link_last.items():
+        yield f"o {target}", str(last)
+    for source, last in node.accepted_from.items():
+        yield f"i {source}", str(last)
+
+
+def _link_fields(frame: StampedFrame) -> list[bytes]:
+    return [
+        *(b"r", frame.region.encode(), b"e", b"%d" % frame.epoch, b"n", b"%d" % frame.last),
+        *(b"m", frame.meta, b"s", frame.stamp, b"b", frame.body),
+    ]

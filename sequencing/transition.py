@@ -1,0 +1,275 @@
+"""The transition: step by step from one plan to the next, while traffic flows.
+
+It goes through five phases, each finished at all nodes before the next begins:
+
+1. prepare: the nodes have the new steps beside the old; then, if somebody is let go of, the sweep of
+   `sequencing.expected`; then the plan is announced;
+2. close: each region that moves ends its old epoch with a TICK at its old ingress, which takes no more;
+3. open: where the new ingress is at another node, it learns what the old one had accepted, and opens;
+4. end: the TICKs have reached the ends of the old paths, so nothing of the old epoch is under way any more;
+5. forget: the nodes drop the old steps and counters.
+
+Every step may be repeated at any time, by any manager: the transition under way is part of the `Record`, so that
+whoever leads next begins it again from the start.
+
+*Nodes that lose something.* A plan that follows because a node is in another run than the one before names is gone to
+in the same way; with these differences. The node begins anew when it is asked to prepare. A path that is broken by the
+loss is not drained: its egress is *sealed*, with the TICK that its ingress gave; where the ingress is what was lost,
+with one of an unknown number. So each subscriber is told what it misses, at the place where the epoch ends. And it may
+happen while another transition is under way: then regions may have more than one old epoch behind them, which end
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from sequencing.expected import Emptied, Tails, links_to_sweep
+from sequencing.node import Accepted, Answer, Node, Verdict
+from sequencing.plan import Plan, Step
+from sequencing.record import OldEpoch, Record
+
+
+class Transition:
+    """From the plans behind to the next: which tasks are to be done now, and what follows from their answers."""
+
+    def __init__(self, record: Record) -> None:
+        """Begin at the beginning, whatever an earlier manager had done already."""
+        self.plan = record.plan
+        self.prepared = False
+        """Whether the plan may be announced: all nodes know it."""
+        self._record = record
+        self._settled = record.behind[0]
+        self._old: dict[str, list[OldEpoch]] = {}
+        for old in record.old_epochs():
+            self._old.setdefault(old.region, []).append(old)
+        self._closed: dict[tuple[str, int], Closed] = {}
+        self._tails: dict[str, dict[str, int]] = {}
+        left = chain.from_iterable(record.leaving.values())
+        self._links, rounds = links_to_sweep(self._settled, left) if record.leaving else ({}, 0)
+        sweep = [
+            phase for number in range(rounds) for phase in (partial(self._look, number), partial(self._empty, number))
+        ]
+        self._phases: list[Callable[[], list[Task]]] = [self._prepare, *sweep]
+        self._phases += [self._close, self._open, self._end, self._forget]
+        self._tasks: list[Task] = []
+        self._next_phase()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._tasks and not self._phases
+
+    def tasks(self) -> list[Task]:
+        """Return what is to be done now, in any order; the same again until it is `done`."""
+        return list(self._tasks)
+
+    def done(self, task: Task, answer: Any) -> None:
+        """Take the answer to a task. One that comes twice is ignored."""
+        if task not in self._tasks or answer is False:
+            return
+        if isinstance(task, Close):
+            self._closed |= answer
+        elif isinstance(task, Tails):
+            self._tails[task.node] = answer
+        self._tasks.remove(task)
+        if not self._tasks:
+            self._next_phase()
+
+    def _next_phase(self) -> None:
+        while not self._tasks and self._phases:
+            phase = self._phases.pop(0)
+            self.prepared = self.prepared or phase == self._close
+            self._tasks = phase()
+
+    def _lost(self, node: str) -> list[str]:
+        """The ends that links had at a node in the runs before, in which it may have had what it has no more."""
+        ends = {plan.link_end(node): None for plan in self._record.behind if node in plan.nodes}
+        return [end for end in ends if end != self.plan.link_end(node)]
+
+    def _follows_here(self, region: str) -> int:
+        """The old epoch of a region whose ingress opens that of the new one in the step that closes it; 0 if none."""
+        [old, *more] = self._old[region]
+        same = old.path[0] == self.plan.paths[region][0] and old.path[0] not in old.lost
+        return old.epoch if same and not more else 0
+
+    def _prepare(self) -> list[Task]:
+        plan, settled = self.plan, self._settled
+        if plan.is_laid_out_as(settled) and plan.runs == settled.runs:
+            return []
+        new = {r for r in plan.paths if r not in settled.paths or plan.epoch_of(r) != settled.epoch_of(r)}
+        tasks: list[Task] = []
+        for node in plan.nodes:
+            steps = tuple(step for step in plan.steps(node) if step.region in new)
+            if not steps and settled.runs.get(node) == plan.runs.get(node):
+                continue  # a node that is away holds up nothing that does not need it
+            closing = tuple(
+                (region, self._follows_here(region) if plan.paths[region][0] == node else 0) for region in self._old
+            )
+            tasks.append(Prepare(node, plan, steps, closing))
+        return tasks
+
+    def _look(self, number: int) -> list[Task]:
+        return [Tails(node, targets, number) for node, targets in self._links.items()]
+
+    def _empty(self, number: int) -> list[Task]:
+        return [Emptied(node, tuple(tails.items()), number) for node, tails in self._tails.items() if tails]
+
+    def _close(self) -> list[Task]:
+        closing: dict[str, list[tuple[str, int, int]]] = {}
+        for region, olds in self._old.items():
+            epochs = [*(old.epoch for old in olds), self.plan.epoch_of(region)]
+            for old, following in zip(olds, epochs[1:], strict=True):
+                if old.path[0] not in old.lost:
+                    closing.setdefault(old.path[0], []).append((region, old.epoch, following))
+        return [Close(node, tuple(regions)) for node, regions in closing.items()]
+
+    def _open(self) -> list[Task]:
+        opening: dict[str, list[tuple[str, int, tuple[tuple[str, Accepted], ...]]]] = {}
+        for region, olds in self._old.items():
+            if not self._follows_here(region):
+                accepted: dict[str, Accepted] = {}
+                for old in olds:
+                    closed = self._closed.get((region, old.epoch))
+                    for publisher, seen in closed.accepted.items() if closed is not None else ():
+                        accepted[publisher] = max(seen, accepted.get(publisher, seen), key=Accepted.age)
+                entry = region, self.plan.epoch_of(region), tuple(sorted(accepted.items()))
+                opening.setdefault(self.plan.paths[region][0], []).append(entry)
+        return [Open(node, tuple(regions)) for node, regions in opening.items()]
+
+    def _end(self) -> list[Task]:
+        draining: dict[str, list[tuple[str, int]]] = {}
+        sealing: dict[str, list[tuple[str, int, int]]] = {}
+        for old in chain.from_iterable(self._old.values()):
+            egress = old.path[-1]
+            if old.lost:
+                closed = self._closed.get((old.region, old.epoch))
+                sealing.setdefault(egress, []).append((old.region, old.epoch, closed.tick if closed else 0))
+            else:
+                draining.setdefault(egress, []).append((old.region, old.epoch))
+        for node, streams in self._record.ended.items():
+            if self._lost(node):
+                sealing.setdefault(node, []).extend((*stream, 0) for stream in streams)
+        drains = [Drain(node, tuple(regions)) for node, regions in draining.items()]
+        return [*drains, *(Seal(node, tuple(regions)) for node, regions in sealing.items())]
+
+    def _forget(self) -> list[Task]:
+        steps: dict[str, list[tuple[int, str]]] = {}
+        for old in chain.from_iterable(self._old.values()):
+            for node in old.path:
+                steps.setdefault(node, []).append((old.epoch, old.region))
+        abandoned = self._record.abandoned
+        plans = (self._settled, self.plan) if abandoned else ()
+        kept = {(each.epoch_of(region), region) for each in plans for region in each.paths}
+        for plan in abandoned:
+            for region, path in plan.paths.items():
+                if (key := (plan.epoch_of(region), region)) not in kept:
+                    for node in path:
+                        steps.setdefault(node, []).append(key)
+        dead = tuple(end for node in self.plan.nodes for end in self._lost(node))
+        nodes = self.plan.nodes if dead else steps
+        return [Forget(node, tuple(steps.get(node, ())), dead) for node in nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Have a node know its steps of the new plan. The answer is whether no later plan is there."""
+
+    node: str
+    plan: Plan
+    steps: tuple[Step, ...]
+    closing: tuple[tuple[str, int], ...]
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        node.admit(self.plan.runs.get(self.node, ""))
+        return node.prepare(self.plan.epoch, self.plan.version, self.steps, dict(self.closing))
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The number of a TICK, 0 when it is not known any more, and what was accepted last of whom in its region."""
+
+    tick: int
+    accepted: Mapping[str, Accepted]
+
+    @classmethod
+    def by(cls, answer: Answer, accepted: Mapping[str, Accepted]) -> Closed:
+        """Read what a node answered to `Node.close`."""
+        return cls(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close ingresses; (region, epoch, the one that follows) each. The answer: (region, epoch) → `Closed`."""
+
+    node: str
+    regions: tuple[tuple[str, int, int], ...]
+
+    def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
+        """Do it at a node in memory."""
+        return {
+            (region, epoch): Closed.by(node.close(region, epoch, following), node.accepted(region))
+            for region, epoch, following in self.regions
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open ingresses of the new epoch; (region, epoch, accepted of each publisher) each."""
+
+    node: str
+    regions: tuple[tuple[str, int, tuple[tuple[str, Accepted], ...]], ...]
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        for region, epoch, accepted in self.regions:
+            node.open(region, epoch, dict(accepted))
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ask whether old epochs have come to their ends in the egress streams; ask again while the answer is False."""
+
+    node: str
+    regions: tuple[tuple[str, int], ...]
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        return all(node.ended(region, epoch) for region, epoch in self.regions)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """End old epochs in the egress streams, whatever is missing; (region, epoch, number of the TICK or 0) each."""
+
+    node: str
+    regions: tuple[tuple[str, int, int], ...]
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        for region, epoch, tick in self.regions:
+            node.seal(region, epoch, tick)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop the steps of old epochs, (epoch, region) each, and the links to and from lost nodes."""
+
+    node: str
+    steps: tuple[tuple[int, str], ...]
+    link_ends: tuple[str, ...] = ()
+
+    def perform(self, node: Node) -> bool:
+        """Do it at a node in memory."""
+        node.forget(self.steps, self.link_ends)
+        return True
+
+
+Task = Prepare | Tails | Emptied | Close | Open | Drain | Seal | Forget
