@@ -16,8 +16,8 @@ A node that restarts with an older state than it had is not believed. Nobody spe
 the plan names, and `admit`, the first that the manager says to a new run, drops all but the egress streams; the epochs
 that went through the node are over, and `seal` ends their streams. So no number is drawn twice.
 
-This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `sequencing.keyspace` tells what the script would
-have left behind. The in-memory transport, the simulator and the model checks run this one.
+This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `sequencing.keyspace` tells what the script
+would have left behind. The in-memory transport, the simulator and the model checks run this one.
 """
 
 from __future__ import annotations
