@@ -8,16 +8,14 @@ subscriber goes on to the region's new stream when that is delivered, and hands 
 TICKs of all its regions that moved there are delivered. So whatever a subscriber delivers of a component's old epoch
 comes before whatever it delivers of the new one, for every subscriber: a consistent cut, between two acyclic orders.
 
-*Joins.* A region is joined when a plan reckons with it (*grants* it), and knew of the wish to have it: a grant that is
-left over from before may end with any epoch. The region is read from its end, marked, and
-handed out as `sequencing.delivery` says. A region that ends before its marker comes is marked anew in its next epoch.
-Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and handed out
-from its first frame, like those that go over into the epoch. Either way it is joined when the marker has come: whatever
-is published from then on is handed out, and what an earlier connection of the name can have published came before.
+*Joins.* A region is joined when a plan grants it (`sequencing.grants`). It is read from its end, marked, and handed out
+as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch. Where the epoch
+begins with the plan that grants, there is nothing to catch up with: the region is read and handed out from its first
+frame, like those that go over into the epoch. Either way it is joined when the marker has come: whatever is published
+from then on is handed out, and what an earlier connection of the name can have published came before.
 
-*Shadows.* An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted
-(any more) may have to be followed all the same, for an atom that alone orders two regions that are wanted; so may one
-that is granted no more, until the atom that takes over binds. Nothing of it is handed out.
+*Shadows.* More may have to be followed than is wanted, and not all that is followed is handed out
+(`sequencing.shadows`).
 
 Nothing here reads, publishes or waits: the caller reads the streams of `reads`, publishes the markers of `marks`, and
 hands in what comes.
@@ -28,14 +26,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import count
 from typing import NamedTuple
 
 from sequencing.delivery import Delivery, Missing, Ready
-from sequencing.errors import Superseded
-from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, own_number, parse_meta
-from sequencing.plan import Atom, Plan
+from sequencing.frames import FrameKind, StampedFrame, parse_meta
+from sequencing.grants import Grants
+from sequencing.plan import Plan
 from sequencing.record import Record, Wish
+from sequencing.returns import Returns
+from sequencing.shadows import Silence, is_ordered, shadows, staying
 
 
 class Read(NamedTuple):
@@ -79,20 +79,13 @@ class Subscriber:
         """``name`` and ``incarnation`` make its markers known from those of others."""
         self.name = name
         self.incarnation = incarnation
-        self.wanted: set[str] = set()
         self.joined: set[str] = set()
         """Regions whose events are handed out."""
+        self.returns = Returns(name, incarnation)
         self._plan: Plan | None = None
-        self._granted: frozenset[str] = frozenset()
-        self._said = self._heard = 0
-        self._since: dict[str, int] = {}
-        self._mine: dict[str, int] = {}
-        """Region → the epoch from which on it is granted for as long as it is wanted."""
+        self._grants = Grants(name, incarnation)
         self._regions: dict[str, _Region] = {}
-        self._silent: set[str] = set()
-        """Regions that were followed before they were wanted, and are not handed out yet."""
-        self._begun: dict[str, tuple[int, int]] = {}
-        """Region that was followed before it was wanted → (epoch, region sequence) after which it is handed out."""
+        self._silence = Silence()
         self._asked_after: dict[str, int | None] = {}
         """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
         self._epochs: dict[int, _Epoch] = {}
@@ -104,31 +97,25 @@ class Subscriber:
         self.is_settled = True
         """Whether all that is followed is handed out, and no epoch goes over into another: frames change neither, and
         there is nothing to mark."""
-        self._passed: dict[str, int] = {}
-        self._over: dict[str, int] = {}
-        self._gone: dict[str, tuple[int, int]] = {}
+
+    @property
+    def wanted(self) -> set[str]:
+        """The regions that are wanted."""
+        return self._grants.wanted
 
     def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them."""
-        if new := set(regions) - self.wanted:
+        if self._grants.want(regions):
             self._adjusted = False
-            self._said += 1
-            self.wanted |= new
-            self._since |= dict.fromkeys(new, self._said)
             self._asked_after = {region: state.after for region, state in self._regions.items()}
         return self._handed_out(self._go_on())
 
     def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions no more; return what may be delivered now that nothing waits for them."""
-        if gone := self.wanted.intersection(regions):
+        if gone := self._grants.release(regions):
             self._adjusted = False
-            self._said += 1
-            self.wanted -= gone
             for region in gone:
-                del self._since[region]
-                self._mine.pop(region, None)
-                self._begun.pop(region, None)
-            self._silent -= gone
+                self._silence.forget(region)
         return self._handed_out(self._go_on())
 
     def update(self, record: Record) -> list[Ready | Missing]:
@@ -137,24 +124,13 @@ class Subscriber:
         Records must come in order, and each of them: an epoch that is left out could not be read. Raises `Superseded`
         when this subscriber was taken for gone: what it would deliver from here on is not ordered any more.
         """
-        plan, heard = record.plan, record.heard.get(self.name)
-        said = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
-        granted, before = record.members.get(self.name, frozenset()), self._plan
-        if before is not None and plan.is_laid_out_as(before) and (said, granted) == (self._heard, self._granted):
+        plan, before = record.plan, self._plan
+        if before is not None and plan.is_laid_out_as(before) and self._grants.are_told_by(record):
             self._plan = plan
             return []  # it is about others
-        self._adjusted, self._heard = False, said
-        for region, since in self._since.items():
-            if since <= said and region in plan.paths:
-                if region in self._regions and region not in self._mine:
-                    self._silent.add(region)
-                self._mine.setdefault(region, plan.epoch_of(region))
-        self._plan, self._granted = plan, granted
-        if not self._mine.keys() <= self._granted:
-            raise Superseded(
-                f"the network goes on without {self.name!r} (epoch {plan.epoch}): it was taken for gone, or a newer "
-                "connection has its name; open a new connection"
-            )
+        self._plan, self._adjusted = plan, False
+        self._silence.regions |= self._regions.keys() & self._grants.take(record)
+        self._grants.require_kept(plan.epoch)
         moving: dict[int, set[str]] = {}
         for region, state in self._regions.items():
             epoch = plan.epoch_of(region)
@@ -162,12 +138,12 @@ class Subscriber:
                 state.later.append(epoch)
                 moving.setdefault(epoch, set()).add(region)
         joining: dict[int, set[str]] = {}
-        for region in self._mine.keys() - self._regions.keys():
+        for region in self._grants.mine.keys() - self._regions.keys():
             if before is not None and before.epoch < plan.epoch_of(region):
                 joining.setdefault(plan.epoch_of(region), set()).add(region)
         for epoch in moving.keys() | joining.keys():
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
-            followed = regions & self._mine.keys() | fresh
+            followed = regions & self._grants.mine.keys() | fresh
             followed |= self._shadows(plan, followed)
             self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)
             for region in sorted(followed - self._regions.keys()):
@@ -177,7 +153,7 @@ class Subscriber:
 
     def wish(self) -> Wish:
         """Return what to tell the manager, whenever it has changed."""
-        return Wish(self.incarnation, self._said, dict(self._since))
+        return self._grants.wish()
 
     def reads(self, node: str | None = None) -> dict[str, Read]:
         """Return what to read, at one node or everywhere: region → stream and position."""
@@ -240,40 +216,13 @@ class Subscriber:
                 self.is_settled = False
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
-        self._note(out)
+        self.returns.note(out)
         return out  # all that is followed is handed out
-
-    def passed(self) -> dict[str, int]:
-        """Return how far this very connection has delivered its own frames since the last call: region → own number.
-
-        For `sequencing.publisher.Publisher.passed`.
-        """
-        passed, self._passed = self._passed, {}
-        return {region: number for region, number in passed.items() if number}
-
-    def over(self) -> dict[str, int]:
-        """Return, region → epoch, which epochs this connection has delivered to their ends since the last call.
-
-        For `sequencing.publisher.Publisher.ended`.
-        """
-        over, self._over = self._over, {}
-        return over
-
-    def gone(self) -> dict[str, tuple[int, int]]:
-        """Return, region → (epoch, region sequence), up to where something was missing, as far as it became known since
-        the last call.
-
-        For `sequencing.publisher.Publisher.gone`.
-        """
-        gone, self._gone = self._gone, {}
-        return gone
 
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is handed out."""
         epoch = self._regions[region].epoch
-        if region in self._begun:
-            return self._begun[region]
-        return epoch, self._epochs[epoch].delivery.begin(region)
+        return self._silence.begin(region) or (epoch, self._epochs[epoch].delivery.begin(region))
 
     def held(self, region: str) -> int:
         """Return how many frames of a region that is being read are received and wait for others."""
@@ -295,60 +244,48 @@ class Subscriber:
         return [item for item in items if self._is_mine(item)]
 
     def _note(self, items: list[Ready | Missing]) -> None:
-        """Note what is this connection's own, and which epochs have come to their ends."""
-        silent: list[Ready | Missing] = []
+        """Note what is delivered, handed out or not."""
         for epoch in self._epochs.values():
             if epoch.delivery.silent:
-                silent += epoch.delivery.silent
+                self.returns.note(epoch.delivery.silent)
                 epoch.delivery.silent.clear()
-        for item in (*silent, *items) if silent else items:
-            if isinstance(item, Missing):
-                self._gone[item.region] = item.epoch, item.last
-                continue
-            frame, meta = item
-            if meta.kind == FrameKind.TICK:
-                self._over[frame.region] = frame.epoch
-            elif meta.publisher == self.name:
-                number = own_number(frame.meta, self.incarnation)
-                self._passed[frame.region] = max(number, self._passed.get(frame.region, 0))
+        self.returns.note(items)
 
     def _is_mine(self, item: Ready | Missing) -> bool:
         of = item if isinstance(item, Missing) else item.frame
-        if of.epoch < self._mine.get(of.region, of.epoch + 1) or of.region in self._silent:
+        if of.epoch < self._grants.mine.get(of.region, of.epoch + 1):
             return False
-        return of.region not in self._begun or (of.epoch, of.last or UNKNOWN_END) > self._begun[of.region]
+        return not self._silence.covers(of.region, of.epoch, of.last)
 
     def _begin_to_hand_out(self) -> None:
         """Hand out what was followed before it was wanted, once atoms that bind order it among what is handed out."""
-        for region in sorted(self._silent):
+        for region in sorted(self._silence.regions):
             state = self._regions[region]
-            if state.epoch >= self._mine[region] and self._is_ordered(region, state):
-                self._silent.discard(region)
-                self._begun[region] = state.epoch, self._epochs[state.epoch].delivery.delivered(region)
+            if state.epoch >= self._grants.mine[region] and self._is_ordered(region, state):
+                self._silence.end(region, state.epoch, self._epochs[state.epoch].delivery.delivered(region))
 
     def _is_ordered(self, region: str, state: _Region) -> bool:
         """Return whether atoms that bind order a region with all others that they are to order it with."""
         epoch = self._epochs[state.epoch]
         if epoch.barrier or not epoch.delivery.joined(region):
             return False
-        others = {other for other in self._mine if other != region and epoch.delivery.joined(other)}
-        binding = epoch.delivery.binding
+        others = {other for other in self._grants.mine if other != region and epoch.delivery.joined(other)}
         atoms = epoch.plan.atoms_of.get(region, ())
         if not state.later:
-            atoms = tuple(atom for atom in atoms if self._granted >= set(atom.regions))
-        ordered = {other for atom in atoms if atom.id in binding for other in atom.regions}
-        return not any(others & set(atom.regions) - ordered for atom in atoms)
+            atoms = tuple(atom for atom in atoms if self._grants.granted >= set(atom.regions))
+        return is_ordered(others, atoms, epoch.delivery.binding)
 
     def _adjust(self) -> list[Ready | Missing]:
         """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
         if self._plan is None or self._adjusted:
             return []
         self._adjusted = True
-        mine = self._mine.keys()
+        mine = self._grants.mine.keys()
         followed = mine | self._shadows(self._plan, mine)
-        if staying := self._staying(self._plan, followed):
+        deliveries = [epoch.delivery for epoch in self._epochs.values()]
+        if needed := staying(self._plan, followed, now=self._regions.keys(), deliveries=deliveries):
             self._adjusted = False
-            followed |= staying
+            followed |= needed
         behind = {self._plan.epoch_of(region) for region in followed if self._is_behind(region)}
         joining = (region for region in followed - self._regions.keys() if self._plan.epoch_of(region) not in behind)
         self._begin_joins(sorted(joining), self._plan)
@@ -369,40 +306,7 @@ class Subscriber:
         return region not in self._epochs[state.later[-1]].delivery.regions
 
     def _shadows(self, plan: Plan, mine: AbstractSet[str]) -> set[str]:
-        """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds."""
-        atoms = {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values()
-        # As a rule none is needed; an atom of many regions has very many pairs, and each region's turn asks for this.
-        needed = [
-            (not self._regions.keys() >= set(atom.regions), atom)
-            for atom in atoms
-            if not mine >= set(atom.regions) and self._granted >= set(atom.regions)
-        ]
-        if not needed:
-            return set()
-        followed = set(mine)
-        ordered = {pair for atom in atoms if mine >= set(atom.regions) for pair in _pairs(mine, atom)}
-        for _, atom in sorted(needed, key=lambda entry: entry[:1]):
-            pairs = _pairs(mine, atom)
-            if not ordered.issuperset(pairs):
-                followed.update(atom.regions)
-                ordered.update(pairs)
-        return followed - mine
-
-    def _staying(self, plan: Plan, followed: AbstractSet[str]) -> set[str]:
-        """Return the regions to follow for now, because only an atom that includes them orders two that are followed.
-
-        Others are there to order the two, but their views have not begun. What is held would be free until then.
-        """
-        if followed >= self._regions.keys():
-            return set()
-        binding = {atom for epoch in self._epochs.values() for atom in epoch.delivery.binding}
-        holding = {atom for epoch in self._epochs.values() for atom in epoch.delivery.holding}
-        atoms = {atom.id: atom for region in followed for atom in plan.atoms_of.get(region, ())}
-        within = (atoms[number] for number in atoms.keys() & binding if followed >= set(atoms[number].regions))
-        ordered = {pair for atom in within for pair in _pairs(followed, atom)}
-        beyond = (atoms[number] for number in atoms.keys() & holding if not followed >= set(atoms[number].regions))
-        needed = [atom.regions for atom in beyond if not ordered.issuperset(_pairs(followed, atom))]
-        return set[str]().union(*needed) - followed
+        return shadows(plan, mine, granted=self._grants.granted, now=self._regions.keys())
 
     def _begin_joins(self, regions: Iterable[str], plan: Plan) -> None:
         markers: dict[int, dict[str, bytes]] = {}
@@ -429,7 +333,7 @@ class Subscriber:
                 number, *later = state.later
                 self._epochs[number].barrier.discard(region)
                 node = self._epochs[number].plan.paths[region][-1]
-                marker = None if region in self.joined or region not in self._mine else self._body()
+                marker = None if region in self.joined or region not in self._grants.mine else self._body()
                 self._read(region, _Region(node, number, 0, marker, marker, later))
             else:
                 self._stop(region)  # it is marked in its newest epoch, when that grants it
@@ -442,12 +346,12 @@ class Subscriber:
         self._begin_to_hand_out()
         used = {state.epoch for state in self._regions.values()}
         self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
-        self.joined = self.joined & self._mine.keys() | {
+        self.joined = self.joined & self._grants.mine.keys() | {
             region
             for region, state in self._regions.items()
-            if state.epoch >= self._mine.get(region, state.epoch + 1)
+            if state.epoch >= self._grants.mine.get(region, state.epoch + 1)
             and state.awaited is None
-            and region not in self._silent
+            and region not in self._silence.regions
             and not self._epochs[state.epoch].barrier
             and self._epochs[state.epoch].delivery.joined(region)
         }
@@ -467,8 +371,7 @@ class Subscriber:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         del self._regions[region]
         self.joined.discard(region)
-        self._silent.discard(region)
-        self._begun.pop(region, None)
+        self._silence.forget(region)
         for epoch in self._epochs.values():
             epoch.barrier.discard(region)
             epoch.held = [frame for frame in epoch.held if frame.region != region]
@@ -494,7 +397,3 @@ def _may_be_past(marker: bytes, after: int, frame: StampedFrame) -> bool:
 def _skips(after: int, frame: StampedFrame) -> bool:
     """Return whether something is missing between a number and a frame."""
     return frame.last - parse_meta(frame.meta).events > after
-
-
-def _pairs(mine: AbstractSet[str], atom: Atom) -> list[tuple[str, str]]:
-    return list(combinations(sorted(mine & set(atom.regions)), 2))

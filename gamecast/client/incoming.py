@@ -280,9 +280,10 @@ class Incoming:
         if self._inbox:
             self._arrived.set()
         subscriber, was_settled = self._subscriber, self._was_settled
+        returns = subscriber.returns
         self._was_settled = subscriber.is_settled
         if was_settled and subscriber.is_settled and subscriber.joined is self._outgoing.joined:
-            self._outgoing.delivered(subscriber.passed(), {}, subscriber.gone(), subscriber.joined)
+            self._outgoing.delivered(returns.passed(), {}, returns.gone(), subscriber.joined)
             return
         for region in subscriber.joined - self._begins.keys():
             self._begins[region] = subscriber.begin(region)
@@ -290,7 +291,7 @@ class Incoming:
             del self._begins[region]
         for region, body in subscriber.marks():
             self._outgoing.mark(region, body)
-        self._outgoing.delivered(subscriber.passed(), subscriber.over(), subscriber.gone(), subscriber.joined)
+        self._outgoing.delivered(returns.passed(), returns.over(), returns.gone(), subscriber.joined)
         self._changed.set()
         if self._turns != subscriber.turns and self._record is not None and not self._stopping:
             self._turns = subscriber.turns

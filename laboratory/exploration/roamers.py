@@ -325,9 +325,9 @@ class Roamer:
 
     def _deliver(self, items: list[Ready | Missing]) -> None:
         diary = self.diary
-        for region, number in self.subscriber.passed().items():
+        for region, number in self.subscriber.returns.passed().items():
             self.publisher.passed(region, number)
-        for region, epoch in self.subscriber.over().items():
+        for region, epoch in self.subscriber.returns.over().items():
             self.publisher.ended(region, epoch)
         for item in items:
             if isinstance(item, Missing):

@@ -266,7 +266,7 @@ class _Server:
                     times_ms = world.ingress_ms[event], world.egress_ms[event], world.engine.now
                     since_ms = (at_ms - world.sent_ms[event] for at_ms in times_ms)
                     self.received.append(Received(event, item.meta.publisher, item.frame.region, *since_ms))
-        for region, number in self.subscriber.passed().items():
+        for region, number in self.subscriber.returns.passed().items():
             self.publisher.passed(region, number)
         for region, body in self.subscriber.marks():
             self.publisher.mark(region, body, "")

@@ -288,11 +288,11 @@ class _Life:
 
     def _deliver(self, items: list[Ready | Missing]) -> None:
         session, now = self.session, self.engine.now
-        for region, number in self.subscriber.passed().items():
+        for region, number in self.subscriber.returns.passed().items():
             self.publisher.passed(region, number)
-        for region, (epoch, last) in self.subscriber.gone().items():
+        for region, (epoch, last) in self.subscriber.returns.gone().items():
             self.publisher.gone(region, epoch, last)
-        for region, epoch in self.subscriber.over().items():
+        for region, epoch in self.subscriber.returns.over().items():
             self.publisher.ended(region, epoch)
             self.over[region] = epoch
             mine = self.undelivered.get(region, set())

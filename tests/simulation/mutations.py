@@ -17,6 +17,7 @@ class Mutation(NamedTuple):
 NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, SUBSCRIBER = "sequencing/publisher.py", "sequencing/subscriber.py"
+GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
 MUTATIONS = (
@@ -124,18 +125,18 @@ MUTATIONS = (
         "epoch, 0, marker, marker)",
         "epoch, 0, marker)",
     ),
-    Mutation("twins are not followed in the shadow", SUBSCRIBER, "followed.update(atom.regions)", "pass"),
+    Mutation("twins are not followed in the shadow", SHADOWS, "followed.update(atom.regions)", "pass"),
     Mutation(
         "a grant that is left over is taken for one's own",
-        SUBSCRIBER,
-        "if since <= said and region in plan.paths:",
-        "if region in record.members.get(self.name, ()):",
+        GRANTS,
+        "if since <= self._heard and region in plan.paths]",
+        "if region in self.granted]",
     ),
     Mutation(
         "a grant counts for the epoch before it",
-        SUBSCRIBER,
-        "self._mine.setdefault(region, plan.epoch_of(region))",
-        "self._mine.setdefault(region, 1)",
+        GRANTS,
+        "{region: plan.epoch_of(region) for region in fresh}",
+        "dict.fromkeys(fresh, 1)",
     ),
     Mutation(
         "a stream whose end is a TICK is joined",

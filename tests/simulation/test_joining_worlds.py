@@ -15,6 +15,7 @@ from random import Random
 
 import pytest
 
+import sequencing.subscriber
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame
 from sequencing.joins import View
@@ -189,11 +190,11 @@ def test_worlds_deliver_and_join(kept: int) -> None:
 
 
 def test_leaving_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subscriber, "_staying", lambda *_: set())
+    monkeypatch.setattr(sequencing.subscriber, "staying", lambda *_, **__: set())
     assert failing(3 * WORLDS)
 
 
 def test_forgetting_where_a_view_begins_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subscriber, "_staying", lambda *_: set())
+    monkeypatch.setattr(sequencing.subscriber, "staying", lambda *_, **__: set())
     monkeypatch.setattr(View, "bringing", lambda *_: set())
     assert failing(WORLDS)

@@ -286,7 +286,7 @@ def test_what_follows_a_gap_does_not_wait_for_a_region_that_stays_quiet() -> Non
 def test_a_causal_publisher_does_not_wait_for_what_it_was_told_is_missing(answer_first: bool) -> None:
     net = joined("causal", planned, me="ab", s1="ab")
     me = net["me"]
-    me.passed()
+    me.returns.passed()
     publisher: Publisher[str] = Publisher("me", 2, causal=True)
     publisher.assign(net.plan)
     for event in ("a mine", "b next"):
@@ -300,8 +300,8 @@ def test_a_causal_publisher_does_not_wait_for_what_it_was_told_is_missing(answer
     net.publish("p", "b0 a5")
     net.rest()
     assert any(isinstance(item, Missing) for item in net.told["me"])
-    assert "a" not in me.passed()
-    for region, (epoch, last) in me.gone().items():
+    assert "a" not in me.returns.passed()
+    for region, (epoch, last) in me.returns.gone().items():
         publisher.gone(region, epoch, last)
     if not answer_first:
         publisher.answered("n1", answers)

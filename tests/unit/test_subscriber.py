@@ -130,23 +130,23 @@ def test_a_stream_that_has_ended_is_joined_in_its_next_epoch() -> None:
 
 def test_own_frames_are_noted_when_they_are_delivered_and_not_when_they_are_received() -> None:
     me = joined("ab", AB)
-    me.passed()
+    me.returns.passed()
     a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
     me.receive([frame(f"b{b + 1}", f"1,{a + b + 2}", meta="0 1 1 7 me")])
-    assert me.passed() == {}
+    assert me.returns.passed() == {}
     me.receive([frame(f"a{a + 1}", f"1,{a + b + 1}", meta="0 2 1 3 me")])
-    assert me.passed() == {"a": 4, "b": 7}
+    assert me.returns.passed() == {"a": 4, "b": 7}
     me.receive([frame(f"a{a + 2}", f"1,{a + b + 3}", meta="0 1 9 5 me")])
-    assert me.passed() == {}
+    assert me.returns.passed() == {}
 
 
 def test_the_end_of_an_epoch_is_noted_when_it_is_delivered() -> None:
     me = joined("ab", AB)
     a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
     me.receive([tick(f"b{b + 1}", f"1,{a + b + 2}")])
-    assert me.over() == {}
+    assert me.returns.over() == {}
     me.receive([tick(f"a{a + 1}", f"1,{a + b + 1}")])
-    assert (me.over(), me.over()) == ({"a": 1, "b": 1}, {})
+    assert (me.returns.over(), me.returns.over()) == ({"a": 1, "b": 1}, {})
 
 
 def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() -> None:
