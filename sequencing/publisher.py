@@ -4,28 +4,21 @@ Batching is self-clocked. Each ingress has at most one request under way; meanwh
 their regions, so that frames grow with load and an idle publisher pays no delay. A request carries at most one frame
 a region, so that a node needs to remember only the last frame of each publisher in each region to recognise a repeat.
 
-Frames are numbered when they are taken and not changed any more: what is sent again after a broken connection is the
-same frame, and the ingress answers it with the numbers that it drew the first time. Whatever else it is answered then,
-here or where its region has moved to, it may have been accepted that first time: its fate stays unknown, and its
-numbers are not used again. An ingress that begins anew has forgotten what it accepted: what was under way there may
-have been delivered to some, so it is not sent again, and its fate stays unknown, too.
+What becomes of a frame, and when that is not known, is told in `sequencing.outbox`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic
 
 from sequencing.causal_wait import CausalWait
 from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded, superseded_message
-from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
+from sequencing.frames import FrameKind, PublishedFrame
 from sequencing.node import Answer, Verdict
+from sequencing.outbox import OpenFrame, Outbox, Token
 from sequencing.plan import Plan
-
-Token = TypeVar("Token")
-"""What the caller recognises an event by when its fate is known (in the live client a future, as a rule)."""
 
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
@@ -52,42 +45,6 @@ class Resolved(Generic[Token]):
     payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
 
 
-@dataclass(slots=True)
-class _OpenFrame(Generic[Token]):
-    binary: bool
-    kind: FrameKind = FrameKind.EVENTS
-    run: int = 0
-    payloads: list[bytes] = field(default_factory=list)
-    sent_at_ns: list[int] = field(default_factory=list)
-    tokens: list[Token] = field(default_factory=list)
-    payload_bytes: int = 0
-    room: int = 0
-    """For so many events more. A marker has a frame of its own."""
-
-
-@dataclass(slots=True)
-class _Region(Generic[Token]):
-    name: str
-    incarnation: int
-    node: str | None = None
-    epoch: int = 0
-    next: int = 1
-    frames: deque[_OpenFrame[Token]] = field(default_factory=deque)
-    taken: _OpenFrame[Token] | None = None
-    sent: PublishedFrame | None = None
-    """What ``taken`` was sent as last."""
-    unanswered: PublishedFrame | None = None
-    """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
-    is_uncertain: bool = False
-    """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
-    is_forgotten: bool = False
-    """Whether a node that the region was at has begun anew while ``taken`` was under way elsewhere: if an answer to it
-    is lost, nobody knows any more that it was accepted."""
-    been_at: set[str] = field(default_factory=set)
-    """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
-    before had accepted."""
-
-
 class Publisher(Generic[Token]):
     """One connection's outgoing events. Not bound to a clock or a transport."""
 
@@ -103,8 +60,8 @@ class Publisher(Generic[Token]):
         self.buffered_bytes = 0
         self.stale: dict[str, int] = {}
         """Region → the epoch in which it was refused where the plan puts it: there must be a later plan."""
-        self._regions: dict[str, _Region[Token]] = {}
-        self._ready: dict[str, dict[str, _Region[Token]]] = {}
+        self._regions: dict[str, Outbox[Token]] = {}
+        self._ready: dict[str, dict[str, Outbox[Token]]] = {}
         self._in_flight: dict[str, list[PublishedFrame]] = {}
         self._wait: CausalWait | None = CausalWait() if causal else None
         self._plan: Plan | None = None
@@ -128,7 +85,7 @@ class Publisher(Generic[Token]):
             or frame.payload_bytes + size > FRAME_FILL_BYTES
             or frame.run != run
         ):
-            frame = _OpenFrame(binary, run=run, room=FRAME_EVENTS_MAX)
+            frame = OpenFrame(binary, run=run, room=FRAME_EVENTS_MAX)
             frames.append(frame)
             self._note(state)
         frame.room -= 1
@@ -143,7 +100,7 @@ class Publisher(Generic[Token]):
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
         """Buffer a JOIN marker, to go before the events that wait; return the ingress node, as `add` does."""
         state = self._regions.get(region) or self._begin(region)
-        marker: _OpenFrame[Token] = _OpenFrame(
+        marker: OpenFrame[Token] = OpenFrame(
             True, FrameKind.JOIN, payloads=[body], tokens=[token], payload_bytes=len(body)
         )
         state.frames.appendleft(marker)
@@ -171,9 +128,7 @@ class Publisher(Generic[Token]):
                 continue
             if state.node is not None:
                 self._ready.get(state.node, {}).pop(state.name, None)
-                if state.taken is not None:
-                    state.been_at |= {state.node, path[0]}
-            state.node, state.epoch = path[0], plan.epoch_of(state.name)
+            state.move(path[0], plan.epoch_of(state.name))
             self.stale.pop(state.name, None)
             self._note(state)
 
@@ -234,8 +189,14 @@ class Publisher(Generic[Token]):
         frames: list[PublishedFrame] = []
         frame_bytes = 0
         while ready and frame_bytes < REQUEST_FILL_BYTES:
-            frames.append(self._close_frame(ready.pop(next(iter(ready)))))
-            frame_bytes += len(frames[-1].body)
+            state = ready.pop(next(iter(ready)))
+            is_new = state.unanswered is None
+            frame = state.send(self.name)
+            if self._wait is not None and is_new and frame.kind is FrameKind.EVENTS:
+                assert state.taken is not None
+                self._wait.numbered(state.name, state.taken.run, frame.first + frame.count - 1, frame.count)
+            frames.append(frame)
+            frame_bytes += len(frame.body)
         self._in_flight[node] = frames
         return frames
 
@@ -307,33 +268,21 @@ class Publisher(Generic[Token]):
         self.incarnation = max(self.incarnation, incarnation)
         for region in regions:
             state = self._regions[region]
-            state.incarnation, state.next = incarnation, 1
+            state.renew(incarnation)
             self._doubtful.discard(region)
             self._note(state)
 
-    def _doubt(self, state: _Region[Token], error: GamecastError | None) -> None:
+    def _doubt(self, state: Outbox[Token], error: GamecastError | None) -> None:
         if error is not None and not error.definite:
             self._doubtful.add(state.name)
 
-    def _fail_taken(self, state: _Region[Token], error: GamecastError) -> Resolved[Token]:
-        """Give up ``taken``: for certain only if all answers to it have come."""
-        if state.is_uncertain and error.definite:
-            error = PublishUncertain(f"{error}; and before that, an answer was lost")
-        taken = self._settled(state)
-        state.unanswered = None
+    def _fail_taken(self, state: Outbox[Token], error: GamecastError) -> Resolved[Token]:
+        taken, error = state.fail(error)
         self.stale.pop(state.name, None)
         self._give_up(state, taken, numbered=True)
         return _failed(state.name, taken, error)
 
-    def _settled(self, state: _Region[Token]) -> _OpenFrame[Token]:
-        """Return ``taken``, whose fate is told now, and forget it."""
-        taken, state.taken, state.sent, state.is_uncertain = state.taken, None, None, False
-        assert taken is not None
-        state.is_forgotten = False
-        state.been_at.clear()
-        return taken
-
-    def _fail_waiting(self, state: _Region[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
+    def _fail_waiting(self, state: Outbox[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
             frame = state.frames.popleft()
             self._give_up(state, frame, numbered=False)
@@ -346,20 +295,14 @@ class Publisher(Generic[Token]):
     def _forsake(self, node: str | None) -> None:
         """Give up what a node that begins anew may have accepted, and forgotten.
 
-        Also what another node may have accepted before the region came to this one: it was told what was accepted
-        there, and has forgotten that, too. None: any node may have been that between two plans, and nobody told us.
+        None: any node may have been that between two plans, and nobody told us.
         """
         asked = self._asked(node) if node is not None else set()
         for state in self._regions.values():
-            if state.taken is None:
-                continue
-            was_here = node is None or node == state.node or node in state.been_at
-            if state.name in asked or (was_here and state.is_uncertain):
+            if state.forsake(node, is_asked=state.name in asked):
                 self._forsaken.append(self._forget(state))
-            elif was_here and state.unanswered is None:
-                state.is_forgotten = True
 
-    def _forget(self, state: _Region[Token]) -> Resolved[Token]:
+    def _forget(self, state: Outbox[Token]) -> Resolved[Token]:
         """Give up ``taken``: it may have been accepted, and who knew of that has begun anew."""
         assert state.taken is not None
         if state.node is not None:
@@ -381,13 +324,13 @@ class Publisher(Generic[Token]):
         frames = self._in_flight.pop(node, ())
         return {frame.region for frame in frames if self._regions[frame.region].sent is frame}
 
-    def _begin(self, region: str) -> _Region[Token]:
-        state = self._regions[region] = _Region(region, self.incarnation)
+    def _begin(self, region: str) -> Outbox[Token]:
+        state = self._regions[region] = Outbox(region, self.incarnation)
         if self._plan is not None and region in self._plan.paths:
             state.node, state.epoch = self._plan.paths[region][0], self._plan.epoch_of(region)
         return state
 
-    def _note(self, state: _Region[Token]) -> None:
+    def _note(self, state: Outbox[Token]) -> None:
         """Note that a region can be taken from, if it can."""
         if state.node is None or state.name in self.stale or state.name in self._doubtful:
             return
@@ -400,39 +343,19 @@ class Publisher(Generic[Token]):
         self._ready.setdefault(state.node, {})[state.name] = state
         self._woken.add(state.node)
 
-    def _close_frame(self, state: _Region[Token]) -> PublishedFrame:
-        if state.unanswered is not None:
-            state.sent, state.unanswered = replace(state.unanswered, epoch=state.epoch), None
-            return state.sent
-        frame = state.taken = state.frames.popleft()
-        if frame.kind is FrameKind.EVENTS:
-            encode = encode_binary_body if frame.binary else encode_json_body
-            body = encode(frame.sent_at_ns, frame.payloads)
-        else:
-            [body] = frame.payloads
-        count = len(frame.tokens)
-        if self._wait is not None and frame.kind is FrameKind.EVENTS:
-            self._wait.numbered(state.name, frame.run, state.next + count - 1, count)
-        state.sent = PublishedFrame(
-            state.name, state.epoch, self.name, state.incarnation, state.next, count, body, frame.kind
-        )
-        return state.sent
-
     def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         state = self._regions[frame.region]
         if state.sent is not frame:
             return None  # given up meanwhile
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
-            if state.is_forgotten and state.is_uncertain:
+            if not state.put_off(frame):
                 return self._forget(state)
-            state.is_forgotten = False
-            state.unanswered = frame
             if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
                 self.stale[state.name] = frame.epoch
             self._note(state)
             return None
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
-            taken = self._settled(state)
+            taken = state.settle()
             self.buffered_events -= len(taken.tokens)
             self.buffered_bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
@@ -449,7 +372,7 @@ class Publisher(Generic[Token]):
         self._note(state)
         return resolved
 
-    def _give_up(self, state: _Region[Token], frame: _OpenFrame[Token], *, numbered: bool) -> None:
+    def _give_up(self, state: Outbox[Token], frame: OpenFrame[Token], *, numbered: bool) -> None:
         self.buffered_events -= len(frame.tokens)
         self.buffered_bytes -= frame.payload_bytes
         if self._wait is not None and frame.kind is FrameKind.EVENTS:
@@ -461,7 +384,7 @@ class Publisher(Generic[Token]):
             self._go_on(freed)
 
 
-def _failed(region: str, frame: _OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
+def _failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
     return Resolved(region, frame.tokens, error=error, sent_at_ns=frame.sent_at_ns, payloads=frame.payloads)
 
 

@@ -16,7 +16,7 @@ class Mutation(NamedTuple):
 
 NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
-PUBLISHER, SUBSCRIBER = "sequencing/publisher.py", "sequencing/subscriber.py"
+PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
@@ -224,9 +224,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a frame is numbered anew when it is sent again",
-        PUBLISHER,
-        "replace(state.unanswered, epoch=state.epoch), None",
-        "replace(state.unanswered, epoch=state.epoch, first=state.unanswered.first + 1), None",
+        OUTBOX,
+        "replace(self.unanswered, epoch=self.epoch), None",
+        "replace(self.unanswered, epoch=self.epoch, first=self.unanswered.first + 1), None",
     ),
     Mutation(
         "a connection's numbers are compared with those of the one before it",
