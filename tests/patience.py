@@ -29,13 +29,16 @@ SPINS_S = 0.015
 
 def slowness() -> float:
     """Return how many times longer than alone on a fast core everything takes just now, 1 at least."""
-    crowd = max(_wanting(), float(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) / cores()
-    return min(SLOWNESS_MAX, max(1.0, crowd) * _core_slowness())
+    return min(SLOWNESS_MAX, max(1.0, _wanting() / cores()) * _core_slowness())
 
 
 def scaled(seconds: float) -> float:
-    """Return what ``seconds`` come to now, for what takes a limit once and for all, like `subprocess.run`."""
-    return seconds * slowness()
+    """Return what ``seconds`` come to, for what takes a limit once and for all, like `subprocess.run`.
+
+    As busy as the machine may become before the limit is reached: with all tests that run side by side, at least.
+    """
+    side_by_side = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return seconds * max(slowness(), side_by_side / cores())
 
 
 def cores() -> int:
