@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from gamecast import Event
+from tests.patience import patience
 
 
 async def next_event(cast: AsyncIterator[object]) -> Event:
@@ -18,7 +18,7 @@ async def next_event(cast: AsyncIterator[object]) -> Event:
 async def take(cast: AsyncIterator[object], count: int) -> list[Event]:
     """Return the next ``count`` events."""
     events: list[Event] = []
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for event in cast:
             assert isinstance(event, Event), event
             events.append(event)

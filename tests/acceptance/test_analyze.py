@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.spark_session import needs_spark
+from tests.patience import scaled
 
 GAMECAST = [sys.executable, "-m", "gamecast"]
 MATRIX = ",s1,s2,s3\ns1,0,10,20\ns2,10,0,30\ns3,20,30,0\n"
@@ -24,7 +25,7 @@ def line(subscriber: str, index: int, event: str, region: str, sender: str, took
 
 def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [*GAMECAST, "analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(500))
 
 
 @needs_spark

@@ -26,6 +26,7 @@ from laboratory.chaos.notes import Kept, Life, Notes, read_kept, read_notes
 from laboratory.chaos.run import KEPT_FILE
 from laboratory.simulation.server import Delivered
 from sequencing.delivery import Missing
+from tests.patience import Deadline, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast", "chaos"]
 KEYS = {
@@ -41,7 +42,7 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
     """The figures of a short run, and its logs."""
     logs = tmp_path_factory.mktemp("chaos") / "logs"
     arguments = ("--seconds", "15", "--seed", "5", "--json", "--keep", str(logs))
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=scaled(110))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout), logs
@@ -66,7 +67,7 @@ def test_a_short_run_keeps_every_promise_and_tells_its_figures(short_run: tuple[
 
 def test_what_a_node_loses_that_keeps_nothing_is_no_broken_promise_if_it_is_told() -> None:
     arguments = ("--seconds", "8", "--seed", "38", "--servers", "4", "--lossy", "--json")  # n2 is killed
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=scaled(110))
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["lossy"] is True
@@ -215,8 +216,8 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("gamecast-chaos-*/server-8.notes.jsonl")) and time.monotonic() < deadline:
+    deadline = Deadline(60)
+    while not list(tmp_path.glob("gamecast-chaos-*/server-8.notes.jsonl")) and not deadline.passed:
         time.sleep(0.1)
     time.sleep(4.0)  # some faults
     yield process, tmp_path
@@ -232,14 +233,14 @@ def test_no_process_and_no_file_is_left_however_it_ends(
     processes = descendants(process.pid)
     assert len(processes) >= 3 * 2 + 2 + 8 + 3 * 2
     process.send_signal(number)
-    out, err = process.communicate(timeout=END_S_MAX)
+    out, err = process.communicate(timeout=scaled(END_S_MAX))
     assert process.returncode != 0
     assert "Traceback" not in out + err
-    deadline = time.monotonic() + END_S_MAX
-    while (left := processes & set(parents())) and time.monotonic() < deadline:
+    deadline = Deadline(END_S_MAX)
+    while (left := processes & set(parents())) and not deadline.passed:
         time.sleep(0.05)
     assert not left
-    while list(directory.iterdir()) and time.monotonic() < deadline:
+    while list(directory.iterdir()) and not deadline.passed:
         time.sleep(0.05)
     assert not list(directory.iterdir())
 

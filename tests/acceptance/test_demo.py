@@ -29,6 +29,7 @@ from placement.planner import make_plan
 from sequencing.delivery import Delivery
 from sequencing.plan import Plan
 from sequencing.protocols.two_phase import TwoPhase
+from tests.patience import scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 KEYS = {
@@ -41,7 +42,7 @@ BROKEN = "lost", "duplicated", "inversions", "cycles", "publisher_order_violatio
 def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(100))
 
 
 def call(*arguments: str | Path) -> Result:

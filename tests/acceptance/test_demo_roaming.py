@@ -21,6 +21,7 @@ from gamecast.testing.match.hosting import build_workload
 from gamecast.testing.match.skirmish import generate_skirmish
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.subscriber import Subscriber
+from tests.patience import scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_order_violations"
@@ -29,7 +30,7 @@ BROKEN = "lost", "duplicated", "unexpected", "inversions", "cycles", "publisher_
 def gamecast_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=115)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(115))
 
 
 def call(*arguments: str | Path) -> Result:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.patience import scaled
 from tests.shared_data import SHARED_DATA, needs_shared_data
 
 
@@ -19,7 +20,7 @@ def test_between_three_continents_the_measured_stretch_is_within_a_tenth_of_the_
         *("--hosts", "eu-west-1,us-east-1,ap-northeast-1", "--servers", "6"),
         *("--start-s", "200", "--duration-s", "15", "--json"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=115)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(115))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["lost"], found["inversions"], found["wan"]["same_plan"]) == (0, 0, True)

@@ -16,6 +16,7 @@ import pytest
 
 from adapters.embedded.binary import find_redis_server
 from adapters.embedded.ports import free_port
+from tests.patience import Deadline, scaled
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 READY_S_MAX = 10.0
@@ -50,7 +51,7 @@ class Machine:
         if background:
             self._await_words(folder / "output", process)
             return
-        assert process.wait(timeout=DONE_S_MAX) == 0, (folder / "output").read_text()
+        assert process.wait(timeout=scaled(DONE_S_MAX)) == 0, (folder / "output").read_text()
         self.running.pop()
 
     def end(self) -> None:
@@ -59,7 +60,7 @@ class Machine:
             if " tail " not in line:
                 assert process.poll() is None, f"it ended by itself: {line}"
                 process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=10) == 0, line
+            assert process.wait(timeout=scaled(10)) == 0, line
         self.running.clear()
 
     def kill(self) -> None:
@@ -68,10 +69,10 @@ class Machine:
             process.wait()
 
     def _await_words(self, output: Path, process: subprocess.Popen[str]) -> None:
-        deadline = time.monotonic() + READY_S_MAX
+        deadline = Deadline(READY_S_MAX)
         while not re.search("Ready to accept|is registered|stands for leading|subscribed to", output.read_text()):
             assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
+            assert not deadline.passed, output.read_text()
             time.sleep(0.05)
 
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import scaled
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "subscriber,region\nann,forest\nann,river\nbob,forest\nbob,river\nbob,village\ncid,village\n,desert\n"
 
 
 def gamecast(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "gamecast", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=60)
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, check=False, timeout=scaled(60))
 
 
 def test_a_piped_membership_becomes_a_plan_file_and_figures(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import scaled
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_lines_that_embed_it_run_as_they_stand() -> None:
     [program] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=scaled(60)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "1-2 forest server-eu-1 {'type': 'spell', 'by': 'ana'}\n"
 

@@ -25,6 +25,7 @@ from gamecast.recording import options
 from gamecast.recording.deliverylog import read_delivery_logs
 from gamecast.recording.reading import SessionReader
 from laboratory.demo import recording as demo_recording
+from tests.patience import patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 GONE = "redis://127.0.0.1:1"
@@ -49,7 +50,7 @@ async def recording(url: str, *arguments: str | Path) -> Any:
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(30):
+        async with patience(30):
             assert (await process.stderr.readline()).startswith(b"recording into")
         yield process
     finally:
@@ -100,7 +101,9 @@ async def test_it_ends_by_itself_after_so_many_seconds_with_one_json_document(tm
 
 
 def main_status(*arguments: str | Path) -> tuple[int, str]:
-    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=scaled(60), check=False
+    )
     return done.returncode, done.stderr
 
 

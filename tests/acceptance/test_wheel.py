@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "tests" / "acceptance" / "wheel_smoke.py"
-FOLDERS = ("adapters", "analytics", "loadtest", "placement", "sequencing")
+FOLDERS = ("adapters", "analytics", "cli", "laboratory", "loadtest", "placement", "sequencing")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import gamecast
 import gamecast.analytics
 
-FLAT_NAMES = {"adapters", "analytics", "loadtest", "placement", "sequencing"}
+FLAT_NAMES = {"adapters", "analytics", "cli", "laboratory", "loadtest", "placement", "sequencing"}
 
 
 async def receive_what_is_published() -> None:

@@ -22,6 +22,7 @@ from adapters.gateway.settings import GatewayLimits, GatewaySettings
 from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tokens import KeyFile
 from gamecast.gateway import CastDoor
+from tests.patience import patience
 
 
 class Running:
@@ -41,7 +42,7 @@ class Running:
 
     async def is_noted(self, what: str, **fields: Any) -> dict[str, Any]:
         """Wait until the audit log has a line, and return it."""
-        async with asyncio.timeout(10):
+        async with patience(10):
             while True:
                 for line in self.audit:
                     if line.items() >= {"what": what, **fields}.items():
@@ -136,7 +137,7 @@ class Socket:
         return await self.until(lambda said: said["type"] == kind, seconds)
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool], seconds: float = 15.0) -> dict[str, Any]:
-        async with asyncio.timeout(seconds):
+        async with patience(seconds):
             while True:
                 for said in self._said:
                     if wanted(said):
@@ -146,14 +147,14 @@ class Socket:
 
     async def take(self, count: int, seconds: float = 20.0) -> list[dict[str, Any]]:
         """Wait until so many events have come in all, and return them."""
-        async with asyncio.timeout(seconds):
+        async with patience(seconds):
             while len(self.events) < count:
                 await self._read()
         return self.events
 
     async def closed(self, seconds: float = 15.0) -> tuple[int | None, str]:
         """Wait until the gateway closes; return code and reason."""
-        async with asyncio.timeout(seconds):
+        async with patience(seconds):
             while True:
                 message = await self.socket.receive()
                 if message.type is aiohttp.WSMsgType.TEXT:

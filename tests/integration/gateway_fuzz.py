@@ -22,6 +22,7 @@ import aiohttp
 
 from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Running, running_gateway
+from tests.patience import patience
 
 WORDS: tuple[Any, ...] = (
     *("hello", "subscribe", "unsubscribe", "publish", "ping", "forest", "river", "a/../b", "*", "..", "", "\x00"),
@@ -98,7 +99,7 @@ async def over_socket(
                 await raw.send_str('{"type":"subscribe","regions":["forest"]}')
                 await raw.send_str('{"type":"publish","region":"forest","payload":1}')
                 wanted = {"subscribed", "acks"}
-                async with asyncio.timeout(20):  # whatever went before, a session is served
+                async with patience(20):  # whatever went before, a session is served
                     while wanted:
                         kind = json.loads(await raw.receive_str())["type"]
                         wanted.discard(kind)
@@ -143,11 +144,13 @@ async def over_http(
         }
         body = json.dumps(thing(chance)).encode() if chance.random() < 0.9 else chance.randbytes(chance.randrange(99))
         try:
-            async with asyncio.timeout(5):
-                async with client.request(method, f"{running.url}{path}?{query}", headers=headers, data=body) as answer:
-                    statuses[str(answer.status)] += 1
-                    if answer.content_type != "text/event-stream":
-                        await answer.read()
+            async with (
+                patience(5),
+                client.request(method, f"{running.url}{path}?{query}", headers=headers, data=body) as answer,
+            ):
+                statuses[str(answer.status)] += 1
+                if answer.content_type != "text/event-stream":
+                    await answer.read()
         except (aiohttp.ClientError, ValueError) as error:
             statuses[type(error).__name__] += 1
     return statuses
@@ -176,7 +179,7 @@ async def fuzz(url: str, inputs: int, seed: int) -> dict[str, Any]:
                 requests = await over_http(running, client, chance, inputs - inputs // 2)
                 async with client.get(running.url + "/readyz") as answer:
                     still_serves = answer.status == 200
-            async with asyncio.timeout(10):
+            async with patience(10):
                 await running.gateway.everybody_left()
                 await running.gateway.connections.finish()
             gc.collect()

@@ -8,13 +8,15 @@ import subprocess
 
 import pytest
 
+from tests.patience import scaled
+
 
 def java_version() -> int:
     """Return Java's major version, 0 where there is none."""
     java = shutil.which("java")
     if java is None:
         return 0
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=scaled(60)).stderr
     number = said.partition('version "')[2].partition(".")[0].strip('"\n ')
     return int(number) if number.isdigit() else 0
 

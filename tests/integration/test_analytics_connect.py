@@ -20,6 +20,7 @@ pytest.importorskip("grpc", reason="Spark Connect speaks gRPC (the analytics ext
 from adapters.embedded.ports import free_port
 from analytics.session.synthetic import FAULTS, World, write_session
 from tests.integration.spark_session import needs_spark
+from tests.patience import Deadline, scaled
 
 GAMECAST = [sys.executable, "-m", "gamecast"]
 START_S_MAX = 90
@@ -54,8 +55,8 @@ def connect_url(tmp_path: Path) -> Iterator[str]:
 
 
 def until_it_answers(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    due = time.monotonic() + START_S_MAX
-    while time.monotonic() < due and server.poll() is None:
+    due = Deadline(START_S_MAX)
+    while not due.passed and server.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
@@ -67,7 +68,7 @@ def until_it_answers(port: int, server: subprocess.Popen[bytes], log: Path) -> N
 
 def analysed(session: Path, master: str) -> dict[str, Any]:
     command = [*GAMECAST, "analyze", str(session), "--master", master, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(300))
     assert done.returncode in (0, 1), done.stderr  # 1: the planted faults were found
     found: dict[str, Any] = json.loads(done.stdout)
     return found

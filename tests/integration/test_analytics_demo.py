@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.integration.spark_session import needs_spark
+from tests.patience import scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 pytestmark = [needs_spark, needs_shared_data, pytest.mark.timeout(600)]
@@ -20,7 +21,9 @@ GAMECAST = [sys.executable, "-m", "gamecast"]
 
 
 def run(*arguments: object) -> dict[str, object]:
-    done = subprocess.run([*GAMECAST, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(
+        [*GAMECAST, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=scaled(500)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, object] = json.loads(done.stdout)
     return found

@@ -15,6 +15,7 @@ from laboratory.bench.peers.path import PathPeer, membership_of, plan_along
 from laboratory.bench.stamps import measure_stamps
 from laboratory.bench.workload import Grid
 from sequencing.plan import Plan
+from tests.patience import patience
 
 SMALL = ["--size", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]
 
@@ -30,7 +31,7 @@ def test_events_take_the_planned_path_and_joins_change_nothing_of_it() -> None:
     grid = Grid(4)
 
     async def deliver_one(url: str) -> tuple[object, Plan]:
-        async with gamecast.connect(url, name=grid.subscribers[0]) as cast, asyncio.timeout(20):
+        async with gamecast.connect(url, name=grid.subscribers[0]) as cast, patience(20):
             await cast.subscribe(*(grid.regions[at] for at in grid.regions_of(0)))
             await cast.publish(grid.regions[0], "it came")
             event = await anext(aiter(cast))

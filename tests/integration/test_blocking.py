@@ -8,6 +8,7 @@ import pytest
 
 import gamecast
 from gamecast import blocking
+from tests.patience import scaled
 
 
 @pytest.mark.parametrize("url", ["memory://blocking?nodes=2", "embedded://"])
@@ -18,7 +19,7 @@ def test_threads_publish_and_iterate_without_an_event_loop(url: str) -> None:
 
         def publish_many() -> None:
             for receipt in [cast.publish_soon("river", number) for number in range(50)]:
-                assert receipt.result(timeout=10).region == "river"
+                assert receipt.result(timeout=scaled(10)).region == "river"
 
         threads = [threading.Thread(target=publish_many) for _ in range(3)]
         for thread in threads:

@@ -29,6 +29,7 @@ from adapters.redis.control import SOLE_NODE, ControlKeys
 from cli.main import main
 from gamecast import Event
 from sequencing.keyspace import NodeKeys
+from tests.patience import Deadline, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
 
@@ -79,9 +80,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = Deadline(10)
     while not holds():
-        assert time.monotonic() < deadline, "it took too long"
+        assert not deadline.passed, "it took too long"
         time.sleep(0.01)
 
 
@@ -104,7 +105,7 @@ def test_what_is_published_is_tailed_in_order(redis_server: EmbeddedServer, call
             status, said_of_it, complained_of_it = call("publish", url, region, *rest)
             assert (status, complained_of_it) == (0, "")
             receipts += said_of_it
-        said, complained = tail.communicate(timeout=10)
+        said, complained = tail.communicate(timeout=scaled(10))
     assert (tail.returncode, complained) == (0, b"")
     events = [json.loads(line) for line in said.splitlines()]
     assert [event["payload"] for event in events] == [{"a": [1, 2.5]}, "plain", 7, "7", "-1", "two", "1e400"]
@@ -122,7 +123,7 @@ def test_lines_of_standard_input_are_events(redis_server: EmbeddedServer, call: 
     lines = '1\nzwölf\r\n\n{"x"\nend'.encode()
     with tailing(redis_server, "a", "--count", "5", "--json") as tail:
         status, report, complained = call("publish", redis_server.url, "a", "--json", "--name", "ann", typed=lines)
-        said, _ = tail.communicate(timeout=10)
+        said, _ = tail.communicate(timeout=scaled(10))
     assert [json.loads(line)["payload"] for line in said.splitlines()] == [1, "zwölf", "", '{"x"', "end"]
     assert (status, complained) == (0, "")
     # The first number went to the mark of who subscribed.
@@ -156,7 +157,7 @@ def test_a_line_is_published_when_it_comes_and_an_interrupt_tells_what_was(
             process.stdin.flush()
             assert process.stdout.readline() == b"a 1-%d\n" % sequence
         process.send_signal(number)
-        _, complained = process.communicate(timeout=10)
+        _, complained = process.communicate(timeout=scaled(10))
     assert process.returncode == 1
     assert complained == b"gamecast: interrupted; 2 events published, the last as a 1-2\n"
     with redis.Redis.from_url(redis_server.url) as client:
@@ -171,7 +172,7 @@ def test_publishing_stops_when_nobody_reads_the_receipts(redis_server: EmbeddedS
         process.stdout.close()
         process.stdin.write(b"line\n")
         process.stdin.flush()
-        assert process.wait(timeout=10) == 1
+        assert process.wait(timeout=scaled(10)) == 1
         expected = b"gamecast: nobody reads the receipts any more; 1 event published, the last as a 1-1\n"
         assert process.stderr.read() == expected
 
@@ -180,7 +181,7 @@ def test_many_lines_are_published_in_their_order(redis_server: EmbeddedServer, c
     lines = b"".join(b"%d\n" % number for number in range(20_000))
     with tailing(redis_server, "a", "--count", "20000", "--json") as tail:
         status, receipts, _ = call("publish", redis_server.url, "a", typed=lines)
-        said, _ = tail.communicate(timeout=20)
+        said, _ = tail.communicate(timeout=scaled(20))
     assert status == 0
     assert receipts.splitlines() == [f"a 1-{number}" for number in range(2, 20_002)]
     assert [json.loads(line)["payload"] for line in said.splitlines()] == list(range(20_000))
@@ -192,7 +193,7 @@ def test_people_get_a_line_for_each_event_and_no_escape_sequences(redis_server: 
             cast.publish("a", {"text": "two words"})
             cast.publish("a", b"\x1b[2J")
             cast.publish("a", "\x1b[2J \x9b2J \u202e")
-        said, _ = tail.communicate(timeout=10)
+        said, _ = tail.communicate(timeout=scaled(10))
     clock = r"\d\d:\d\d:\d\d\.\d{3}"
     one, two, three = said.decode().splitlines()
     assert re.fullmatch(clock + r' a 1-2 ann {"text":"two words"}', one)
@@ -207,7 +208,7 @@ def test_bytes_come_as_base64_and_a_gap_is_a_line(redis_server: EmbeddedServer) 
             entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
             client.xadd(NodeKeys(SOLE_NODE).egress(1, "a"), entry, id="1-4")
             client.xadd(NodeKeys(SOLE_NODE).egress(1, "a"), {"m": "0 1 1 4 s", "s": "", "b": "[0,[0],[4]]"}, id="1-5")
-        said, _ = tail.communicate(timeout=10)
+        said, _ = tail.communicate(timeout=scaled(10))
     first, gap, last = map(json.loads, said.splitlines())
     assert (first["base64"], base64.b64decode(first["payload"])) == (True, b"\x00\xff")
     assert (gap["kind"], gap["region"], gap["epoch"]) == ("gap", "a", 1)
@@ -252,7 +253,7 @@ def test_a_server_that_fills_up_midway_is_told_with_what_was_published(redis_ser
         with redis.Redis.from_url(redis_server.url) as client:
             wait_until(lambda: client.exists(NodeKeys(SOLE_NODE).egress(1, "a")))
             client.config_set("maxmemory", "1")
-        said, complained = process.communicate(b"two\n", timeout=10)
+        said, complained = process.communicate(b"two\n", timeout=scaled(10))
     assert process.returncode == 3
     assert re.fullmatch(rb"gamecast: .*is full \(OOM\).*; 1 event published, the last as a 1-1, 1 not\n", complained)
     report = json.loads(said)
@@ -268,7 +269,7 @@ def test_a_tail_that_comes_late_gets_what_is_published_from_then_on(redis_server
         with tailing(redis_server, "a", "b", "--count", "20", "--json") as tail:
             for number in range(10, 30):
                 cast.publish("ab"[number % 2], number)
-            said, complained = tail.communicate(timeout=10)
+            said, complained = tail.communicate(timeout=scaled(10))
         delivered = [event.payload for event in islice(cast, 30) if isinstance(event, Event)]
     assert (tail.returncode, complained) == (0, b"")
     seen = [json.loads(line)["payload"] for line in said.splitlines()]
@@ -280,7 +281,7 @@ def test_a_tail_that_comes_late_gets_what_is_published_from_then_on(redis_server
 def test_a_tail_that_is_stopped_ends_well_and_leaves(redis_server: EmbeddedServer, number: signal.Signals) -> None:
     with tailing(redis_server, "a") as tail:
         tail.send_signal(number)
-        said, complained = tail.communicate(timeout=10)
+        said, complained = tail.communicate(timeout=scaled(10))
     assert (tail.returncode, said, complained) == (0, b"", b"")
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.zcard(ControlKeys.alive) == 0
@@ -300,7 +301,7 @@ def test_a_tail_ends_when_nobody_reads_it_any_more(redis_server: EmbeddedServer,
         assert call("publish", redis_server.url, "a", "one")[0] == 0
         assert tail.stdout.readline().endswith(b'"one"\n')
         tail.stdout.close()
-        assert tail.wait(timeout=10) == 0
+        assert tail.wait(timeout=scaled(10)) == 0
         assert tail.stderr.read() == b""
 
 
@@ -311,7 +312,7 @@ def test_a_tail_whose_reader_pauses_can_be_stopped(redis_server: EmbeddedServer,
         assert tail.stderr is not None
         wait_until(lambda: waiting_bytes(tail.stdout) >= 60_000)
         tail.send_signal(signal.SIGINT)
-        assert tail.wait(timeout=10) == 0
+        assert tail.wait(timeout=scaled(10)) == 0
         assert tail.stderr.read() == b""
 
 

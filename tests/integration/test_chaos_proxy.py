@@ -18,6 +18,7 @@ import redis
 from adapters.embedded.server import EmbeddedServer
 from laboratory.chaos.proxy import Proxy
 from laboratory.processes.children import Child, Guard
+from tests.patience import Deadline
 
 WAIT_S_MAX = 10.0
 TRIES_MAX = 20
@@ -130,8 +131,8 @@ def test_a_child_is_stopped_killed_and_started_again(guard: Guard, tmp_path: Pat
     child.start()
     assert child.pid != first
     os.kill(child.pid, signal.SIGTERM)
-    deadline = time.monotonic() + WAIT_S_MAX
-    while child.running and time.monotonic() < deadline:
+    deadline = Deadline(WAIT_S_MAX)
+    while child.running and not deadline.passed:
         time.sleep(0.01)
     assert child.ended() == -signal.SIGTERM
 
@@ -162,10 +163,10 @@ def test_children_and_files_end_with_a_parent_that_is_killed_also_those_that_are
         [sys.executable, "-c", ABANDON, str(directory)], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    deadline = time.monotonic() + WAIT_S_MAX
+    deadline = Deadline(WAIT_S_MAX)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
-    while (any(map(alive, pids)) or directory.exists()) and time.monotonic() < deadline:
+    while (any(map(alive, pids)) or directory.exists()) and not deadline.passed:
         time.sleep(0.02)
     assert not any(map(alive, pids))
     assert not directory.exists()

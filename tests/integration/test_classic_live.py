@@ -25,6 +25,7 @@ from sequencing.protocols.process import Deliver, Install, Message, Process
 from sequencing.protocols.setup import Assumption, Setup
 from tests.events import next_event, take
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
+from tests.patience import patience
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EACH = 6
@@ -76,7 +77,7 @@ async def play(url: str, name: str) -> Journal:
         )
         for process in FIVE
     ]
-    async with casts[0], casts[1], casts[2], casts[3], casts[4], asyncio.timeout(30):
+    async with casts[0], casts[1], casts[2], casts[3], casts[4], patience(30):
         listeners = [asyncio.create_task(listen(cast)) for cast in casts]
         for number in range(EACH):
             for cast in casts:
@@ -136,7 +137,7 @@ async def test_five_operating_system_processes_keep_what_every_protocol_declares
     try:
         for name in PROTOCOLS:
             tell_all(name)
-            async with asyncio.timeout(30):
+            async with patience(30):
                 for player in players:
                     assert player.stdout is not None
                     assert await player.stdout.readline() == b"done\n", name
@@ -160,7 +161,7 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
         for uuid in [uuid4().hex]
         for name in FIVE[:3]
     )
-    async with p1, p2, p3, asyncio.timeout(10):
+    async with p1, p2, p3, patience(10):
         await p1.subscribe("forest", "river")
         assert (await p1.publish("forest", {"type": "spell"})).region == "forest"
         p3.publish_soon("river", b"bytes")
@@ -225,7 +226,7 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
                 await casts[name].publish("all", number)
                 published += 1
             await asyncio.sleep(0.002)  # so that members come and go among messages, not before or after them
-        async with asyncio.timeout(10):
+        async with patience(10):
             await asyncio.gather(listening["p3"], listening["p4"])
             while len(seen["p1"]) < published or seen["p5"][-3:] != seen["p1"][-3:]:
                 changed.clear()
@@ -261,7 +262,7 @@ async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis
         gamecast.connect(shared_redis.url, name=name, protocol="propagation-regrouping", groups=groups, network=network)
         for name in FIVE[:3]
     )
-    async with p1, p2, p3, asyncio.timeout(20):
+    async with p1, p2, p3, patience(20):
         number = 0
 
         async def published_until(member: bool) -> list[int]:
@@ -292,7 +293,7 @@ async def test_processes_join_and_leave_groups_of_propagation_trees(shared_redis
 
 
 async def test_a_protocol_in_this_process_and_one_on_a_private_server() -> None:
-    async with asyncio.timeout(20):
+    async with patience(20):
         for url in ("memory://here", "embedded://"):
             async with AsyncExitStack() as stack:
                 two = FIVE[:2]
@@ -311,7 +312,7 @@ async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServe
         classic.connect(shared_redis.url, name=name, protocol="virtual-synchrony", processes=FIVE[:3], network=network)
         for name in FIVE[:3]
     )
-    async with a, b, asyncio.timeout(10):
+    async with a, b, patience(10):
         async with c:
             views = [anext(aiter(cast)) for cast in (a, b, c)]
             assert [(await view) for view in views] == [Install(1, FIVE[:3])] * 3
@@ -325,7 +326,7 @@ async def test_a_view_changes_when_a_process_is_gone(shared_redis: EmbeddedServe
 async def test_a_batch_that_is_sent_again_arrives_once(shared_redis: EmbeddedServer) -> None:
     network = uuid4().hex
     sender, receiver = (RedisMailbox(shared_redis.url, network, name, block_ms=50) for name in ("a", "b"))
-    async with asyncio.timeout(10):
+    async with patience(10):
         await sender.send([("b", b"one"), ("b", b"two")])
         sender._sent["b"] = 0  # as if the answer had been lost
         await sender.send([("b", b"one"), ("b", b"two"), ("b", b"three")])
@@ -340,7 +341,7 @@ async def test_a_batch_that_is_sent_again_arrives_once(shared_redis: EmbeddedSer
 async def test_a_mailbox_survives_the_restart_of_a_durable_server() -> None:
     with EmbeddedServer(appendfsync="always") as server:
         sender, receiver = (RedisMailbox(server.url, "n", name, block_ms=50) for name in ("a", "b"))
-        async with asyncio.timeout(20):
+        async with patience(20):
             await sender.send([("b", b"one")])
             assert await receiver.receive() == [("a", b"one")]
             reading = asyncio.create_task(receiver.receive())
@@ -356,7 +357,7 @@ async def test_a_mailbox_survives_the_restart_of_a_durable_server() -> None:
 async def test_a_server_that_has_forgotten_mailboxes_is_noticed(redis_server: EmbeddedServer) -> None:
     sender = RedisMailbox(redis_server.url, "n", "a")
     try:
-        async with asyncio.timeout(20):
+        async with patience(20):
             await sender.send([("b", b"one")])
             redis_server.kill()
             await redis_server.restart_async()

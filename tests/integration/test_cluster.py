@@ -35,6 +35,7 @@ from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
 from tests.integration.test_faults import casts_on, publish_and_check
 from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, register, rest, roam
+from tests.patience import Deadline, patience
 
 NODES = ("n1", "n2", "n3")
 RANGES = ((0, 8_000), (8_001, 11_900), (11_901, 16_383))
@@ -144,9 +145,9 @@ class Relays(Bound, LiveRelays):
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SETTLE_S_MAX
+    deadline = Deadline(SETTLE_S_MAX)
     while not holds():
-        assert time.monotonic() < deadline
+        assert not deadline.passed
         time.sleep(0.02)
 
 
@@ -241,7 +242,7 @@ async def test_a_script_is_sent_back_before_it_begins_while_its_streams_are_unde
     assert newest.last == 1
     await asyncio.to_thread(cluster.move, "n1", 0, 1)
     answers: list[Answer] = []
-    async with asyncio.timeout(5):
+    async with patience(5):
         while not answers:
             try:
                 answers = await node.publish(after)

@@ -20,6 +20,7 @@ from adapters.gateway.tokens import KeyFile, mint, new_key
 from adapters.redis.survey import NetworkState, survey
 from sequencing.errors import Unreachable
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 SOON_S = 0.2
 
@@ -40,7 +41,7 @@ async def live(client: Any, url: str, **headers: str) -> AsyncIterator[AsyncIter
 
 
 async def until(states: AsyncIterator[dict[str, Any]], is_so: Any) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for state in states:
             if state["network"] is not None and is_so(state):
                 return state
@@ -249,7 +250,7 @@ async def test_who_watches_is_let_go_when_the_token_expires(redis_server: Embedd
         headers = {"X-Forwarded-For": "192.0.2.7", "Authorization": f"Bearer {token(watch=True, lifetime_s=2)}"}
         async with live(client, running.url, **headers) as states:
             await until(states, lambda _: True)
-            async with asyncio.timeout(9):  # with the leeway that clocks are given
+            async with patience(9):  # with the leeway that clocks are given
                 with pytest.raises((aiohttp.ClientError, AssertionError)):
                     await until(states, lambda _: False)
 

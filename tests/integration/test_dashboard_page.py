@@ -28,6 +28,7 @@ from gamecast.client.configuration import Limits
 from tests.integration.browser import Browser, browser
 from tests.integration.gateway_clients import Running, running_gateway
 from tests.integration.test_dashboard import signing
+from tests.patience import scaled
 
 SCREENSHOTS = os.environ.get("GAMECAST_SCREENSHOTS")
 AXE = "axe-core@4.10.3"
@@ -124,7 +125,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str | None:
     if npm is None:
         return None
     try:
-        subprocess.run([npm, "pack", AXE], cwd=place, capture_output=True, check=True, timeout=30)
+        subprocess.run([npm, "pack", AXE], cwd=place, capture_output=True, check=True, timeout=scaled(30))
     except (subprocess.SubprocessError, OSError):
         return None
     [archive] = place.glob("*.tgz")

@@ -23,6 +23,7 @@ from adapters.embedded import server as embedded
 from adapters.embedded.binary import find_redis_server
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from sequencing.errors import EmbeddedServerError, UsageError
+from tests.patience import Deadline, scaled
 
 MUTE_SERVER = """#!/bin/sh
 if [ "$1" = --version ]; then echo v=99.0.0; exit; fi
@@ -266,7 +267,7 @@ sys.stdin.readline()
             assert is_running(int(server_pid))
             process.stdin.write("\n")
             process.stdin.flush()
-            process.wait(timeout=10)
+            process.wait(timeout=scaled(10))
             wait_until(lambda: not Path(directory).exists())
             wait_until(lambda: not is_running(int(server_pid)))
         finally:
@@ -311,9 +312,9 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], time_s_max: float = 10.0) -> None:
-    deadline = time.monotonic() + time_s_max
+    deadline = Deadline(time_s_max)
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
+        assert not deadline.passed, "the condition did not come true in time"
         time.sleep(0.005)
 
 

@@ -27,6 +27,7 @@ from sequencing.plan import Plan
 from tests.events import take
 from tests.integration.test_daemons import until
 from tests.integration.test_interface import end, start_node
+from tests.patience import patience
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
@@ -193,7 +194,7 @@ async def test_events_wait_while_a_server_is_a_replica_and_go_out_when_it_is_a_m
             assert not waiting.done()
             assert not joining.done()
             client.replicaof("NO", "ONE")
-        async with asyncio.timeout(20):
+        async with patience(20):
             assert (await waiting).sequence == before.sequence + 1
             await joining
         assert [event.payload for event in await take(cast, 2)] == ["before", "after"]
@@ -201,7 +202,7 @@ async def test_events_wait_while_a_server_is_a_replica_and_go_out_when_it_is_a_m
 
 async def snapshot(client: redis.Redis, *, expected: str) -> None:
     """Have Redis write a snapshot, until that ends as expected."""
-    async with asyncio.timeout(10):
+    async with patience(10):
         while client.info("persistence")["rdb_last_bgsave_status"] != expected:
             with suppress(redis.ResponseError):  # one is under way
                 client.bgsave()
@@ -230,13 +231,13 @@ async def test_events_published_to_a_stalled_server_fail_in_time_or_arrive_once(
         os.kill(redis_server.pid, signal.SIGSTOP)
         try:
             stalled = [cast.publish_soon("a", "x" * 900_000) for _ in range(20)]
-            async with asyncio.timeout(25):
+            async with patience(25):
                 done = await asyncio.gather(*stalled, return_exceptions=True)
             assert all(isinstance(outcome, gamecast.NetworkError) for outcome in done)
         finally:
             os.kill(redis_server.pid, signal.SIGCONT)
         receipt = None
-        async with asyncio.timeout(15):
+        async with patience(15):
             while receipt is None:
                 with suppress(gamecast.NetworkError):
                     receipt = await cast.publish("a", "after")
@@ -326,7 +327,7 @@ async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
         server.restart()
         failures: list[gamecast.NetworkError] = []
         receipt: gamecast.Receipt | None = None
-        async with asyncio.timeout(15):
+        async with patience(15):
             while receipt is None:
                 try:
                     receipt = await cast.publish("a", 2)
@@ -391,7 +392,7 @@ async def test_a_node_that_never_comes_back_is_replaced_by_an_empty_one_that_may
             with pytest.raises(gamecast.GamecastError):
                 await other.publish("a", "into the void")
             await control.register_node("n1", node.url, may_lose=True)
-            async with asyncio.timeout(20):
+            async with patience(20):
                 while True:
                     with suppress(gamecast.GamecastError):
                         await other.publish("a", "after")
@@ -439,7 +440,7 @@ async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_serv
         with redis.Redis.from_url(redis_server.url) as client:
             entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
             client.xadd(NodeKeys(SOLE_NODE).egress(1, "a"), entry, id=f"1-{last + 2}")
-        async with asyncio.timeout(5):
+        async with patience(5):
             gap = await anext(cast)
         assert isinstance(gap, Gap)
         assert (gap.region, gap.first_sequence, gap.last_sequence) == ("a", last + 1, last + 2)
@@ -462,7 +463,7 @@ async def test_events_that_the_node_no_longer_has_become_a_gap(redis_server: Emb
             epoch = (await cast.publish("a", 401)).epoch
             client.xtrim(NodeKeys(SOLE_NODE).egress(epoch, "a"), maxlen=50, approximate=False)
         missing, last = 0, first
-        async with asyncio.timeout(10):
+        async with patience(10):
             async for item in cast:
                 if isinstance(item, Event):
                     assert item.sequence == last + 1
@@ -497,5 +498,5 @@ async def server_that_claims(version: str) -> AsyncIterator[str]:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         # The connection's end reaches the server in the loop's next rounds.
-        async with asyncio.timeout(5):
+        async with patience(5):
             await ended.wait()

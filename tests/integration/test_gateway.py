@@ -11,6 +11,7 @@ import pytest
 
 from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 
 async def test_what_one_session_publishes_comes_to_the_others_in_order_with_acks(redis_server: EmbeddedServer) -> None:
@@ -100,7 +101,7 @@ async def test_a_slow_session_that_is_skipped_gets_a_gap_in_the_place_of_what_is
         await flood(talks, quick)
         transport.resume_reading()
         await talks.publish("flood", ["last", ""], id=FLOOD)
-        async with asyncio.timeout(20):
+        async with patience(20):
             while not slow.events or slow.events[-1].get("payload") != ["last", ""]:
                 await slow.take(len(slow.events) + 1)
         got, places = numbers(slow)[:-1], [event["position"] for event in slow.events]
@@ -209,7 +210,7 @@ async def test_a_session_that_has_ended_is_freed_without_a_search_for_garbage(
                     await socket.socket.send_str("{")
                     await socket.closed()
             await running.is_noted("session-closed")
-            async with asyncio.timeout(10):
+            async with patience(10):
                 await freed.wait()
     finally:
         gc.enable()

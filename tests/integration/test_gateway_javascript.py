@@ -19,6 +19,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import SUBPROTOCOL
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 CLIENT = Path(__file__).parents[2] / "adapters" / "gateway" / "client"
 CHROMIUM = Path("/usr/bin/chromium")
@@ -96,7 +97,7 @@ async def test_under_node_events_come_in_order_and_refusals_are_errors(
         process = await asyncio.create_subprocess_exec(
             node(), "--experimental-websocket", str(script), stdout=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(30):
+        async with patience(30):
             out, _ = await process.communicate()
         assert process.returncode == 0
         check(json.loads(out))
@@ -170,7 +171,7 @@ async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
         playing: tuple[asyncio.subprocess.Process, AsyncIterator[dict[str, Any]]] | None = None
         drops = 0
         result: dict[str, Any] = {}
-        async with asyncio.timeout(60):
+        async with patience(60):
             for turn in range(4):
                 async with running_gateway(shared_redis.url, port=ports[turn % 2]) as running:
                     if playing is None:
@@ -197,7 +198,7 @@ async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
         assert drops >= 3
         assert result["acked"] == 400
         seen: list[Any] = []
-        async with asyncio.timeout(10):
+        async with patience(10):
             async for event in judge:
                 assert isinstance(event, gamecast.Event)
                 seen.append([event.region, event.position, event.payload])
@@ -265,7 +266,7 @@ async def test_it_retries_behind_what_was_answered_so_that_two_equal_events_are_
         process = await asyncio.create_subprocess_exec(
             node(), "--experimental-websocket", str(script), stdout=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(30):
+        async with patience(30):
             out, _ = await process.communicate()
     assert json.loads(out)["position"] == "1-10"
     assert [retry["after"] for retry in retries] == ["1-9"]

@@ -22,10 +22,11 @@ from adapters.redis.survey import survey
 from sequencing.plan import Plan
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.integration.test_gateway_resuming import Wanderer
+from tests.patience import patience
 
 
 async def until_kept(running: Running, number: int = 1) -> None:
-    async with asyncio.timeout(10):
+    async with patience(10):
         while True:
             if kept(running) == number:
                 return
@@ -240,7 +241,7 @@ async def test_of_many_who_drop_at_any_moment_nothing_stays_but_their_places(red
 
         await asyncio.gather(*(wander(f"bot-{number}", random.Random(number)) for number in range(10)))
         await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with patience(10):
             await running.gateway.everybody_left()
             await running.gateway.connections.finish()
         gc.collect()

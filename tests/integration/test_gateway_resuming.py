@@ -18,6 +18,7 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 REGIONS = ("forest", "river", "tower", "cave")
 
@@ -41,7 +42,7 @@ class Wanderer:
 
     async def take(self, count: int) -> list[dict[str, Any]]:
         """Wait until so many events have come, and return them."""
-        async with asyncio.timeout(20):
+        async with patience(20):
             while len(self.events) < count:
                 self._came.clear()
                 await self._came.wait()
@@ -196,11 +197,11 @@ async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_s
             chance = random.Random(11)
             at, drop = port, asyncio.Event()
             staying = asyncio.create_task(wanderer.stay(f"http://127.0.0.1:{at}", drop))
-            async with asyncio.timeout(20):
+            async with patience(20):
                 await wanderer.joined.wait()
             sent = 0
             for round_ in range(6):
-                async with asyncio.timeout(20):
+                async with patience(20):
                     await wanderer.joined.wait()
                 last = round_ == 5
                 wanderer.hears_acks = not last
@@ -219,7 +220,7 @@ async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_s
                 if round_ % 2:
                     at = other_port if at == port else port
                 staying = asyncio.create_task(wanderer.stay(f"http://127.0.0.1:{at}", drop))
-            async with asyncio.timeout(30):
+            async with patience(30):
                 while wanderer.unanswered:
                     wanderer.answered.clear()
                     await wanderer.answered.wait()
@@ -228,7 +229,7 @@ async def test_nothing_is_lost_or_published_twice_when_gateways_are_killed_and_s
             drop.set()
             await staying
             seen: list[Any] = []
-            async with asyncio.timeout(20):
+            async with patience(20):
                 async for event in judge:
                     assert isinstance(event, gamecast.Event), event
                     seen.append((event.region, event.position, event.payload))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -17,6 +16,7 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import Deadline, patience, scaled
 
 FLOOD = 400
 TEXT = "x" * 30_000
@@ -83,8 +83,8 @@ async def test_a_gateway_ends_in_time_though_clients_take_nothing(
                 async with Socket.open(running.url, name="quick") as quick:
                     await quick.subscribe("flood")
                     await flood(url, quick)
-            begun = time.monotonic()
-        assert time.monotonic() - begun < 5.0  # the bound is 3 s, and the machine may be busy
+            limit = Deadline(5.0)  # the bound is 3 s
+        assert not limit.passed
         assert (await running.is_noted("session-closed", name="stuck"))["code"] == 1001
         await running.is_noted("stream-closed")
 
@@ -93,14 +93,14 @@ async def test_a_stream_whose_first_word_is_not_taken_ends_with_the_gateway(redi
     url = redis_server.url
     await flood(url)
     async with AsyncExitStack() as clients:
-        async with running_gateway(url, drain_s=5.0, heartbeat_s=60, **SMALL) as running:
+        async with running_gateway(url, drain_s=600.0, heartbeat_s=60, **SMALL) as running:
             delivered = asyncio.Event()
             running.gateway.taps.append(lambda batch: delivered.set())
             path = "/v1/events?region=flood&after=flood%3D0-0"
             await clients.enter_async_context(stuck_request(running.url, path))
-            await asyncio.wait_for(delivered.wait(), 20)
-            begun = time.monotonic()
-        assert time.monotonic() - begun < 4.0  # of 5 s, which nobody needed
+            await asyncio.wait_for(delivered.wait(), scaled(20))
+            limit = Deadline(4.0)
+        assert not limit.passed  # of 600 s, which nobody needed
 
 
 async def test_a_gateway_process_ends_well_though_a_client_takes_nothing(redis_server: EmbeddedServer) -> None:
@@ -110,14 +110,14 @@ async def test_a_gateway_process_ends_well_though_a_client_takes_nothing(redis_s
     process = await asyncio.create_subprocess_exec(*command, *options, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None
-        assert b"listens at" in await asyncio.wait_for(process.stderr.readline(), 30)
+        assert b"listens at" in await asyncio.wait_for(process.stderr.readline(), scaled(30))
         url = f"http://127.0.0.1:{port}"
         async with stuck_session(url):
             async with Socket.open(url, name="quick") as quick:
                 await quick.subscribe("flood")
                 await flood(redis_server.url, quick)
             process.terminate()
-            assert await asyncio.wait_for(process.wait(), 10) == 0, (await process.stderr.read()).decode()
+            assert await asyncio.wait_for(process.wait(), scaled(10)) == 0, (await process.stderr.read()).decode()
     finally:
         if process.returncode is None:
             process.kill()
@@ -134,7 +134,7 @@ async def test_a_connection_whose_client_takes_nothing_of_an_answer_is_given_to_
         stuck_history(running.url),
         aiohttp.ClientSession() as client,
     ):
-        async with asyncio.timeout(20):
+        async with patience(20):
             refused = 0
             while True:
                 try:

@@ -16,6 +16,7 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from tests.integration.gateway_clients import Socket
+from tests.patience import scaled
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
@@ -36,7 +37,7 @@ async def tracing_gateway(redis_url: str, **environment: str) -> AsyncIterator[t
     )
     try:
         assert process.stderr is not None
-        assert b"listens at" in (line := await asyncio.wait_for(process.stderr.readline(), 30)), line.decode()
+        assert b"listens at" in (line := await asyncio.wait_for(process.stderr.readline(), scaled(30))), line.decode()
         yield f"http://127.0.0.1:{port}", process
     finally:
         if process.returncode is None:
@@ -47,7 +48,7 @@ async def tracing_gateway(redis_url: str, **environment: str) -> AsyncIterator[t
 async def ended(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
     """End a process, and return the spans that it printed."""
     process.terminate()
-    output, errors = await asyncio.wait_for(process.communicate(), 20)
+    output, errors = await asyncio.wait_for(process.communicate(), scaled(20))
     assert process.returncode == 0, errors.decode()
     return documents(output.decode())
 

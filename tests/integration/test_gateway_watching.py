@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.embedded.server import EmbeddedServer
 from gamecast.gateway import extensions
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
@@ -103,7 +104,7 @@ async def test_what_is_held_for_a_client_that_dropped_is_counted_while_its_place
         before = (await hold_counts_of(running.url))[-1]
         for number in range(5):
             await talks.publish("forest", number, id=number)
-        async with asyncio.timeout(10):
+        async with patience(10):
             while (found := await metrics_of(running.url))["gamecast_gateway_inbox_events"][""] < 5:
                 assert found["gamecast_gateway_kept_sessions"] == {"": 1}, "nobody looked in time"
             kept = await hold_counts_of(running.url)

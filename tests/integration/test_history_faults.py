@@ -19,11 +19,12 @@ from gamecast import Cast, Event, Receipt
 from gamecast.client import regionhistory
 from gamecast.client.regionhistory import RegionHistory
 from tests.integration.test_faults import casts_on
+from tests.patience import patience
 
 
 async def published(cast: Cast, payload: str) -> Receipt:
     """Publish when the network can: before a plan knows of a restart it cannot."""
-    async with asyncio.timeout(20):
+    async with patience(20):
         while True:
             with suppress(gamecast.GamecastError):
                 return await cast.publish("a", payload)
@@ -65,7 +66,7 @@ async def test_what_a_node_lost_is_a_gap_in_history_and_what_it_has_is_found(sha
                 after = await published(two, "after")
                 assert after.epoch > lost.epoch >= kept.epoch
                 found = list[str]()
-                async with asyncio.timeout(20):
+                async with patience(20):
                     async for item in late:
                         found += told([item])
                         if found and found[-1] == "after":
@@ -73,7 +74,7 @@ async def test_what_a_node_lost_is_a_gap_in_history_and_what_it_has_is_found(sha
             history = RegionHistory(RedisNetwork(server.url, ordering="acyclic", retention_events=1))
             pages = {}
             for position in ("0-0", *(f"{receipt.epoch}-{receipt.sequence}" for receipt in (kept, lost))):
-                async with asyncio.timeout(20):
+                async with patience(20):
                     pages[position] = told((await history.page("a", after=position, events_max=10)).items)
             await history.close()
     first, *gaps, last = found
@@ -98,7 +99,7 @@ async def test_pages_wait_for_the_end_of_an_epoch_that_no_relay_brings(
     history = RegionHistory(RedisNetwork(redis_server.url, ordering="acyclic", retention_events=1))
     relays = RedisRelays(redis_server.url)
     relays.start()
-    async with casts_on(redis_server.url) as casts, asyncio.timeout(30):
+    async with casts_on(redis_server.url) as casts, patience(30):
         plan = await casts["s0"].plan()
         assert plan is not None
         [region, *_] = (region for region, path in plan.paths.items() if len(path) > 1)

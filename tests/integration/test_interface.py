@@ -21,6 +21,7 @@ from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
 from sequencing.plan import Ordering
 from tests.events import next_event, take
+from tests.patience import patience, scaled
 
 KINDS = ("memory", "memory-3", "embedded", "embedded-3", "redis", "redis-3", "shared-3")
 
@@ -101,7 +102,7 @@ def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=5) == 0
+    assert process.wait(timeout=scaled(5)) == 0
     assert process.stderr is not None
     process.stderr.close()
 
@@ -405,7 +406,7 @@ async def test_draining_ends_iteration_even_where_there_is_nothing_to_deliver(ne
     cast = await network.connect()
     await cast.subscribe("forest")
     await cast.drain()
-    async with asyncio.timeout(10):
+    async with patience(10):
         assert [event async for event in cast] == []
 
 
@@ -422,7 +423,7 @@ async def test_batches_and_handlers_see_the_same_events_in_order(network: Networ
     for cast in (batching, handling):
         await cast.subscribe("cell:1", "cell:2", "forest")
     await asyncio.gather(*(batching.publish_soon(f"cell:{1 + i % 2}", i) for i in range(20)))
-    async with asyncio.timeout(20):
+    async with patience(20):
         await handling.run()
         got: list[str] = []
         async for batch in batching.batches():
@@ -448,7 +449,7 @@ async def test_close_ends_iteration_and_fails_what_was_not_sent(network: Network
     reading = asyncio.create_task(take(cast, 1))
     await asyncio.sleep(0)
     unsent = cast.publish_soon("forest", 1)
-    async with asyncio.timeout(2):
+    async with patience(2):
         await cast.close()
     with suppress(gamecast.NotConnected, AssertionError):
         await reading
@@ -465,7 +466,7 @@ async def test_drain_delivers_what_is_under_way_and_then_ends_iteration(network:
     futures = [cast.publish_soon("forest", i) for i in range(50)]
     await cast.drain()
     assert all(future.done() for future in futures)
-    async with asyncio.timeout(10):
+    async with patience(10):
         assert [event.payload async for event in cast if isinstance(event, Event)] == list(range(50))
 
 
@@ -541,9 +542,9 @@ async def test_who_leaves_a_region_publishes_elsewhere_when_its_own_events_there
         await each.subscribe("a", "b")
     for turn in range(5):
         first = cast.publish_soon("a", ["first", turn])
-        await asyncio.wait_for(cast.unsubscribe("a"), 10)
-        await asyncio.wait_for(first, 10)  # it has come back, so it was published; the receipt may come last
-        await asyncio.wait_for(cast.publish("b", ["second", turn]), 10)
+        await asyncio.wait_for(cast.unsubscribe("a"), scaled(10))
+        await asyncio.wait_for(first, scaled(10))  # it has come back, so it was published; the receipt may come last
+        await asyncio.wait_for(cast.publish("b", ["second", turn]), scaled(10))
         await cast.subscribe("a")
     seen = [event.payload for event in await take(other, 10)]
     assert seen == [[which, turn] for turn in range(5) for which in ("first", "second")]
@@ -570,7 +571,7 @@ async def test_history_comes_first_and_goes_over_into_what_is_live_without_a_hol
     await asyncio.gather(*receipts)
     seen_early = await take(early, 450)
     seen_late: list[Event] = []
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for event in late:
             assert isinstance(event, Event), event
             seen_late.append(event)
@@ -610,7 +611,7 @@ async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was
     for number in range(30):
         await steady.publish("abc"[number % 3], number)
     seen: list[int] = []
-    async with asyncio.timeout(10):
+    async with patience(10):
         while len(seen) < 10:
             event = await next_event(first)
             seen.append(event.payload)
@@ -622,7 +623,7 @@ async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was
     assert await second.subscribe("a", "b", "c", since=begins) == begins
     await steady.publish("a", 30)
     order = [event.payload for event in await take(steady, 31)]
-    async with asyncio.timeout(10):
+    async with patience(10):
         while len(seen) < 31:
             seen.append((await next_event(second)).payload)
     assert seen == order
@@ -651,7 +652,7 @@ async def test_who_is_behind_and_asked_to_skip_is_told_what_and_goes_on(network:
     everything = {(event.region, event.sequence) for event in await take(quick, 2000)}
     seen: list[tuple[str, int]] = []
     skipped: set[tuple[str, int]] = set()
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for item in slow:
             if isinstance(item, Event):
                 seen.append((item.region, item.sequence))
@@ -681,6 +682,6 @@ async def test_who_is_behind_and_asked_to_be_disconnected_is_told_after_what_it_
             seen.append(event.payload)
 
     with pytest.raises(gamecast.TooSlow):
-        await asyncio.wait_for(follow(), 20)
+        await asyncio.wait_for(follow(), scaled(20))
     assert seen == list(range(len(seen)))
     assert 100 <= len(seen) < 1000

@@ -17,6 +17,7 @@ import pytest
 from gamecast import blocking
 from gamecast.recording.deliverylog import find_delivery_logs, read_delivery_logs, read_published
 from sequencing.checkers.stays import judge_stays
+from tests.patience import scaled
 
 # Not by importing it: that would patch this process, and every later test would run in greenlets.
 if find_spec("locust") is None:
@@ -35,7 +36,9 @@ def load(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     few = ["--sockets", "0", "--posters", "0", "--settle", "10"]
     command = [sys.executable, "-m", "loadtest", "--out", str(out), *few, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=scaled(100), check=False
+    )
 
 
 def judgement_in(out: Path) -> dict[str, Any]:

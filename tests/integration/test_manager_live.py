@@ -17,6 +17,7 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
+from tests.patience import Deadline
 
 REGIONS = "abcdef"
 REST_S_MAX = 20.0
@@ -79,8 +80,8 @@ def in_turn(turns: Turns) -> Callable[[float], None]:
 
 async def rest(players: Sequence[LivePlayer]) -> str:
     """Wait until all is published, joined and delivered; say what is not."""
-    deadline, quiet_since, seen = time.monotonic() + REST_S_MAX, time.monotonic(), -1
-    while time.monotonic() < deadline:
+    deadline, quiet_since, seen = Deadline(REST_S_MAX), time.monotonic(), -1
+    while not deadline.passed:
         delivered = sum(len(player.session.deliveries) for player in players)
         if delivered != seen or not all(player.settled for player in players):
             quiet_since, seen = time.monotonic(), delivered

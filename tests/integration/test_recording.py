@@ -30,6 +30,7 @@ from gamecast.recording.reading import SessionReader
 from gamecast.recording.recorder import open_recorder
 from laboratory.bench.peers.path import PathPeer
 from laboratory.bench.workload import Grid
+from tests.patience import patience, scaled
 
 PLAYER = Path(__file__).with_name("recording_player.py")
 ROOT = Path(__file__).parents[2]
@@ -52,14 +53,14 @@ def player(directory: Path, *arguments: object) -> subprocess.Popen[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with patience(30):
         while not condition():  # noqa: ASYNC110 - what others do has no event
             await asyncio.sleep(0.01)
 
 
 async def take(cast: gamecast.Cast, events: int) -> list[gamecast.Event]:
     taken: list[gamecast.Event] = []
-    async with asyncio.timeout(30):
+    async with patience(30):
         while len(taken) < events:
             event = await anext(cast)
             assert isinstance(event, gamecast.Event)
@@ -153,7 +154,7 @@ def test_kill_9_loses_nothing_that_was_reported_as_rolled(tmp_path: Path) -> Non
 
 def test_a_full_disk_never_stops_the_game_and_what_it_cost_is_counted(tmp_path: Path) -> None:
     with player(tmp_path / "session", 60, 20_000, 16_384) as process:
-        output = process.communicate(timeout=60)[0].splitlines()
+        output = process.communicate(timeout=scaled(60))[0].splitlines()
     assert process.returncode == 0
     lost = {line.split()[1]: int(line.split()[3]) for line in output if line.startswith("lost")}
     (recorded,) = (int(line.split()[1]) for line in output if line.startswith("rows"))

@@ -18,6 +18,7 @@ from adapters.redis.users import ROLES, as_user_of, new_users
 from adapters.redis.users import without_user as plain
 from gamecast.errors import AuthenticationFailed, NotAllowed
 from tests.integration.gateway_clients import Socket, running_gateway
+from tests.patience import patience
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_game_servers_publish_and_subscribe_over_several_nodes_without_lea
         orders = []
         for cast in (one, other):
             order: list[object] = []
-            async with asyncio.timeout(10):
+            async with patience(10):
                 while len(order) < 6:
                     event = await anext(cast)
                     assert isinstance(event, gamecast.Event)

@@ -22,6 +22,7 @@ from tests.integration.live_player import stopped
 from tests.integration.test_cluster import Player, Relays, command, until
 from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
+from tests.patience import patience
 
 PASSWORD = "open sesame"
 
@@ -147,7 +148,7 @@ async def test_connections_follow_to_a_master_that_lacks_something_and_what_is_l
 async def everything(cast: Cast, last: dict[str, Receipt]) -> list[Event | Gap]:
     """Return what a connection delivers up to the last event of each region."""
     items: list[Event | Gap] = []
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for item in cast:
             items.append(item)
             if isinstance(item, Event) and item.payload == "last":

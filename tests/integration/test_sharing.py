@@ -18,6 +18,7 @@ from gamecast.testing import memory_url
 from tests.events import take
 from tests.integration.test_faults import CHAIN, publish_and_check
 from tests.integration.test_manager_live import register
+from tests.patience import patience
 
 
 @asynccontextmanager
@@ -102,7 +103,7 @@ async def published(cast: Cast, region: str, payload: str) -> gamecast.Receipt:
 
 
 async def until(cast: Cast, payload: str) -> AsyncIterator[Event | Gap]:
-    async with asyncio.timeout(20):
+    async with patience(20):
         async for item in cast:
             yield item
             if isinstance(item, Event) and item.payload == payload:
@@ -118,7 +119,7 @@ async def test_joins_go_on_where_nobody_may_break_off_reads() -> None:
         async with gamecast.share(server.url.replace("redis://", "redis://game:pw@")) as shared:
             one, other = [await shared.connect(name=name).open() for name in ("one", "other")]
             for region in ("a", "b", "c"):
-                async with asyncio.timeout(5):
+                async with patience(5):
                     await asyncio.gather(one.subscribe(region), other.subscribe(region))
                 await one.publish(region, region)
             assert [event.payload for event in await take(other, 3)] == ["a", "b", "c"]

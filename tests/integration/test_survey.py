@@ -31,6 +31,7 @@ from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, Us
 from sequencing.keyspace import NodeKeys
 from sequencing.record import Wish
 from tests.integration.test_faults import CHAIN, server_that_claims
+from tests.patience import patience
 
 Finding = dict[str, str]
 
@@ -98,7 +99,7 @@ async def publish_everywhere(url: str) -> None:
 
 async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkState:
     """Return the first look at a network of which something holds."""
-    async with asyncio.timeout(10):
+    async with patience(10):
         while not holds(state := await survey(url, regions=True)):
             pass
         return state
@@ -216,7 +217,7 @@ async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_f
         again = RedisRelays(url)
         again.start()
         stack.push_async_callback(again.stop)
-        async with asyncio.timeout(10):
+        async with patience(10):
             await subscribing
         await seen_when(url, at_rest)
         assert await asyncio.to_thread(doctor, url, expected=0) == []

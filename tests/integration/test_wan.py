@@ -21,6 +21,7 @@ from gamecast.errors import UsageError
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
 from tests.events import take
+from tests.patience import scaled
 
 MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
 """Not symmetric, and two machines in one place are not in one."""
@@ -28,7 +29,7 @@ MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\
 
 def demo(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gamecast", "demo", "--wan", str(file)]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=scaled(110))
 
 
 @pytest.fixture
@@ -181,6 +182,6 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 
 def test_an_option_about_a_matrix_needs_one() -> None:
     command = [sys.executable, "-m", "gamecast", "demo", "--rtt"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(60))
     assert done.returncode == 2
     assert "--rtt is about a latency matrix: name one with --wan" in done.stderr

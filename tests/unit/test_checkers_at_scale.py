@@ -55,7 +55,7 @@ def test_a_log_in_which_most_regions_disagree_is_counted_in_seconds() -> None:
         late = {event: event + lag[region_of[event]] for event in events}
         delivered[subscriber] = sorted(events, key=late.__getitem__)
     judged = sequences(region_of, delivered)
-    begun_s = time.monotonic()
+    begun_s = time.process_time()
     verdict = judge(judged)
     assert verdict.inversions > 1_000_000
-    assert time.monotonic() - begun_s < SECONDS_MAX
+    assert time.process_time() - begun_s < SECONDS_MAX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -19,6 +18,7 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import NetworkError, Unreachable
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
+from tests.patience import patience
 
 OLD = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
 NEW = Plan(2, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(2), ("forest",), "a"),))
@@ -144,7 +144,7 @@ class RestartedNetwork(LateNetwork):
 
 async def test_an_old_epoch_is_read_in_the_run_that_the_newest_plan_means() -> None:
     network = RestartedNetwork({0: [frame(1, 2), frame(1, UNKNOWN_END, FrameKind.TICK), frame(2, 1)]})
-    async with asyncio.timeout(5):
+    async with patience(5):
         found = await replayed(network, set)
     assert [item for item in found if isinstance(item, Missing)] == [found[1]] == [Missing("forest", 1, 3, 0)]
     places = [(item.frame.epoch, item.frame.last) for item in found if isinstance(item, Ready)]

@@ -16,6 +16,7 @@ from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
 from sequencing.subscriber import Subscriber
 from tests.events import take
+from tests.patience import patience
 
 
 def frame(region: str, last: int) -> StampedFrame:
@@ -100,7 +101,7 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
         assert isinstance(subscriber, Withholding)
         subscriber.withheld = []
         await cast.publish("forest", "first")
-        async with asyncio.timeout(5):
+        async with patience(5):
             while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)

@@ -12,6 +12,7 @@ from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
+from tests.patience import patience
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, ())
 
@@ -43,5 +44,5 @@ async def test_it_ends_also_in_the_round_after_a_large_request() -> None:
     outgoing.follow(PLAN)
     receipts = [outgoing.publish_soon("a", number) for number in range(LINGER_FROM_EVENTS)]
     assert (await receipts[-1]).sequence == LINGER_FROM_EVENTS
-    async with asyncio.timeout(5):
+    async with patience(5):
         await outgoing.close()

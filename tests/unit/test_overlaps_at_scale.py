@@ -37,7 +37,7 @@ def all_in_one(world: Membership, *, without: int | None = None) -> Plan:
 
 
 def test_the_index_agrees_with_sparse_algebra_before_and_after_changes(world: Membership) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     index = OverlapIndex(world)
     overlaps = count_double_overlaps(world)
     assert len(index) == overlaps
@@ -51,11 +51,11 @@ def test_the_index_agrees_with_sparse_algebra_before_and_after_changes(world: Me
     became = [index.join(*change) for change in reversed(changes)]
     assert sum(map(len, became)) == sum(map(len, ceased))
     assert len(index) == overlaps
-    assert time.perf_counter() - begun < SECONDS_MAX
+    assert time.process_time() - begun < SECONDS_MAX
 
 
 def test_one_missing_atom_among_tens_of_thousands_is_found(world: Membership) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert violations(all_in_one(world), world) == {}
     assert violations(all_in_one(world, without=12_345), world).keys() == {"C4"}
-    assert time.perf_counter() - begun < SECONDS_MAX
+    assert time.process_time() - begun < SECONDS_MAX

@@ -12,6 +12,7 @@ import pytest
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
+from tests.patience import patience
 
 PLAN = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
 
@@ -141,7 +142,7 @@ async def test_who_comes_to_look_late_gets_all_that_concerns_it_in_order(world: 
         await settled()
     found, after = list[Record](), first.plan
     while len(found) < len(expected):
-        async with asyncio.timeout(5):
+        async with patience(5):
             found += await here.news(after, block_ms=0)
         after = found[-1].plan
     assert found == expected

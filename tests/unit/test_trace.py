@@ -170,9 +170,9 @@ def test_a_trace_with_a_file_missing_names_that_one(tmp_path: Path) -> None:
 
 @needs_shared_data
 def test_the_recorded_match_is_read_whole_and_fast() -> None:
-    begun_s = time.monotonic()
+    begun_s = time.process_time()
     match = read_match(BLACK_GOLD)
-    seconds = time.monotonic() - begun_s
+    seconds = time.process_time() - begun_s
     assert (len(match.players), len(match.positions), len(match.events)) == (139, 139_720, 6_436)
     assert sum(event.x_m is not None for event in match.events) == 5_884
     # About 0.6 s on two quiet cores.
