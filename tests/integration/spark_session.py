@@ -24,4 +24,6 @@ def java_version() -> int:
 # Of jobs that take milliseconds, most of the time would go to the compiler that makes code fast for hours.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-needs_spark = pytest.mark.skipif(java_version() < 17, reason="Spark needs Java 17 or newer: ./dev setup installs it")
+HAS_JAVA = java_version() >= 17
+NO_JAVA = "Spark needs Java 17 or newer: ./dev setup installs it"
+needs_spark = pytest.mark.skipif(not HAS_JAVA, reason=NO_JAVA)

@@ -59,6 +59,7 @@ def test_the_command_prints_one_document_of_all_peers_that_are_installed(monkeyp
     others = {"pubsub", "streams", "batched-streams", "single-stream"}
     assert set(document["peers"]) == {"gamecast", *others}
     assert document["absent"] == {"nats": "put it there", "channels-redis": "install it"}
+    assert document["versions"]["redis-server"]
     for of_sizes in document["peers"].values():
         assert set(of_sizes) == {"4"}
         assert of_sizes["4"].keys() >= {"deliveries_per_s", "p50_ms", "p95_ms", "p99_ms"}

