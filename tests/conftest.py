@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.patience import Deadline, cores, slowness
+from tests.side_by_side import GROUPS, Groups, groups_file, remember_seconds, tell_groups
 
 WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
@@ -21,16 +22,34 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return cores() * (WORKERS_A_CORE if waiting else 1)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture for longer than one test run in one worker: there is one Spark, and one of each."""
-    for item in items:
-        shared = getattr(item, "fixturenames", ())
-        definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-        if "spark" in shared:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif any(definitions[name][-1].scope == "module" for name in shared if name in definitions):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to leave the groups of the tests."""
+    node.workerinput[GROUPS] = str(groups_file(node.config))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave them there."""
+    tell_groups(session.config, session.items)
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist makes its own otherwise
+def pytest_xdist_make_scheduler(config: pytest.Config) -> Groups | None:
+    """Hand out tests by these groups, unless another way than the default is asked for."""
+    return Groups(config) if config.getvalue("dist") == "load" else None
+
+
+_seconds: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long each test takes, set-up and all."""
+    _seconds[report.nodeid] = _seconds.get(report.nodeid, 0.0) + round(report.duration, 2)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep it for the next run."""
+    if not hasattr(session.config, "workerinput"):
+        remember_seconds(session.config, _seconds)
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
