@@ -33,9 +33,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist makes its own otherwise
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Groups | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     """Hand out tests by these groups, unless another way than the default is asked for."""
-    return Groups(config) if config.getvalue("dist") == "load" else None
+    return Groups(config, log) if config.getvalue("dist") == "load" else None
 
 
 _seconds: dict[str, float] = {}
