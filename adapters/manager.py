@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from os import getpid
@@ -18,8 +18,8 @@ from socket import gethostname
 from typing import Any, NamedTuple, Protocol
 
 from adapters.backoff import Backoff
+from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError, NotAllowed
-from sequencing.manager import next_record
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 from sequencing.transition import Task, Transition
@@ -201,17 +201,15 @@ class Manager:
     async def _following(self, seen: Seen, record: Record) -> Record | None:
         runs = await self._hands.runs(seen.nodes)
         announced = not record.plan.paths or seen.is_announced(record.plan)
-        from adapters.planning import planner_over
-
         # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
-        planner = planner_over(there, record.plan.ordering)
         losing = {name: run for name, run in runs.items() if name in seen.may_lose}
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
-        decide = partial(next_record, nodes=there, runs=losing, announced=announced, expected=expected)
-        return await asyncio.to_thread(decide, record, seen.wishes, seen.published, planner)
+        changes = partial(changes_asked, record, seen.wishes, seen.published, runs=losing, expected=expected)
+        deciding = asyncio.ensure_future(asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced))
+        return deciding.result() if await self._leads_until(deciding) else None
 
     async def _move(self, record: Record) -> None:
         """Bring a transition to its end, unless the lease is lost, or a node of it turns out to have begun anew."""
@@ -264,3 +262,18 @@ class Manager:
                 self._waits_for = waits_for
                 logger.warning("manager: plan %d.%d waits for node %s: %r", *waits_for, error)
             return False
+
+
+def _decide(
+    record: Record,
+    changes_of: Callable[[], Changes | None],
+    wishes: Mapping[str, Wish],
+    nodes: Mapping[str, str],
+    announced: bool,
+) -> Record | None:
+    changes = changes_of()
+    if changes is None:
+        return None
+    from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
+
+    return following(record, changes, wishes, nodes=nodes, announced=announced)
