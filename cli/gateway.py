@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import click
 
-from adapters.redis.connection import redacted
+from adapters.urls import redacted
 from cli.daemons import END_S_MAX, stopping
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable

@@ -17,7 +17,7 @@ from adapters.memory import NODES_MAX
 from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
 from adapters.redis.control import RedisControl
 from adapters.redis.survey import survey
-from adapters.redis.users import without_user
+from adapters.urls import without_user
 from cli.daemons import expect_option, stopping
 from cli.reporting import counted
 from gamecast.client.configuration import Limits

@@ -22,6 +22,7 @@ from gamecast.errors import (
     InvalidName,
     InvalidPayload,
     NetworkError,
+    NobodyLeads,
     NotConnected,
     OtherSideError,
     OutOfMemory,
@@ -62,6 +63,7 @@ __all__ = [
     "InvalidName",
     "InvalidPayload",
     "NetworkError",
+    "NobodyLeads",
     "NotConnected",
     "OtherSideError",
     "OutOfMemory",
@@ -91,15 +93,19 @@ _FOR_EVERYBODY = {
     "Event": "event",
     "Gap": "event",
     "Receipt": "event",
-    "Recording": "recording.options",
-    "RecordingStatistics": "recording.options",
     "Statistics": "event",
     "connect": "client.cast",
 }
 """Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one
 has its event loop stand still meanwhile."""
 
-_FOR_SOME = {"ProtocolCast": "classic.protocolcast", "Shared": "sharing", "share": "sharing"}
+_FOR_SOME = {
+    "ProtocolCast": "classic.protocolcast",
+    "Recording": "recording.options",
+    "RecordingStatistics": "recording.options",
+    "Shared": "sharing",
+    "share": "sharing",
+}
 """Likewise, imported when they are asked for."""
 
 

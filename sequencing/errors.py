@@ -144,6 +144,12 @@ class PlanError(GamecastError):
     """The plan of the sequencing network cannot be made, read or installed."""
 
 
+class NobodyLeads(PlanError):
+    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`."""
+
+    retriable = True
+
+
 class EmbeddedServerError(GamecastError):
     """The private redis-server could not be started: install redis-server, or give the URL of a running Redis."""
 

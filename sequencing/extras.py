@@ -56,15 +56,18 @@ def missing_from(error: ModuleNotFoundError, what: str, *, extra: str | None = N
     return ExtraMissing.of(module, what, extra or EXTRA_OF[module]) if module in EXTRA_OF else None
 
 
-def first_missing(extra: str, what: str) -> ExtraMissing | None:
-    """Return how to tell that something of an extra is not installed, None if all is there; imports nothing."""
+def first_missing(extra: str, what: str, *, told: str | None = None) -> ExtraMissing | None:
+    """Return how to tell that something of an extra is not installed, None if all is there; imports nothing.
+
+    ``told``: the extra to name, where that is a larger one.
+    """
     for module, brought_by in EXTRA_OF.items():
         if brought_by == extra and find_spec(module) is None:
-            return ExtraMissing.of(module, what, extra)
+            return ExtraMissing.of(module, what, told or extra)
     return None
 
 
-def require(extra: str, what: str) -> None:
+def require(extra: str, what: str, *, told: str | None = None) -> None:
     """Raise `ExtraMissing` unless all of an extra is there: before work that would be in vain; imports nothing."""
-    if (missing := first_missing(extra, what)) is not None:
+    if (missing := first_missing(extra, what, told=told)) is not None:
         raise missing

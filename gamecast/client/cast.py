@@ -21,7 +21,6 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.version import installed_version
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
 from sequencing.plan import Ordering, Plan
@@ -29,6 +28,7 @@ from sequencing.record import pair_of
 
 if TYPE_CHECKING:
     from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.recording.probes import Prober
     from gamecast.recording.recorder import Recorder
     from gamecast.recording.tap import Tap

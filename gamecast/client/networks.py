@@ -7,8 +7,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from adapters.network import Network
-from adapters.redis.connection import redacted
 from adapters.redis.network import RedisNetwork
+from adapters.urls import redacted
 from gamecast.client.configuration import Configuration
 from sequencing.errors import UnknownScheme, UsageError
 from sequencing.plan import Ordering
