@@ -51,7 +51,7 @@ def chaos(
     keep: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a network of real processes while all kinds of faults befall it, and judge what its servers were handed.
+    """Run a network of real processes while all kinds of faults befall it, and judge what its servers got.
 
     Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers are a
     process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded

@@ -11,11 +11,12 @@ from typing import Any, get_args
 
 import click
 
-from adapters.redis.connection import redacted
+from adapters.urls import redacted
 from cli.daemons import END_S_MAX, stopping
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
+from sequencing.extras import require
 from sequencing.plan import Ordering
 
 
@@ -68,12 +69,7 @@ def gateway(url: str, *, tls_certificate: Path | None, tls_key: Path | None, **o
       gamecast gateway redis://127.0.0.1
     """
     require_reachable(url)
-    try:
-        import aiohttp  # noqa: F401
-        import jwt  # noqa: F401
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"the gateway needs {error.name}: pip install 'gamecast[gateway]'") from error
+    require("gateway", "the gateway")
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
     logging.basicConfig(

@@ -9,11 +9,11 @@ from typing import get_args
 
 import click
 
-from adapters.manager import Seen
+from adapters.leadership import Seen
 from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
-from adapters.redis.connection import redacted
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
+from adapters.urls import redacted
 from cli.daemons import expect_option, once_there, stopping, wait_option
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable

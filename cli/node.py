@@ -6,10 +6,10 @@ import asyncio
 
 import click
 
-from adapters.redis.connection import redacted
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
+from adapters.urls import redacted
 from cli.daemons import once_there, stopping, wait_option
 
 

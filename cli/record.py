@@ -49,7 +49,7 @@ def record(
     host: str | None,
     as_json: bool,
 ) -> None:
-    """Record a live network into a session: its frames, when each passed each node, its epochs, who is in what.
+    """Record a live network into a session: its frames, when each passed each node, its epochs, its members.
 
     It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. What game servers receive
     and deliver is not to be seen from outside: have them record too, `gamecast.connect(record=DIR)`, into the same

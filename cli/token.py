@@ -11,6 +11,7 @@ import click
 import orjson
 
 from gamecast.errors import UsageError
+from sequencing.extras import needed_by
 
 FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -52,7 +53,8 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
 
     Exit status: 0, or 2 for wrong use.
     """
-    from adapters.gateway.tokens import Keys, new_key, public_half
+    with needed_by("`gamecast token`"):
+        from adapters.gateway.tokens import Keys, new_key, public_half
 
     if public is not None and public.resolve() == out.resolve():
         raise UsageError(f"--public {public} is the file of --out: the private halves would be lost")
@@ -90,9 +92,10 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
 
     Exit status: 0, or 2 for wrong use.
     """
-    import jwt
+    with needed_by("`gamecast token`"):
+        import jwt
 
-    from adapters.gateway import tokens
+        from adapters.gateway import tokens
 
     key = tokens.Keys.read(file).signer(kid)
     made = tokens.mint(key, lifetime_s=_seconds(expires), **claims)

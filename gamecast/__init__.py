@@ -7,20 +7,22 @@
 ...         print(event.region, event.sender, event.payload)
 """
 
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gamecast.classic.protocolcast import ProtocolCast
-from gamecast.client.cast import Cast, connect
 from gamecast.errors import (
     AuthenticationFailed,
     BufferFull,
     CannotPersist,
     EmbeddedServerError,
+    ExtraMissing,
     GamecastError,
     InvalidInput,
     InvalidName,
     InvalidPayload,
     NetworkError,
+    NobodyLeads,
     NotConnected,
     OtherSideError,
     OutOfMemory,
@@ -36,12 +38,15 @@ from gamecast.errors import (
     UnsupportedServer,
     UsageError,
 )
-from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
-from gamecast.sharing import Shared, share
 from gamecast.version import installed_version
 
 if TYPE_CHECKING:
+    from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.client.cast import Cast, connect
+    from gamecast.event import Event, Gap, Receipt, Statistics
+    from gamecast.recording.options import Recording, RecordingStatistics
+    from gamecast.sharing import Shared, share
+
     __version__: str
 
 __all__ = [
@@ -51,12 +56,14 @@ __all__ = [
     "Cast",
     "EmbeddedServerError",
     "Event",
+    "ExtraMissing",
     "GamecastError",
     "Gap",
     "InvalidInput",
     "InvalidName",
     "InvalidPayload",
     "NetworkError",
+    "NobodyLeads",
     "NotConnected",
     "OtherSideError",
     "OutOfMemory",
@@ -81,8 +88,47 @@ __all__ = [
     "share",
 ]
 
+_FOR_EVERYBODY = {
+    "Cast": "client.cast",
+    "Event": "event",
+    "Gap": "event",
+    "Receipt": "event",
+    "Statistics": "event",
+    "connect": "client.cast",
+}
+"""Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one
+has its event loop stand still meanwhile."""
+
+_FOR_SOME = {
+    "ProtocolCast": "classic.protocolcast",
+    "Recording": "recording.options",
+    "RecordingStatistics": "recording.options",
+    "Shared": "sharing",
+    "share": "sharing",
+}
+"""Likewise, imported when they are asked for."""
+
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return installed_version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _FOR_EVERYBODY.get(name) or _FOR_SOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _is_command() -> bool:
+    """Return whether this process is the command ``gamecast``, which imports what its subcommand needs, and no more."""
+    program = sys.argv[0] if getattr(sys, "argv", None) else ""  # there is none where Python is embedded
+    return program == "-m" or program.rpartition("/")[2] == "gamecast"
+
+
+if not _is_command():
+    for _name in _FOR_EVERYBODY:
+        __getattr__(_name)

@@ -11,7 +11,7 @@ A class docstring is the default message, so that ``raise NotConnected()`` alrea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class GamecastError(Exception):
@@ -50,6 +50,20 @@ class NotConnected(UsageError):
 
 class InvalidInput(UsageError):
     """A file or a line of it cannot be read as what it should be."""
+
+
+class ExtraMissing(UsageError):
+    """What this needs comes with an extra of gamecast that is not installed."""
+
+    extra: str | None = None
+    """Which one."""
+
+    @classmethod
+    def of(cls, module: str, what: str, extra: str) -> Self:
+        """Tell that a module is missing. ``what``: who needs it, as the message begins."""
+        error = cls(f"{what} needs {module}: pip install 'gamecast[{extra}]'")
+        error.extra = extra
+        return error
 
 
 class BufferFull(GamecastError):
@@ -128,6 +142,12 @@ class PartlyPublished(GamecastError):
 
 class PlanError(GamecastError):
     """The plan of the sequencing network cannot be made, read or installed."""
+
+
+class NobodyLeads(PlanError):
+    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`."""
+
+    retriable = True
 
 
 class EmbeddedServerError(GamecastError):

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
-from gamecast.classic.protocolcast import ProtocolCast
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
 from gamecast.client.history import Since
@@ -22,13 +21,14 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.version import installed_version
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
 if TYPE_CHECKING:
+    from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.recording.probes import Prober
     from gamecast.recording.recorder import Recorder
     from gamecast.recording.tap import Tap
@@ -104,6 +104,8 @@ def connect(
         return Cast(configured(url, name=name, **options))
     if name is None:
         raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
+    from gamecast.classic.protocolcast import ProtocolCast  # and thirty protocols, for whoever asks for one
+
     try:
         return ProtocolCast(url, name=name, protocol=protocol, **options)
     except TypeError as error:

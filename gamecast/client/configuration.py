@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from gamecast.recording.options import Recording, as_recording
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from gamecast.recording.options import Recording
 
 DEFAULT_URL = "embedded://"
 
@@ -119,8 +120,14 @@ def configured(
         when_behind=when_behind,
         limits=checked,
         routes=dict(routes or {}),
-        record=as_recording(record) if record is not None else None,
+        record=_recording(record) if record is not None else None,
     )
+
+
+def _recording(record: str | Path | Recording) -> Recording:
+    from gamecast.recording.options import as_recording  # most connections record nothing
+
+    return as_recording(record)
 
 
 def default_url() -> str:
@@ -130,4 +137,4 @@ def default_url() -> str:
 
 def generated_name() -> str:
     """Return a name that no other connection has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"

@@ -42,6 +42,11 @@ BATCH_EVENTS = 32
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
 twice the CPU."""
 
+LED_AFTER_S = 5.0
+UNLED_LOOKS = 2
+"""Who waits for a join looks that often, so far apart, whether anybody leads at all: after a leader that died there is
+another one in less than `LED_AFTER_S`."""
+
 
 class Incoming:
     """Delivers for one connection, once it is open."""
@@ -141,6 +146,8 @@ class Incoming:
         return {region: self._begins[region] for region in wanted if region in self._begins}
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
+        loop = asyncio.get_running_loop()
+        look_at, unled = loop.time() + LED_AFTER_S, 0
         while not wanted & self._subscriber.wanted <= self._subscriber.joined:
             if self._failure is not None:
                 raise self._failure
@@ -148,7 +155,15 @@ class Incoming:
                 raise NotConnected("the connection was closed before the regions were joined")
             self._require_room("regions to be joined")
             self._changed.clear()
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout_at(look_at):
+                    await self._changed.wait()
+            except TimeoutError:
+                error = await self._network.unled()
+                unled = unled + 1 if error is not None else 0
+                if error is not None and unled == UNLED_LOOKS:
+                    raise error from None
+                look_at = loop.time() + LED_AFTER_S
 
     def _require_room(self, awaited: str) -> None:
         """Raise `BufferFull` if the application waits for what cannot be read before it takes events."""

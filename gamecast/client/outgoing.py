@@ -87,6 +87,7 @@ class Outgoing:
         self._unplaced: set[str] = set()
         self._stale: set[tuple[str, int]] = set()
         self._renewing: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
@@ -161,6 +162,7 @@ class Outgoing:
             await asyncio.gather(*(task for task, _ in self._lanes.values()))
             if self._renewing is not None:
                 await self._renewing
+            await asyncio.gather(*self._asking)
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
             self._fail(self._publisher.regions(), closed)
@@ -215,9 +217,16 @@ class Outgoing:
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
         if region in self._publisher.unassigned():
+            asking = asyncio.create_task(self._give_up_place(region), name="gamecast unplaced")
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _give_up_place(self, region: str) -> None:
+        error = await self._network.unled()
+        if region in self._publisher.unassigned():
             self._unplaced.discard(region)
-            error = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
-            self._fail([region], error)
+            none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
+            self._fail([region], error or none)
 
     def _watch_stale(self) -> None:
         """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from sequencing.errors import UsageError
+from sequencing.extras import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,14 @@ class Recording:
 
 
 def as_recording(record: str | Path | Recording) -> Recording:
-    """Return how to record; raises `UsageError` where the extra that writes the files is not installed."""
+    """Return how to record; raises `ExtraMissing` where the extra that writes the files is not installed."""
     require_pyarrow()
     return record if isinstance(record, Recording) else Recording(record)
 
 
 def require_pyarrow() -> None:
-    """Raise `UsageError` if there is no pyarrow."""
-    if find_spec("pyarrow") is None:
-        raise UsageError("recording writes Parquet through pyarrow: pip install 'gamecast[recording]'")
+    """Raise `ExtraMissing` if there is no pyarrow."""
+    require("recording", "recording")
 
 
 @dataclass(frozen=True, slots=True)

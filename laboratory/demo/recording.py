@@ -6,13 +6,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from analytics.session.manifest import is_session
 from gamecast.recording.options import Recording
 from gamecast.version import installed_version
 from sequencing.errors import UsageError
+from sequencing.extras import first_missing
 
 PROBE_S_MIN = 0.5
 PROBES_PER_S_MAX = 200
@@ -24,7 +24,7 @@ def session_recording(directory: Path, *, servers: int, probes: bool) -> Recordi
 
     ``probes``: whether the servers' direct way is this machine's. Raises `UsageError` if something else is there.
     """
-    if find_spec("pyarrow") is None:
+    if first_missing("recording", "recording"):
         return None
     if directory.exists() and not is_session(directory) and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"--record: {directory} is there and is no session: name another directory")

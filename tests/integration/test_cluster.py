@@ -20,11 +20,12 @@ from redis.crc import key_slot
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.connection import RedisConnection, redacted
+from adapters.redis.connection import RedisConnection
 from adapters.redis.control import ControlKeys
 from adapters.redis.node import RedisNode
 from adapters.redis.places import places_of
 from adapters.redis.relays import RedisRelays
+from adapters.urls import redacted
 from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
 from sequencing.node import Answer, Verdict
