@@ -90,7 +90,7 @@ async def test_it_ends_by_itself_after_so_many_seconds_with_one_json_document(tm
     async with gamecast.connect("embedded://", name="a") as a:
         await a.subscribe("forest")
         command = [*COMMAND, "record", a.url, "--out", str(tmp_path / "s"), "--seconds", "0.5", "--json"]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=scaled(60))
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert {"frames", "events", "stamps", "missed", "session", "id", "files", "rows", "lost", "trouble"} <= set(report)
