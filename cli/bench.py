@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from cli.bench_all import bench_all
+from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
 from cli.bench_memory import bench_memory
@@ -78,7 +79,8 @@ def bench(
 
     Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
     regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
-    what recording a session costs, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    what recording a session costs, `gamecast bench embedding` what a server pays for having gamecast in it,
+    `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
     plans of small worlds are from the best there are.
     """
     if context.invoked_subcommand is not None:
@@ -147,5 +149,6 @@ bench.add_command(arrangements)
 bench.add_command(bench_paths)
 bench.add_command(bench_joins)
 bench.add_command(bench_memory)
+bench.add_command(bench_embedding)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)

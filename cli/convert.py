@@ -11,7 +11,7 @@ import orjson
 
 from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside
 from gamecast.recording.options import require_pyarrow
-from gamecast.version import installed_version
+from gamecast.version import __version__
 from sequencing.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def convert(
         done = session_to_logs(sources[0], out)
     else:
         logs = find_delivery_logs(sources)
-        done = logs_to_session(logs, out, published=published or find_published(logs), version=installed_version())
+        done = logs_to_session(logs, out, published=published or find_published(logs), version=__version__)
     if as_json:
         click.echo(orjson.dumps(asdict(done), option=orjson.OPT_INDENT_2))
     else:

@@ -8,6 +8,7 @@ import click
 
 from cli.commands import Commands
 from cli.running import run
+from gamecast.version import __version__
 
 COMMANDS = {
     "demo": "Replay a match through a sequencing network, and check the order that every game server saw.",
@@ -48,7 +49,7 @@ def _load(name: str) -> click.Command:
     load=_load,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"},
 )
-@click.version_option(package_name="gamecast", message="gamecast %(version)s")
+@click.version_option(__version__, message="gamecast %(version)s")
 def cli() -> None:
     """Ordered publish-subscribe for game worlds.
 

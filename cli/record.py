@@ -14,7 +14,7 @@ import orjson
 
 from gamecast.client.networks import require_reachable
 from gamecast.recording.options import Recording, RecordingStatistics, require_pyarrow
-from gamecast.version import installed_version
+from gamecast.version import __version__
 
 
 @click.command()
@@ -96,9 +96,7 @@ async def _record(
         loop.add_signal_handler(number, stopped.set)
     if seconds is not None:
         loop.call_later(seconds, stopped.set)
-    recorder = await asyncio.to_thread(
-        open_recorder, recording, version=installed_version(), ordering=ordering, url=url
-    )
+    recorder = await asyncio.to_thread(open_recorder, recording, version=__version__, ordering=ordering, url=url)
     tap = OutsideTap(recorder, url, regions=regions)
     try:
         await tap.start()

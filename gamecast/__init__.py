@@ -38,7 +38,7 @@ from gamecast.errors import (
     UnsupportedServer,
     UsageError,
 )
-from gamecast.version import installed_version
+from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gamecast.classic.protocolcast import ProtocolCast
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
-
-    __version__: str
 
 __all__ = [
     "AuthenticationFailed",
@@ -110,8 +108,6 @@ _FOR_SOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return installed_version()
     module = _FOR_EVERYBODY.get(name) or _FOR_SOME.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.version import installed_version
+from gamecast.version import __version__
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
@@ -197,7 +197,7 @@ class Cast:
         self._recorder = await asyncio.to_thread(
             open_recorder,
             record,
-            version=installed_version(),
+            version=__version__,
             ordering=self._configuration.ordering,
             url=self._network.url,
             is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),

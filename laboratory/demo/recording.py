@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analytics.session.manifest import is_session
 from gamecast.recording.options import Recording
-from gamecast.version import installed_version
+from gamecast.version import __version__
 from sequencing.errors import UsageError
 from sequencing.extras import first_missing
 
@@ -46,7 +46,7 @@ async def stamps_recorded(url: str, record: Recording | None) -> AsyncIterator[N
     from gamecast.recording.outside import OutsideTap
     from gamecast.recording.recorder import open_recorder
 
-    recorder = await asyncio.to_thread(open_recorder, record, version=installed_version(), ordering="acyclic", url=url)
+    recorder = await asyncio.to_thread(open_recorder, record, version=__version__, ordering="acyclic", url=url)
     tap = OutsideTap(recorder, url)
     try:
         await tap.start()

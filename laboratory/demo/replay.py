@@ -14,10 +14,12 @@ from gamecast.recording.options import Recording
 from gamecast.sharing import share
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.recording import stamps_recorded
+from laboratory.patience import slowness
 from sequencing.checkers.stays import Placed, Stay
 
 IDLE_S_MAX = 10.0
-"""How long a server waits for its next delivery, once all is published, before the rest counts as lost."""
+"""How long a server waits for its next delivery, once all is published, before the rest counts as lost; longer where
+the machine is busy."""
 
 BURST_EVENTS = 32
 """As fast as possible still means that servers take turns: after so many events another one goes on."""
@@ -115,11 +117,11 @@ class Silence:
         """Note a delivery."""
         self.last_ns = time.monotonic_ns()
         if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX)
+            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX * slowness())
 
     def patience(self) -> asyncio.Timeout:
         """Return a context that ends with TimeoutError when nothing is delivered for `IDLE_S_MAX`."""
-        self._patience = asyncio.timeout(IDLE_S_MAX)
+        self._patience = asyncio.timeout(IDLE_S_MAX * slowness())
         return self._patience
 
 
