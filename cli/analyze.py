@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.errors import GamecastError, InvalidInput, UsageError
+from gamecast.ending import BROKEN
+from gamecast.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, MakeDirect
@@ -119,7 +119,7 @@ def analyze(
     else:
         _tell(made, out)
     if not made.audit.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
@@ -251,8 +251,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 if __name__ == "__main__":
     # spark-submit runs this file: its --master and --conf count then.
-    try:
-        analyze.main(standalone_mode=True)
-    except GamecastError as error:
-        print(f"gamecast: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 3)
+    from cli.running import run
+
+    run(analyze)

@@ -14,6 +14,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from gamecast.ending import BROKEN
 from gamecast.recording.deliverylog import (
     Progress,
     find_delivery_logs,
@@ -77,7 +78,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     else:
         _tell(verdict, found, logs.index_gaps, compared)
     if not verdict.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Sequence[PairOrder] | None) -> None:

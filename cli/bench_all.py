@@ -11,6 +11,7 @@ import orjson
 from rich.console import Console
 
 from cli.bench_options import json_option, named
+from gamecast.ending import BROKEN
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
 PARTS = {"peers": (), "paths": ("paths",), "recording": ("recording",), "joins": ("joins",), "memory": ("memory",)}
@@ -64,4 +65,4 @@ def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as
     else:
         Console().print(report(goals))
     if is_broken:
-        context.exit(1)
+        context.exit(BROKEN)

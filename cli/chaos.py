@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from cli.manager import manager
 from cli.node import node
 from cli.running import run
+from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.chaos.run import Progress as Report
 from laboratory.chaos.run import run_chaos
@@ -93,7 +94,7 @@ def chaos(
         if keep is not None:
             click.echo(f"All logs are in {keep}.")
     if not outcome.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def run_daemon(name: str, *arguments: str) -> None:

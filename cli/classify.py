@@ -10,6 +10,7 @@ import click
 import orjson
 from rich.console import Console
 
+from gamecast.ending import BROKEN
 from laboratory.protocols.executionlog import read_execution
 from sequencing.executions.classes import Classes, Overtaken, classify
 from sequencing.executions.diagram import draw
@@ -72,7 +73,7 @@ def classify_command(
         _tell(report, classes)
     holds = {"rsc": not classes.crown, "co": classes.ei} | {g.value: broken[g] is None for g in JUDGED}
     if not all(holds[what] for what in expect):
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _report(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from gamecast.ending import BROKEN
 from laboratory.comparison.claims import Claim, judge_claims, lessons
 from laboratory.comparison.page import write_page
 from laboratory.comparison.plots import figures
@@ -129,7 +129,8 @@ def compare(
         click.echo(orjson.dumps(document | {"about": about, "lessons": lessons(rows), "claims": said, "rows": rows}))
     else:
         _tell(rows, claims)
-    sys.exit(1 if any(row.get("broken") for row in rows) else 0)
+    if any(row.get("broken") for row in rows):
+        click.get_current_context().exit(BROKEN)
 
 
 def _about(world: World) -> str:

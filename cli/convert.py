@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
+from gamecast.ending import WRONG_USE
 from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import installed_version
@@ -42,7 +43,8 @@ def convert(
       gamecast convert session logs --to log
       gamecast convert logs session-again --to session
 
-    Exit status: 0 if all was converted, 1 if files of the session cannot be read and were left out, 2 for wrong input.
+    Exit status: 0 if all was converted, 2 for wrong input: also if files of the session cannot be read and were left
+    out.
     """
     require_pyarrow()
     from gamecast.recording.conversion import logs_to_session, session_to_logs
@@ -70,4 +72,4 @@ def convert(
         for file, why in done.quarantined.items():
             click.echo(f"left out: {file}: {why}", err=True)
     if done.quarantined:
-        context.exit(1)
+        context.exit(WRONG_USE)

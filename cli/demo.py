@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from adapters.embedded.server import EmbeddedServers
+from gamecast.ending import BROKEN
 from gamecast.errors import PlanError, UsageError
 from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.recording.options import Recording
@@ -212,7 +213,7 @@ def demo(
             session = recording.directory
             click.echo(f"The recorded session is in {session}: analyse it with `gamecast analyze {session}`.")
     if not outcome.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _standing(

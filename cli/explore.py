@@ -9,6 +9,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.exploration.counterexamples import SEARCHES, Counterexample
 from laboratory.exploration.explorer import STATES_MAX
@@ -88,7 +89,7 @@ def explore(
     else:
         _tell(found)
     if any(each.violations for each in found):
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _search(directory: Path, *, pictures: bool, as_json: bool) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import click
 
-from cli.running import run
+from cli.running import status_of
+from gamecast.interrupts import not_raised
 
 
 def _demo() -> click.Command:
@@ -176,7 +177,8 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, None if there is none of this name."""
-        return _COMMANDS[cmd_name]() if cmd_name in _COMMANDS else None
+        with not_raised():
+            return _COMMANDS[cmd_name]() if cmd_name in _COMMANDS else None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"})
@@ -188,9 +190,13 @@ def cli() -> None:
     order that every game server saw.
 
     Every option can also be set in the environment: GAMECAST_DEMO_NODES=5 is `gamecast demo --nodes 5`.
+
+    Exit status, of every command: 0 done; 1 a promise was broken, or something misses what was asked of it; 2 wrong
+    use, or an extra is not installed; 3 what it needs was not there, refused, took too long or had no room; 4 it cannot
+    be told whether the promises were kept; 130 interrupted by Ctrl-C.
     """
 
 
-def main() -> None:
-    """Run the command; errors become one line on stderr and an exit status."""
-    run(cli)
+def main() -> int:
+    """Run the command that the arguments of this process ask for; return its exit status."""
+    return status_of(cli)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering
@@ -243,7 +244,7 @@ def plan(
         written = [file for file in (out, picture) if file is not None]
         tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
     if broken:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _node_names(count: int | None, named: Sequence[str]) -> list[str]:

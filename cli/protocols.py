@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gamecast.ending import BROKEN
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
 from sequencing.protocols.process import Guarantee
@@ -68,7 +68,8 @@ def protocols(
         click.echo(orjson.dumps({**summary, "protocols": reports}))
     else:
         _tell(summary, reports)
-    sys.exit(1 if failed else 0)
+    if failed:
+        click.get_current_context().exit(BROKEN)
 
 
 Part = dict[str, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from cli.simulate_paper import paper
 from cli.simulate_placement import placement
 from cli.simulate_trees import trees
 from cli.simulate_wan import wan
+from gamecast.ending import BROKEN
 from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.shrinking import shrink
@@ -88,7 +88,8 @@ def attack_command(
         click.echo(orjson.dumps(summary))
     else:
         _tell(summary)
-    sys.exit(1 if summary["failed"] else 0)
+    if summary["failed"]:
+        click.get_current_context().exit(BROKEN)
 
 
 simulate.add_command(explore)

@@ -9,6 +9,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
+from gamecast.ending import BROKEN
 from laboratory.protocols.script import Played, play
 from sequencing.errors import InvalidInput
 from sequencing.executions.classes import classify
@@ -53,7 +54,7 @@ def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path
     else:
         _tell(chosen.title, chosen.source, played)
     if played.violations:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _tell(title: str, source: str, played: Played) -> None:
