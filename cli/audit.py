@@ -54,7 +54,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each publisher's own
     order is checked where every delivery of it carries sent_at_ns.
 
-    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed.
+    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed, or there is none.
     """
     found = find_delivery_logs(files)
     published = published or find_published(found)

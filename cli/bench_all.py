@@ -43,8 +43,10 @@ def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as
     """Measure everything, and print each figure beside what it is to be.
 
     Runs `gamecast bench` with all peers, then `paths`, `recording`, `joins` and `memory`, each in a process of its own;
-    some 30 minutes, on a machine that should have nothing else to do. --json has what each of them prints, too. The
-    exit status is 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more.
+    some 30 minutes, on a machine that should have nothing else to do. --json has what each of them prints, too.
+
+    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more;
+    else as that of the part that could not be measured.
     """
     from laboratory.bench.goals import goals_of, report
 

@@ -34,8 +34,10 @@ def bench_gateway(context: click.Context, /, *, regions: int, as_json: bool, **o
 
     A gateway and a Redis of its own, and after it python-socketio with its Redis manager under the same load, where it
     is installed. Losses and repeats are counted of all clients, orders compared of some. Latency is from publish to
-    delivery, of what was published while the client was there. The exit status is 1 if anything was lost, repeated or
-    out of order through the gateway, or its memory changed by more than 5% after the first fifth.
+    delivery, of what was published while the client was there.
+
+    Exit status: 0, or 1 if anything was lost, repeated or out of order through the gateway, or its memory changed by
+    more than 5% after the first fifth, 2 for wrong use, 3 if a server did not start.
     """
     from laboratory.bench.gateway_soak import Soak, soak
 

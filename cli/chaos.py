@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.manager import manager
 from cli.node import node
+from cli.outfiles import writing
 from cli.running import run
 from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
@@ -105,10 +106,8 @@ def run_daemon(name: str, *arguments: str) -> None:
 def _directory(keep: Path | None) -> Path:
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="gamecast-chaos-"))
-    try:
+    with writing(f"--keep {keep}"):
         keep.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--keep {keep}: {error.strerror}") from error
     if any(keep.iterdir()):
         raise UsageError(f"--keep {keep}: there is something in it already: name another")
     return keep.absolute()

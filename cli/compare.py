@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from cli.outfiles import writing
 from gamecast.ending import BROKEN
 from laboratory.comparison.claims import Claim, judge_claims, lessons
 from laboratory.comparison.page import write_page
@@ -94,9 +95,10 @@ def compare(
 
     Everyone publishes at random times. Packets take their time and nothing is lost; processing takes none. What a
     protocol assumes and the workload does not offer is said in the place of its figures; each run is judged by the
-    guarantees that the protocol declares. What is claimed of the protocols is judged by the figures. The exit status is
-    1 if a guarantee is broken; validity, that everything is delivered, is one for all but one protocol. A claim that
-    does not hold is a finding.
+    guarantees that the protocol declares; validity, that everything is delivered, is one for all but one protocol. What
+    is claimed of the protocols is judged by the figures. A claim that does not hold is a finding.
+
+    Exit status: 0, or 1 if a guarantee is broken, 2 for wrong use.
     """
     if file is None and (rtt or weight is not None):
         raise UsageError("--rtt and --weight say how to read a topology: name its file with --topology")
@@ -112,17 +114,19 @@ def compare(
     claims = judge_claims(rows)
     about = _about(world)
     if csv_file is not None:
-        with csv_file.open("w", newline="", encoding="utf-8") as out:
+        with writing(f"--csv {csv_file}"), csv_file.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
     if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
+        with writing(f"--plots {plots}"):
+            plots.mkdir(parents=True, exist_ok=True)
         for name, title, figure in figures(rows):
             _save(figure, title, plots / f"{name}.png")
     if page is not None:
         text = write_page(rows, claims, title="Ordering protocols side by side", about=about)
-        page.write_text(text, encoding="utf-8")
+        with writing(f"--page {page}"):
+            page.write_text(text, encoding="utf-8")
     if as_json:
         document = {"seed": seed, "seconds": seconds, "workload": kind, "topology": file.name if file else None}
         said = [claim.as_dict() for claim in claims]

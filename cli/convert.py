@@ -10,10 +10,10 @@ import click
 import orjson
 
 from gamecast.ending import WRONG_USE
-from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside
+from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import installed_version
-from sequencing.errors import UsageError
+from sequencing.errors import InvalidInput, UsageError
 
 
 @click.command()
@@ -54,9 +54,13 @@ def convert(
             raise UsageError("--published is for --to session: a session knows what was published")
         if len(sources) != 1:
             raise UsageError(f"one session becomes logs at a time, and here are {len(sources)}")
+        if sources[0].is_file():
+            raise InvalidInput(f"{sources[0]} is a file, and a recorded session is a directory")
         done = session_to_logs(sources[0], out)
     else:
         logs = find_delivery_logs(sources)
+        if all(next(read_records(log), None) is None for log in logs):
+            raise InvalidInput(f"no lines in {', '.join(map(str, logs))}: there is nothing to convert")
         done = logs_to_session(logs, out, published=published or find_published(logs), version=installed_version())
     if as_json:
         click.echo(orjson.dumps(asdict(done), option=orjson.OPT_INDENT_2))

@@ -12,6 +12,7 @@ import click
 
 from adapters.redis.connection import redacted
 from cli.daemons import END_S_MAX, Stop, run_until_stopped
+from cli.outfiles import writing
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
@@ -148,7 +149,5 @@ def _audit_stream(audit: Path | None, stack: ExitStack) -> Any:
         return None
     if str(audit) == "-":
         return sys.stderr
-    try:
+    with writing(f"--audit {audit}"):
         return stack.enter_context(audit.open("a", encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"the audit log cannot be written: {error}") from error

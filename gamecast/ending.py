@@ -8,7 +8,6 @@ command has judged (0, 1, 4) does it return.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -20,7 +19,7 @@ from subprocess import CalledProcessError, TimeoutExpired
 from typing import NamedTuple, TextIO
 
 from gamecast.interrupts import INTERRUPTED
-from sequencing.errors import GamecastError, UsageError
+from sequencing.errors import GamecastError, UsageError, unwritable
 
 __all__ = [
     "BROKEN",
@@ -64,12 +63,6 @@ EXTRA_OF = {
     "websocket": "loadtest",
 }
 """What is imported → the extra that brings it."""
-
-_THE_CALLERS = {
-    errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
-    errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS,
-}  # fmt: skip
-"""Errors of files that who named the file can mend; with others, like a full disk, the name is not what is wrong."""
 
 
 class Ending(NamedTuple):
@@ -135,11 +128,9 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
 
 
 def _ending_of_system(error: OSError) -> Ending:
-    what = error.strerror or _named(error)
     if error.filename is None:
-        return Ending(INFRASTRUCTURE, f"the system refuses something: {what}")
-    names = " or ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-    return Ending(WRONG_USE if error.errno in _THE_CALLERS else INFRASTRUCTURE, f"{names}: {what}")
+        return Ending(INFRASTRUCTURE, f"the system refuses something: {error.strerror or _named(error)}")
+    return ending_of(unwritable(" or ".join(str(name) for name in (error.filename, error.filename2) if name), error))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
