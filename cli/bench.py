@@ -80,7 +80,8 @@ def bench(
     what recording a session costs, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
     plans of small worlds are from the best there are.
 
-    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a trial could not be run.
+    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a trial could not be
+    run.
     """
     if context.invoked_subcommand is not None:
         return

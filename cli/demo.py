@@ -159,8 +159,8 @@ def demo(
     With --protocol, one of the classic protocols orders the events. What it assumes must hold in a match, where regions
     overlap; what does not is refused, and what would fit is named.
 
-    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could not
-    be started, or a connection was lost on a busy machine.
+    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could
+    not be started, or a connection was lost on a busy machine.
     """
     if grid and not roam:
         raise UsageError("--grid is about servers that walk: give --roam, too")

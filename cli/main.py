@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from cli.running import status_of
-from gamecast.interrupts import not_raised
+from gamecast.interrupts import NotRaised
 
 
 def _demo() -> click.Command:
@@ -177,7 +177,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, None if there is none of this name."""
-        with not_raised():
+        with NotRaised():
             return _COMMANDS[cmd_name]() if cmd_name in _COMMANDS else None
 
 

@@ -12,7 +12,7 @@ from click.exceptions import Exit, NoArgsIsHelpError
 from click.shell_completion import shell_complete
 
 from gamecast.ending import INTERRUPTED, WRONG_USE, Ending, ended, ending_of
-from gamecast.interrupts import raised
+from gamecast.interrupts import Raised
 
 NAME = "gamecast"
 _COMPLETE = "_GAMECAST_COMPLETE"
@@ -32,7 +32,7 @@ def status_of(command: click.Command, arguments: Sequence[str] | None = None) ->
         # Not by `command.main`, which makes 1 of an interrupt, of the end of a file and of a pipe that is closed.
         try:
             with (
-                raised(),
+                Raised(),
                 command.make_context(NAME, list(sys.argv[1:] if arguments is None else arguments)) as context,
             ):
                 command.invoke(context)

@@ -7,6 +7,11 @@
 ...         print(event.region, event.sender, event.payload)
 """
 
+from gamecast import interrupts
+
+if interrupts.is_command():
+    interrupts.end_at_once()  # what follows takes a while
+
 from typing import TYPE_CHECKING, Any
 
 from gamecast.classic.protocolcast import ProtocolCast

@@ -26,7 +26,7 @@ from gamecast import blocking
 from gamecast.client.networks import require_reachable
 from gamecast.ending import BROKEN, DONE
 from gamecast.errors import ProcessFailed
-from gamecast.interrupts import raised
+from gamecast.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 from sequencing.errors import unwritable
 
@@ -43,7 +43,7 @@ def load_test(arguments: Sequence[str] | None = None) -> int:
     """Run the load test that the arguments ask for; return the exit status. Raises what hinders it."""
     parsed = _parser().parse_args(arguments)
     parsed.run = parsed.run or f"load-{secrets.token_hex(3)}"
-    with raised(), ExitStack() as stack:
+    with Raised(), ExitStack() as stack:
         return _run(parsed, stack)
 
 
