@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from adapters.embedded.server import EmbeddedServers
 from adapters.memory import parse_node_count
+from adapters.redis.connection import redacted
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from adapters.redis.users import PASSWORD_BYTES, create_users, new_users, without_user
@@ -29,7 +30,7 @@ class EmbeddedNetwork(RedisNetwork):
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
-                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
+                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
             )
         self.users = new_users() if secure else {}
         """Role → user."""

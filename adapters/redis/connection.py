@@ -48,6 +48,9 @@ and be back, which takes longer than this."""
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
+_NO_PORT = re.compile(r"\A([^,/?\[\]:]*:)(?!\d*(?:\Z|[,/?]))[^,/?]*")
+"""What stands where a port would: a password whose host was forgotten."""
+
 _NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
 """What redis-py has no class for; Redis 6.2 says it in the middle when it refuses a script's first write."""
 
@@ -81,8 +84,11 @@ class RedisConnection:
         try:
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
+        except TypeError as error:  # of redis-py's constructors
+            option = str(error).partition("'")[2].strip("'")
+            raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
         self._deadline = Deadline()
         self._used_at = 0.0
@@ -233,10 +239,14 @@ class RedisConnection:
 
 
 def redacted(url: str) -> str:
-    """Return the URL without its passwords, for messages and logs."""
+    """Return the URL without its passwords, for messages and logs; also one that is none, as without its scheme."""
     scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
     credentials, at, place = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
+    if not at and scheme != "unix":
+        place = _NO_PORT.sub(r"\1***", place)
     known = f"{user}{':***' if colon else ''}{at}{place}"
     return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
 
