@@ -236,7 +236,9 @@ class MemoryNetwork:
             _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events, self._ordering)
         world = _worlds[self._world_name]
         if world.loop is not asyncio.get_running_loop():
-            raise UsageError(f"{self.url} belongs to another event loop: all its connections live in one")
+            raise UsageError(
+                f"memory://{self._world_name} belongs to another event loop: all its connections live in one"
+            )
         self._world = world
         world.users += 1
 

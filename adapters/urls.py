@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit, urlunsplit
 
+_NO_PORT = re.compile(r"\A([^,/?\[\]:]*:)(?!\d*(?:\Z|[,/?]))[^,/?]*")
+"""What stands where a port would: a password whose host was forgotten."""
+
 
 def redacted(url: str) -> str:
-    """Return the URL without its passwords, for messages and logs."""
+    """Return the URL without its passwords, for messages and logs; also one that is none, as without its scheme."""
     scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
     credentials, at, place = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
+    if not at and scheme != "unix":
+        place = _NO_PORT.sub(r"\1***", place)
     known = f"{user}{':***' if colon else ''}{at}{place}"
     return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
 

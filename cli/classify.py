@@ -10,6 +10,9 @@ import click
 import orjson
 from rich.console import Console
 
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
+from gamecast.errors import InvalidInput
 from laboratory.protocols.executionlog import read_execution
 from sequencing.executions.classes import Classes, Overtaken
 from sequencing.executions.classes import classify as classes_of
@@ -59,21 +62,27 @@ def classify(
 
     RSC means that the execution could have run on synchronous communication; a schedule that shows it is printed, or
     else a crown, a circle of messages that makes it impossible.
+
+    Exit status: 0, or 1 if what --expect names does not hold, 2 for malformed input, and for none.
     """
     record = read_execution(files)
+    if not record.names:
+        raise InvalidInput(f"no events in {', '.join(map(str, files))}: there is nothing to classify")
     classes = classes_of(record)
     found = list(violations(record, JUDGED))
     broken = {guarantee: next((v for v in found if v.guarantee is guarantee), None) for guarantee in JUDGED}
     report = _report(record, classes, broken, delta_ms)
     if picture is not None:
-        picture.write_text(draw(record, marked=_marked(classes, found), title=f"class {classes.smallest}"))
+        drawn = draw(record, marked=_marked(classes, found), title=f"class {classes.smallest}")
+        with writing(f"--picture {picture}"):
+            picture.write_text(drawn, encoding="utf-8")
     if as_json:
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         _tell(report, classes)
     holds = {"rsc": not classes.crown, "co": classes.ei} | {g.value: broken[g] is None for g in JUDGED}
     if not all(holds[what] for what in expect):
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _report(

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from gamecast.interrupts import NotRaised
+
 INDENTS = 6
 """What click leaves free of a line beside a command's name and its help."""
 
@@ -29,7 +31,8 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, None if there is none of this name."""
-        return self._load(cmd_name) if cmd_name in self._lines else None
+        with NotRaised():
+            return self._load(cmd_name) if cmd_name in self._lines else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and their lines, as far as there is room for them."""

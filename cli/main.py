@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from cli.commands import Commands
-from cli.running import run
+from cli.running import status_of
 from gamecast.version import __version__
 
 COMMANDS = {
@@ -57,9 +57,13 @@ def cli() -> None:
     order that every game server saw.
 
     Every option can also be set in the environment: GAMECAST_DEMO_NODES=5 is `gamecast demo --nodes 5`.
+
+    Exit status, of every command: 0 done; 1 a promise was broken, or something misses what was asked of it; 2 wrong
+    use, or an extra is not installed; 3 what it needs was not there, refused, took too long or had no room; 4 it cannot
+    be told whether the promises were kept; 130 interrupted by Ctrl-C.
     """
 
 
-def main() -> None:
-    """Run the command; errors become one line on stderr and an exit status."""
-    run(cli)
+def main() -> int:
+    """Run the command that the arguments of this process ask for; return its exit status."""
+    return status_of(cli)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import orjson
 
+from cli.outfiles import writing
 from gamecast.errors import UsageError
 from sequencing.extras import needed_by
 
@@ -120,14 +121,12 @@ def _document(keys: list[dict[str, str]]) -> bytes:
 def _write(file: Path, text: bytes, mode: int) -> None:
     """Replace a file at once, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with writing(file):
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(text)
-        beside.replace(file)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(text)
+            beside.replace(file)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -18,7 +17,7 @@ from adapters.planning import planner_over  # noqa: F401 - brings scipy, for whi
 from adapters.redis.control import RedisControl
 from adapters.redis.survey import survey
 from adapters.urls import without_user
-from cli.daemons import expect_option, stopping
+from cli.daemons import Stop, expect_option, run_until_stopped
 from cli.reporting import counted
 from gamecast.client.configuration import Limits
 from laboratory.planning.reading import read_overlaps
@@ -68,8 +67,8 @@ def up(
     none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
     connects); url is the subscriber's then, and nodes are told without users.
 
-    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
-    cannot be started.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if a server cannot be started, or
+    stopping took too long and it was broken off.
     """
     missing = first_missing("gateway", "the gateway")
     if missing is not None:
@@ -79,13 +78,19 @@ def up(
             click.echo(f"without a gateway: {missing}", err=True)
     starts_gateway = missing is None and with_gateway is not False
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
-    asyncio.run(_run(nodes, ordering, overlaps, secure, port if starts_gateway else None, as_json))
+    gateway_port = port if starts_gateway else None
+    run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, as_json, stop))
 
 
 async def _run(
-    nodes: int, ordering: Ordering, overlaps: frozenset[Pair], secure: bool, port: int | None, as_json: bool
+    nodes: int,
+    ordering: Ordering,
+    overlaps: frozenset[Pair],
+    secure: bool,
+    port: int | None,
+    as_json: bool,
+    stop: Stop,
 ) -> None:
-    stop = stopping()
     limits = Limits()
     network = EmbeddedNetwork(
         f"embedded://?nodes={nodes}", ordering=ordering, retention_events=limits.retention_events, secure=secure

@@ -7,14 +7,20 @@
 ...         print(event.region, event.sender, event.payload)
 """
 
-import sys
 from importlib import import_module
+
+from gamecast import interrupts
+
+if interrupts.is_command():
+    interrupts.end_at_once()  # what follows takes a while
+
 from typing import TYPE_CHECKING, Any
 
 from gamecast.errors import (
     AuthenticationFailed,
     BufferFull,
     CannotPersist,
+    CannotWrite,
     EmbeddedServerError,
     ExtraMissing,
     GamecastError,
@@ -29,6 +35,7 @@ from gamecast.errors import (
     PartlyPublished,
     PayloadTooLarge,
     PlanError,
+    ProcessFailed,
     PublishUncertain,
     Refused,
     Superseded,
@@ -51,6 +58,7 @@ __all__ = [
     "AuthenticationFailed",
     "BufferFull",
     "CannotPersist",
+    "CannotWrite",
     "Cast",
     "EmbeddedServerError",
     "Event",
@@ -68,6 +76,7 @@ __all__ = [
     "PartlyPublished",
     "PayloadTooLarge",
     "PlanError",
+    "ProcessFailed",
     "ProtocolCast",
     "PublishUncertain",
     "Receipt",
@@ -119,12 +128,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _is_command() -> bool:
-    """Return whether this process is the command ``gamecast``, which imports what its subcommand needs, and no more."""
-    program = sys.argv[0] if getattr(sys, "argv", None) else ""  # there is none where Python is embedded
-    return program == "-m" or program.rpartition("/")[2] == "gamecast"
-
-
-if not _is_command():
+if not interrupts.is_command():  # which imports what its subcommand needs, and no more
     for _name in _FOR_EVERYBODY:
         __getattr__(_name)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.patience import Deadline, cores, slowness
 from tests.side_by_side import GROUPS, Groups, groups_file, remember_seconds, tell_groups
+
+# How long drawing and testing take says how busy the machine is. With CI set, hypothesis sees to that itself.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if "CI" not in os.environ:
+    settings.load_profile("patient")
 
 WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""

@@ -10,7 +10,7 @@ from adapters.memory import parse_node_count
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from adapters.redis.users import PASSWORD_BYTES, create_users, new_users
-from adapters.urls import without_user
+from adapters.urls import redacted, without_user
 from sequencing.errors import UsageError
 from sequencing.extras import require
 from sequencing.plan import Ordering
@@ -31,7 +31,7 @@ class EmbeddedNetwork(RedisNetwork):
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
-                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
+                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
             )
         self.users = new_users() if secure else {}
         """Role → user."""

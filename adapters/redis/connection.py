@@ -82,8 +82,11 @@ class RedisConnection:
         try:
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
+        except TypeError as error:  # of redis-py's constructors
+            option = str(error).partition("'")[2].strip("'")
+            raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
         self._deadline = Deadline()
         self._used_at = 0.0

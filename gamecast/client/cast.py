@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
+from gamecast.client.arguments import check_pattern, checked_handler, pairs_of
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
 from gamecast.client.history import Since
@@ -264,7 +265,8 @@ class Cast:
         when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
         with itself.
         """
-        expected = frozenset(pair_of(one, other) for one, other in overlaps)
+        pairs = pairs_of(overlaps, "expect", "pairs of regions")
+        expected = frozenset(pair_of(one, other) for one, other in pairs)
         self._working()
         await self._network.expect(expected)
 
@@ -321,9 +323,10 @@ class Cast:
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
+        check_pattern(region_pattern)
 
         def register(handler: SomeHandler) -> SomeHandler:
-            self._handlers.append((region_pattern, handler))
+            self._handlers.append((region_pattern, checked_handler(handler)))
             return handler
 
         return register

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
+from gamecast.client.arguments import check_numbers, checked_routes, checked_url
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
@@ -46,9 +47,8 @@ class Limits:
     """How many events of each region its node keeps; counts for plans made from this connection."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
+        timeouts = "subscribe_timeout_s", "publish_timeout_s"
+        check_numbers(self, [name for name in self.__slots__ if name not in timeouts], timeouts)
 
 
 class LimitOptions(TypedDict, total=False):
@@ -108,18 +108,17 @@ def configured(
         raise UsageError(f"when_behind is {', '.join(map(repr, get_args(WhenBehind)))}, not {when_behind!r}")
     if ordering not in get_args(Ordering):
         raise UsageError(f"ordering is {', '.join(map(repr, get_args(Ordering)))}, not {ordering!r}")
-    try:
-        checked = Limits(**limits)
-    except TypeError as error:
-        raise UsageError(f"connect() has no such option: {error}") from error
+    if strange := sorted(limits.keys() - set(Limits.__slots__)):
+        raise UsageError(f"connect() has no option {strange[0]}; limits are {', '.join(Limits.__slots__)}")
+    checked = Limits(**limits)
     return Configuration(
-        url=default_url() if url is None else url,
+        url=checked_url(default_url() if url is None else url),
         name=generated_name() if name is None else check_connection_name(name),
         ordering=ordering,
         when_full=when_full,
         when_behind=when_behind,
         limits=checked,
-        routes=dict(routes or {}),
+        routes=checked_routes(routes),
         record=_recording(record) if record is not None else None,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from adapters.network import Network, Position
+from gamecast.client.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.handing_out import HandingOut
 from gamecast.client.history import History, Recall, Since, parse_since
@@ -29,7 +30,6 @@ from sequencing.errors import (
     UsageError,
 )
 from sequencing.frames import StampedFrame
-from sequencing.names import check_region
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 from sequencing.subscriber import Subscriber
@@ -116,7 +116,7 @@ class Incoming:
 
     async def subscribe(self, regions: Iterable[str], since: Since | None) -> dict[str, Position]:
         """See `Cast.subscribe`."""
-        wanted = set(map(check_region, regions))
+        wanted = checked_regions(regions, "subscribe")
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._subscriber.wanted:
@@ -175,7 +175,7 @@ class Incoming:
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
-        left = set(map(check_region, regions))
+        left = checked_regions(regions, "unsubscribe")
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 while self._failure is None and self._outgoing.awaits(left):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from gamecast.client.arguments import check_numbers
 from sequencing.errors import UsageError
 from sequencing.extras import require
 
@@ -37,11 +38,10 @@ class Recording:
     probe_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("roll_s", "roll_bytes", "pending_rows_max", "probe_s"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
-        if not str(self.directory):
-            raise UsageError("record needs the directory of a session")
+        check_numbers(self, ("roll_bytes", "pending_rows_max"), ("roll_s", "probe_s"))
+        directory: object = self.directory
+        if not isinstance(directory, (str, PurePath)) or not str(directory):
+            raise UsageError(f"record needs the directory of a session, not {directory!r}")
 
     @property
     def clock(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from analytics.session.manifest import is_session
 from gamecast.recording.options import Recording
 from gamecast.version import __version__
-from sequencing.errors import UsageError
+from sequencing.errors import UsageError, unwritable
 from sequencing.extras import first_missing
 
 PROBE_S_MIN = 0.5
@@ -32,7 +32,7 @@ def session_recording(directory: Path, *, servers: int, probes: bool) -> Recordi
         try:
             shutil.rmtree(directory)
         except OSError as error:
-            raise UsageError(f"--record: {directory} cannot be replaced: {error.strerror or error}") from error
+            raise unwritable(f"--record: {directory} cannot be replaced", error) from error
     probe_s = max(PROBE_S_MIN, servers * servers / PROBES_PER_S_MAX)
     return Recording(directory, probe_host="127.0.0.1" if probes else None, probe_s=probe_s)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gamecast.errors import UsageError
 from laboratory.planning.figures import PlanFigures
+from sequencing.errors import unwritable
 from sequencing.extras import require
 
 if TYPE_CHECKING:
@@ -75,4 +76,4 @@ def save(figure: Figure, file: Path) -> None:
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             figure.savefig(file, dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.25, metadata=undated)
     except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise unwritable(f"{file}: cannot be written", error) from error

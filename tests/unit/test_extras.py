@@ -68,7 +68,7 @@ def test_a_command_says_which_extra_it_needs_and_ends_with_2(
     module: str, arguments: str, extra: str, tmp_path: Path
 ) -> None:
     words = [word.format(tmp_path / "out") for word in arguments.split()]
-    program = f"import sys; sys.modules[{module!r}] = None; sys.argv[0] = 'gamecast'; import cli.door; cli.door.main()"
+    program = f"import sys; sys.modules[{module!r}] = None; from gamecast.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )

@@ -19,7 +19,14 @@ BROUGHT = {"gamecast", "adapters", "sequencing"}
 
 ROOMS = {
     *("adapters.backoff", "adapters.leadership", "adapters.manager", "adapters.network", "adapters.redis"),
-    *("adapters.urls", "gamecast.client", "gamecast.errors", "gamecast.event", "gamecast.version"),
+    *(
+        "adapters.urls",
+        "gamecast.client",
+        "gamecast.errors",
+        "gamecast.event",
+        "gamecast.interrupts",
+        "gamecast.version",
+    ),
     *("sequencing.causal_wait", "sequencing.compact", "sequencing.delivery", "sequencing.errors", "sequencing.extras"),
     *("sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins", "sequencing.keyspace"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.publisher"),
@@ -79,7 +86,12 @@ def test_every_public_name_is_there_and_listed() -> None:
         gamecast.nothing  # noqa: B018
 
 
-COMMAND = "import sys; sys.argv[0] = 'gamecast'; from gamecast.__main__ import main; main()"
+COMMAND = """
+import sys
+sys.argv[0] = sys.executable.rpartition("/")[0] + "/gamecast"
+from gamecast.__main__ import main
+main()
+"""
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
@@ -88,7 +100,7 @@ def test_the_command_loads_click_and_nothing_else_to_tell_about_itself(option: s
     assert top_level(loaded) & HEAVY == {"click"}
     assert not top_level(loaded) & {"asyncio", "redis", "orjson"}
     assert {module for module in loaded if module.startswith("cli.")} <= {
-        *("cli.commands", "cli.door", "cli.main", "cli.running"),
+        *("cli.commands", "cli.main", "cli.running"),
     }
 
 
