@@ -57,7 +57,9 @@ class World:
         self.control = cast("Any", Announcing())  # as much of a RedisControl as is asked
         self.record = Record(PLAN)
         news = SharedNews(self.control)
-        self.shared: Any = SimpleNamespace(control=self.control, turn=asyncio.Lock(), news=news, url="redis://a")
+        self.shared: Any = SimpleNamespace(
+            control=self.control, turn=asyncio.Lock(), news=news, url="redis://a", cannot_lead=None
+        )
 
     async def view(self, name: str) -> SharedView:
         view = SharedView(self.shared)
