@@ -171,7 +171,8 @@ def _numbers(text: str, option: str, *, least: float = 0.0) -> list[float]:
 
 def _progress(rows: Iterable[Row], count: int) -> Iterator[Row]:
     columns = TextColumn("protocols compared"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(rows, total=count)
 
 

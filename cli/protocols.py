@@ -124,7 +124,8 @@ def _refutation(name: str) -> dict[str, Any] | None:
 
 def _progress(parts: Iterable[tuple[str, Part]], count: int) -> Iterator[tuple[str, Part]]:
     columns = TextColumn("protocols held to their word"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(parts, total=count)
 
 

@@ -118,7 +118,8 @@ def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
 
 def _progress(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
     columns = TextColumn("worlds attacked"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(outcomes, total=count)
 
 

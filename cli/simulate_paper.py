@@ -139,7 +139,8 @@ def _runs(experiment: Any, seeds: range, jobs: int) -> Iterator[list[Run]]:
 
 def _progress(found: Iterable[list[Run]], count: int) -> Iterator[list[Run]]:
     columns = TextColumn("networks placed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(found, total=count)
 
 

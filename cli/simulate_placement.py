@@ -125,7 +125,8 @@ def _is_matrix(file: Path) -> bool:
 
 def _compared(work: list[Job], jobs: int) -> list[Compared]:
     columns = TextColumn("placed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         return list(progress.track(mapped(_compare, work, jobs=jobs), total=len(work)))
 
 
