@@ -19,6 +19,8 @@ def bench_embedding(*, runs: int, as_json: bool) -> None:
 
     Beside them its foundations (asyncio, orjson and redis.asyncio), and --version and --help beside click. Each is
     a process of its own, by turns, so that what else the machine does concerns all of them.
+
+    Exit status: 0, or 2 for wrong use, 3 if a process did not come to its end.
     """
     from laboratory.bench.embedding import measure_embedding, report
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
 from cli.commands import Commands
-from cli.running import status_of
+from cli.running import run
 from gamecast.version import __version__
 
 COMMANDS = {
@@ -64,6 +65,6 @@ def cli() -> None:
     """
 
 
-def main() -> int:
-    """Run the command that the arguments of this process ask for; return its exit status."""
-    return status_of(cli)
+def main() -> NoReturn:
+    """Run the command that the arguments of this process ask for, and end the process with its status."""
+    run(cli)

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import orjson
 
-from cli.outfiles import writing
 from gamecast.errors import UsageError
+from sequencing.errors import unwritable
 from sequencing.extras import needed_by
 
 FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -121,7 +121,7 @@ def _document(keys: list[dict[str, str]]) -> bytes:
 def _write(file: Path, text: bytes, mode: int) -> None:
     """Replace a file at once, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    with writing(file):
+    try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             with os.fdopen(descriptor, "wb") as out:
@@ -130,3 +130,5 @@ def _write(file: Path, text: bytes, mode: int) -> None:
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
+    except OSError as error:
+        raise unwritable(f"{file} cannot be written", error) from error

@@ -12,10 +12,10 @@ def _command() -> int:
     # Not before it is settled what Ctrl-C does.
     from gamecast.ending import ended
 
-    def run() -> int:
+    def run() -> None:
         from cli.main import main as command  # brings click
 
-        return command()
+        command()
 
     return ended(run, name="gamecast")
 

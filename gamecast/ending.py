@@ -60,6 +60,8 @@ def ending_of(error: BaseException) -> Ending:
     match error:
         case KeyboardInterrupt():
             return Ending(INTERRUPTED)
+        case SystemExit(__context__=BrokenPipeError() as cause):
+            return ending_of(cause)  # consoles of rich end the process with 1
         case SystemExit(code=code):
             return Ending(code) if isinstance(code, int) else Ending(WRONG_USE if code else DONE, code and str(code))
         case BaseExceptionGroup():

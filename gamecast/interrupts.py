@@ -24,10 +24,10 @@ INTERRUPTED = 130
 
 
 def is_command() -> bool:
-    """Return whether this process is the command ``gamecast``, and no program of somebody's that uses the library."""
+    """Return whether this process is a command of ours, and no program of somebody's that uses the library."""
     words = sys.orig_argv
     if "-m" in words:
-        return words[words.index("-m") + 1 :][:1] == ["gamecast"]
+        return words[words.index("-m") + 1 :][:1] in (["gamecast"], ["loadtest"])
     directory, name = os.path.split(sys.argv[0] if getattr(sys, "argv", None) else "")
     return name == "gamecast" and directory == os.path.split(sys.executable)[0]
 
