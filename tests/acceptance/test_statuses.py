@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import pytest
@@ -32,21 +33,19 @@ NOWHERE = "redis://127.0.0.1:1"
 
 MEMBERSHIP = "s1,forest\ns2,forest\ns1,river\ns2,river\n"
 LOG = '{"subscriber": "s1", "index": 0, "event": "e1", "region": "forest", "sender": "s2"}\n'
-EXECUTION = (
-    '{"process": "p", "event": "send", "message": "m", "to": ["q"]}\n'
-    '{"process": "q", "event": "receive", "message": "m"}\n'
-)
-SCRIPT = "processes: a b\n---\na publishes m\nthe rest is received\n"
+SEND = '{"process": "p", "event": "send", "message": "m", "to": ["q"]}\n'
+RECEIVE = '{"process": "q", "event": "receive", "message": "m"}\n'
+SCRIPT = "processes a b\n---\na publishes m\nthe rest is received\n"
 MATRIX = "host,a,b\na,0,10\nb,10,0\n"
-EDGES = "source,target,delay_ms\na,b,1\nb,c,1\n"
+EDGES = "a,b,delay_ms\na,b,1\nb,c,1\n"
 
 
 @dataclass(frozen=True)
 class Row:
     """How a command is called; ``{names}`` stand for files and places that `places` makes.
 
-    ``call``: what it takes to come to its work. ``quick``: whether that work takes no time, so that it can be done
-    here; of other commands it is left out. ``reads`` and ``writes``: calls with ``{input}``, a file to read, and
+    ``call``: what it takes to come to its work. ``quick``: whether that work takes no time, so that it is done here,
+    and not left out as of other commands. ``reads`` and ``writes``: calls with ``{input}``, a file to read, and
     ``{out}``, a file to write. ``reaches``: a call that cannot reach its Redis.
     """
 
@@ -70,6 +69,7 @@ ROWS = {
     "bench": Row("--against pubsub"),
     "bench all": Row(),
     "bench arrangements": Row("--worlds 1", quick=True),
+    "bench embedding": Row(),
     "bench gateway": Row(),
     "bench joins": Row(),
     "bench memory": Row(),
@@ -132,7 +132,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     texts = {
         "membership": ("world.csv", MEMBERSHIP),
         "log": ("log.jsonl", LOG),
-        "execution": ("execution.jsonl", EXECUTION),
+        "execution": ("execution.jsonl", SEND + RECEIVE),
         "script": ("script.txt", SCRIPT),
         "matrix": ("matrix.csv", MATRIX),
         "edges": ("net_edges.csv", EDGES),
@@ -233,6 +233,22 @@ def test_whatever_is_raised_has_one_status_and_one_line(name: str, call: Any, mo
             assert one_line(complained) == bool(told), what
 
 
+@contextmanager
+def taking_nothing(where: str) -> Iterator[IO[str]]:
+    """A file that is full, or a pipe that nobody reads."""
+    if where == "full":
+        output = Path("/dev/full").open("w")  # noqa: SIM115 - it cannot be closed as others can
+    else:
+        ours, theirs = os.pipe()
+        os.close(ours)
+        output = os.fdopen(theirs, "w")
+    try:
+        yield output
+    finally:
+        with suppress(OSError):
+            output.close()
+
+
 @pytest.mark.parametrize("where", ["full", "closed"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_output_that_takes_nothing_is_told_in_a_line(
@@ -240,18 +256,13 @@ def test_an_output_that_takes_nothing_is_told_in_a_line(
 ) -> None:
     if not ROWS[name].quick:
         monkeypatch.setattr(COMMANDS[name], "callback", lambda **_: click.echo("said " * 100_000))
-    if where == "full":
-        output = Path("/dev/full").open("w")  # noqa: SIM115 - it cannot be closed as others can
-    else:
-        ours, theirs = os.pipe()
-        os.close(ours)
-        output = os.fdopen(theirs, "w")
-    monkeypatch.setattr(sys, "stdout", output)
-    status, _, complained = call(name, ROWS[name].call)
-    assert status == INFRASTRUCTURE
+    with taking_nothing(where) as output, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        status, _, complained = call(name, ROWS[name].call)
+        output.flush()  # nothing is left that could not be written
+    assert status == INFRASTRUCTURE, complained
     assert one_line(complained)
     assert ("No space left" if where == "full" else "nobody reads") in complained
-    output.close()  # nothing is left that could not be written
 
 
 def test_a_name_that_the_output_has_no_letter_for_comes_as_an_escape(
@@ -347,29 +358,21 @@ DOORS = {
     "python -m gamecast": [sys.executable, "-m", "gamecast"],
     "python -m loadtest": [sys.executable, "-m", "loadtest"],
 }
+Ended = subprocess.CompletedProcess[str]
 INTERRUPT = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
 
 
-def process(
-    door: str, *arguments: str, modules: Path | None = None, **options: Any
-) -> subprocess.CompletedProcess[str]:
+def process(door: str, *arguments: str, modules: Path | None = None, stdout: Any = subprocess.PIPE) -> Ended:
     """Run a command in a process of its own; ``modules``: come before all that is installed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, (modules, ROOT))))}
-    return subprocess.run(
-        [*DOORS[door], *arguments],
-        env=environment,
-        text=True,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-        **options,
-    )
+    command = [*DOORS[door], *arguments]
+    return subprocess.run(command, env=environment, text=True, stdout=stdout, stderr=subprocess.PIPE, check=False)
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_ctrl_c_while_modules_are_imported_ends_with_130_and_without_a_word(door: str, tmp_path: Path) -> None:
     (tmp_path / "orjson.py").write_text(INTERRUPT)
-    ended = process(door, "--help", modules=tmp_path, stdout=subprocess.PIPE)
+    ended = process(door, "--help", modules=tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
 
 
@@ -379,12 +382,12 @@ def test_ctrl_c_at_work_and_at_the_very_end_does_the_same(where: str, places: di
     at_the_end = f"import atexit\natexit.register(lambda: exec({INTERRUPT!r}))\n"
     (tmp_path / f"{where}.py").write_text(at_work if where == "matplotlib" else at_the_end)
     picture = ["--picture", str(tmp_path / "plan.svg")] if where == "matplotlib" else []
-    ended = process("gamecast", "plan", places["membership"], *picture, modules=tmp_path, stdout=subprocess.PIPE)
+    ended = process("gamecast", "plan", places["membership"], *picture, modules=tmp_path)
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
 
 
 def test_ctrl_c_is_for_all_processes_of_a_command_and_only_one_answers(tmp_path: Path) -> None:
-    command = [*DOORS["gamecast"], "simulate", "attack", "--seeds", "100000", "--jobs", "2"]
+    command = [*DOORS["gamecast"], "simulate", "attack", "--seeds", "3000", "--jobs", "2"]
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE) as running:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         deadline = time.monotonic() + 60
@@ -397,14 +400,8 @@ def test_ctrl_c_is_for_all_processes_of_a_command_and_only_one_answers(tmp_path:
 
 @pytest.mark.parametrize("where", ["full", "closed"])
 def test_the_interpreter_has_nothing_to_add_when_it_ends(where: str, places: dict[str, str]) -> None:
-    if where == "full":
-        with Path("/dev/full").open("w") as full:
-            ended = process("gamecast", "plan", places["membership"], stdout=full)
-    else:
-        ours, theirs = os.pipe()
-        os.close(ours)
-        ended = process("gamecast", "plan", places["membership"], stdout=theirs)
-        os.close(theirs)
+    with taking_nothing(where) as output:
+        ended = process("gamecast", "plan", places["membership"], stdout=output)
     assert ended.returncode == INFRASTRUCTURE
     assert one_line(ended.stderr)
 
@@ -415,6 +412,6 @@ def test_an_error_that_cannot_be_told_has_its_status_all_the_same() -> None:
 
 
 def test_the_load_test_has_the_same_statuses(tmp_path: Path) -> None:
-    away = process("python -m loadtest", "--network", NOWHERE, "--out", str(tmp_path), stdout=subprocess.PIPE)
+    away = process("python -m loadtest", "--network", NOWHERE, "--out", str(tmp_path))
     assert away.returncode == INFRASTRUCTURE
     assert re.fullmatch(r"loadtest: nothing answers at [^\n]+\n", away.stderr)

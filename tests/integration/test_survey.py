@@ -193,7 +193,7 @@ async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_f
         (waiting,) = [node for node in seen["nodes"] if any(node["links"].values())]
         ((target, frames),) = waiting["links"].items()
         assert frames > 0
-        wrong = await asyncio.to_thread(doctor, url, expected=1)
+        wrong = await asyncio.to_thread(doctor, url, expected=3)
         link = found(wrong, " waiting; the first, ")
         assert link["subject"] == f"link {waiting['name']} → {target}"
         assert f"gamecast node --name {waiting['name']}" in link["advice"]
@@ -209,7 +209,7 @@ async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_f
         assert moving.transition.old_epochs > 0
         shown = await asyncio.to_thread(call, "status", url)
         assert f"On the way to plan {number}, published: " in shown.stdout
-        wrong = await asyncio.to_thread(doctor, url, expected=1)
+        wrong = await asyncio.to_thread(doctor, url, expected=3)
         stuck = found(wrong, f"on the way to plan {number}, ")
         assert (stuck["level"], stuck["subject"]) == ("problem", "plan")
         assert "`gamecast node` runs for each node" in stuck["advice"]
@@ -228,24 +228,24 @@ async def test_nodes_that_are_down_or_have_lost_their_data_are_found(two_redis_s
     async with world(two_redis_servers):
         with redis.Redis.from_url(other.url) as client:
             client.flushall()
-        lost = found(await asyncio.to_thread(doctor, control.url, expected=1), "its server has lost its data")
+        lost = found(await asyncio.to_thread(doctor, control.url, expected=3), "its server has lost its data")
         assert (lost["level"], lost["subject"]) == ("problem", "n2")
         assert lost["seen"].startswith("knows nothing of ")
         assert set((await asyncio.to_thread(status, control.url))["nodes"][1]["lacking"]) <= set("abcd")
     other.kill()
-    seen = await asyncio.to_thread(status, control.url, "--regions", expected=1)
+    seen = await asyncio.to_thread(status, control.url, "--regions", expected=3)
     assert [node["reachable"] for node in seen["nodes"]] == [True, False]
     assert "is a server running there" in seen["nodes"][1]["trouble"]
     shown = await asyncio.to_thread(call, "status", control.url)
-    assert (shown.exit_code, "not reachable" in shown.stdout) == (1, True)
-    down = found(await asyncio.to_thread(doctor, control.url, expected=1), "is a server running there")
+    assert (shown.exit_code, "not reachable" in shown.stdout) == (3, True)
+    down = found(await asyncio.to_thread(doctor, control.url, expected=3), "is a server running there")
     assert (down["level"], down["subject"]) == ("problem", "n2")
 
 
 def test_a_server_that_is_a_replica_is_found(redis_server: EmbeddedServer) -> None:
     with redis.Redis.from_url(redis_server.url) as client:
         client.replicaof("127.0.0.1", "1")
-    findings = doctor(redis_server.url, expected=1)
+    findings = doctor(redis_server.url, expected=3)
     assert found(findings, "is a replica")["level"] == "problem"
     assert found(findings, "READONLY")["level"] == "problem"
 
@@ -259,7 +259,7 @@ async def test_a_control_redis_that_has_lost_its_data_is_found(two_redis_servers
         assert await asyncio.to_thread(doctor, url, expected=0) == []
         client.flushall()
         client.hset(ControlKeys.nodes, "n2", other)
-    lost = found(await asyncio.to_thread(doctor, url, expected=1), "the control Redis has lost its data")
+    lost = found(await asyncio.to_thread(doctor, url, expected=3), "the control Redis has lost its data")
     assert (lost["subject"], lost["seen"].startswith("has plan 1.1 installed, published is none")) == ("n2", True)
 
 
@@ -271,7 +271,7 @@ async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_red
         await cast.publish("a", 1)
     assert await asyncio.to_thread(doctor, url, expected=0) == []
     other.restart()
-    away = found(await asyncio.to_thread(doctor, url, expected=1), "was restarted, and is not taken back yet")
+    away = found(await asyncio.to_thread(doctor, url, expected=3), "was restarted, and is not taken back yet")
     assert (away["subject"], away["level"]) == ("n2", "problem")
     network.stand(RedisControl(url))
     await seen_when(url, lambda state: state.plan is not None and state.plan.epoch == 2 and at_rest(state))
@@ -301,13 +301,13 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
     shown = (await asyncio.to_thread(call, "status", url)).stdout
     assert "No path yet for 1 region that events wait for: cave" in shown
     assert "Leader: none" in shown
-    alone = found(await asyncio.to_thread(doctor, url, expected=1), "nobody leads")
+    alone = found(await asyncio.to_thread(doctor, url, expected=3), "nobody leads")
     assert alone["seen"] == "nobody leads, although 1 connection is there, 1 of which waits for regions"
     assert "gamecast manager --control URL" in alone["advice"]
 
     with redis.Redis.from_url(url) as client:
         client.set(ControlKeys.lease, "one that does nothing", px=60_000)
-        wrong = await asyncio.to_thread(doctor, url, expected=1)
+        wrong = await asyncio.to_thread(doctor, url, expected=3)
         assert found(wrong, "are wanted for more than 0.2 s")["seen"].endswith("not granted: s1 (forest, river)")
         assert found(wrong, "regions that have no path")["seen"].endswith("no path: cave")
         client.delete(ControlKeys.lease)
@@ -327,7 +327,7 @@ async def test_an_ingress_that_begins_to_count_anew_is_found(redis_server: Embed
         await asyncio.gather(*(cast.publish_soon("a", number) for number in range(10)))
         with redis.Redis.from_url(redis_server.url) as client:
             client.hset(NodeKeys(SOLE_NODE).counters, "r 1 a", "3")
-        wrong = await asyncio.to_thread(doctor, redis_server.url, expected=1)
+        wrong = await asyncio.to_thread(doctor, redis_server.url, expected=3)
     assert found(wrong, "the ingress gives numbers that were given before")["seen"].startswith("a:")
 
 
@@ -376,19 +376,19 @@ def test_settings_that_lose_something_are_found(redis_server: EmbeddedServer) ->
         client.config_set("maxmemory-policy", "volatile-lru")
         assert found(doctor(url, expected=0), "volatile-lru")["level"] == "warning"
         client.config_set("maxmemory-policy", "allkeys-lru")
-        evicting = found(doctor(url, expected=1), "allkeys-lru")
+        evicting = found(doctor(url, expected=3), "allkeys-lru")
         assert (evicting["level"], evicting["subject"]) == ("problem", SOLE_NODE)
         assert "CONFIG SET maxmemory-policy noeviction" in evicting["advice"]
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", "100kb")
-        full = doctor(url, expected=1)
+        full = doctor(url, expected=3)
         assert found(full, "in use (")["level"] == "problem"
         assert "OOM" in next(finding["seen"] for finding in full if "is refused" in finding["seen"])
 
 
 def test_a_replica_is_told_from_its_primary(redis_server: EmbeddedServer) -> None:
     with EmbeddedServer(settings={"replicaof": redis_server.url.rpartition("/")[2].replace(":", " ")}) as replica:
-        wrong = doctor(replica.url, expected=1)
+        wrong = doctor(replica.url, expected=3)
         assert found(wrong, "is a replica")["level"] == "problem"
 
 
@@ -427,7 +427,7 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
     assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
     shown = call("status", url).stdout
     assert "No plan can be read.\nLeader: cannot be read\n" in shown
-    hidden = [each for each in doctor(url, expected=1) if "hides some things" in each["seen"]]
+    hidden = [each for each in doctor(url, expected=3) if "hides some things" in each["seen"]]
     assert [(each["subject"], each["level"]) for each in hidden] == [(SOLE_NODE, "warning"), (SOLE_NODE, "warning")]
 
 
@@ -457,7 +457,7 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert (seen["plan"], seen["transition"], len(seen["connections"])) == (None, None, 2)
         assert len(seen["unread"]) == 6
         assert "\x1b[2J" not in call("status", redis_server.url).stdout
-        wrong = doctor(redis_server.url, expected=1)
+        wrong = doctor(redis_server.url, expected=3)
         assert found(wrong, "the newest plan, ")["level"] == "problem"
         assert found(wrong, f"{ControlKeys.record}: this is not the record")["level"] == "problem"
         assert found(wrong, "the wish of two: ")["level"] == "problem"
@@ -469,9 +469,9 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
 def test_a_registered_node_that_is_nowhere_is_found(redis_server: EmbeddedServer) -> None:
     with redis.Redis.from_url(redis_server.url) as client:
         client.hset(ControlKeys.nodes, mapping={"n1": "", "n2": f"redis://127.0.0.1:{free_port()}", "n3": "nonsense"})
-        seen = status(redis_server.url, expected=1)
+        seen = status(redis_server.url, expected=3)
         assert [node["reachable"] for node in seen["nodes"]] == [True, False, False]
-        wrong = doctor(redis_server.url, expected=1)
+        wrong = doctor(redis_server.url, expected=3)
         assert found(wrong, "is a server running there")["advice"].endswith("HDEL gamecast:{control}:nodes n2")
         assert found(wrong, "is not a Redis URL")["subject"] == "n3"
 
@@ -489,7 +489,7 @@ def test_a_server_that_hangs_is_not_waited_for_long(
 
 async def test_a_server_that_is_too_old_is_found() -> None:
     async with server_that_claims("5.0.14") as url:
-        old = found(await asyncio.to_thread(doctor, url, expected=1), "too old")
+        old = found(await asyncio.to_thread(doctor, url, expected=3), "too old")
         assert (old["subject"], old["level"]) == ("control", "problem")
 
 
