@@ -74,7 +74,6 @@ class Emptied:
 def links_to_sweep(plan: Plan, regions: Iterable[str]) -> tuple[dict[str, tuple[str, ...]], int]:
     """Return node → link ends, of all links that hang together with the paths of some regions; and how many rounds."""
     network: nx.Graph[str] = nx.Graph()
-    network.add_nodes_from(plan.nodes)
     network.add_edges_from(plan.links)
     left = {plan.paths[region][0] for region in regions if region in plan.paths}
     trees = [tree for tree in nx.connected_components(network) if not left.isdisjoint(tree)]
