@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from adapters.manager import Manager, Seen
+from adapters.leadership import Seen
+from adapters.manager import Manager
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.errors import Superseded, UsageError, superseded_message
+from sequencing.extras import require
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
@@ -43,7 +46,7 @@ class MemoryWorld:
         self.users = 0
         self.relays = Relays(self._relay)
         self._changed = asyncio.Event()
-        self._manager = Manager(MemoryControl(self), MemoryHands(self), ordering)
+        self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     def changed(self) -> None:
@@ -70,7 +73,7 @@ class MemoryWorld:
 
 
 class MemoryControl:
-    """The control store in memory. Implements `adapters.manager.Control`; there is one candidate, so it leads."""
+    """The control store in memory. Implements `adapters.leadership.Control`; there is one candidate, so it leads."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -121,7 +124,7 @@ class MemoryControl:
 
 
 class MemoryHands:
-    """The nodes in memory. Implements `adapters.manager.Hands`."""
+    """The nodes in memory. Implements `adapters.leadership.Hands`."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -227,12 +230,15 @@ class MemoryNetwork:
         self._connection = 0
 
     async def open(self) -> None:
-        """Join the world of this name, or begin it."""
+        """Join the world of this name, or begin it. Raises `ExtraMissing` without a planner: nobody else could lead."""
+        require("planner", "a network in memory")
         if self._world_name not in _worlds:
             _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events, self._ordering)
         world = _worlds[self._world_name]
         if world.loop is not asyncio.get_running_loop():
-            raise UsageError(f"{self.url} belongs to another event loop: all its connections live in one")
+            raise UsageError(
+                f"memory://{self._world_name} belongs to another event loop: all its connections live in one"
+            )
         self._world = world
         world.users += 1
 
@@ -321,6 +327,9 @@ class MemoryNetwork:
         """See `Network.ending`."""
         record = self._open_world.record
         return record.ending() if record is not None else frozenset()
+
+    async def unled(self) -> None:
+        """See `Network.unled`."""
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from sequencing.errors import NobodyLeads
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
@@ -103,6 +104,12 @@ class Network(Protocol):
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """Return the epochs that are being left now, (region, epoch) each; of all others everything has arrived."""
+
+    async def unled(self) -> NobodyLeads | None:
+        """Return what to tell whoever waits for a plan, None if somebody leads, or this connection may come to.
+
+        Nobody leads for a moment when a leader dies, too.
+        """
 
     async def latest_plan(self) -> Plan | None:
         """Return the newest plan that was announced."""

@@ -1,7 +1,7 @@
 """Planning on behalf of a network: what whoever leads does.
 
-Imported when a plan is to be made, not before: it brings scipy, which a server that only publishes and subscribes need
-not wait for.
+Imported when there is something to decide, not before: it brings numpy, scipy and networkx, which come with an extra,
+and which a server that only publishes and subscribes need not load.
 """
 
 from __future__ import annotations
@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placement.planner import make_plan
-from sequencing.manager import Planner
+from sequencing.changes import Changes
+from sequencing.manager import Planner, following_record
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
+from sequencing.record import Record, Wish
 
 SEARCH_WORK_MAX = 30_000
 """Of a plan that is being waited for: some 10 ms. Thirty times as much finds the same plans for the trace's servers."""
+
+
+def following(
+    record: Record, changes: Changes, wishes: Mapping[str, Wish], *, nodes: Mapping[str, str], announced: bool
+) -> Record:
+    """Return what to go to so that changes are made, on these nodes; see `sequencing.manager.next_record`."""
+    planner = planner_over(nodes, record.plan.ordering)
+    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced)
 
 
 def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -36,6 +37,17 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
         raise InvalidInput(f"{file}, line {number + 1}: the gzip data is cut off or damaged: {error}") from error
     except OSError as error:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def foreign_encoding(line: bytes) -> str | None:
+    """Say what is wrong with a line that is not UTF-8, None of one that is."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "is UTF-16, and should be UTF-8"
+        return f"is not UTF-8: {error.reason}"
+    return None
 
 
 @contextmanager

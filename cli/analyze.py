@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,9 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.errors import GamecastError, InvalidInput, UsageError
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
+from gamecast.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, MakeDirect
@@ -78,14 +79,15 @@ def analyze(
     idle: float,
     as_json: bool,
 ) -> None:
-    """Analyse recorded sessions: who is how far away, did the order hold, who carries what, and what to move.
+    """Analyse recorded sessions: who is how far away, did the order hold, who carries what, what to move.
 
     SESSION is the directory of a recorded session, or a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
     audit` reads it, or a directory of those; several are analysed together. What cannot be used is put aside and
     counted. The report is DIR/report.html, with pictures and CSV tables beside it; DIR/membership.csv and
     DIR/rates.csv are what `gamecast plan` takes.
 
-    Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use, 3 if Spark does not start.
+    Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use or where there is nothing to analyse,
+    3 if Spark does not start or gives up. With --follow, Ctrl-C ends it with the figures, and with 1 or 130.
     """
     from analytics.jobs.spark import open_spark, spark_failures
 
@@ -93,6 +95,7 @@ def analyze(
         if not given.exists():
             # Before Spark starts, which takes seconds.
             raise InvalidInput(f"{given} does not exist")
+    interrupted = False
     with _progress() as show, spark_failures():
         show("starting Spark")
         spark = open_spark(master)
@@ -101,7 +104,7 @@ def analyze(
 
         ways = _direct(direct, hosts, rtt=rtt)
         if follow is not None:
-            made = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
+            made, interrupted = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
         else:
             show("looking at the files")
             sources = read_sources(spark, sessions)
@@ -110,16 +113,16 @@ def analyze(
             from analytics.report.report import write_report
 
             show("writing the report")
-            try:
+            with writing(f"--out {out}"):
                 write_report(out, made)
-            except OSError as error:
-                raise UsageError(f"--out {out}: cannot be written: {error.strerror}") from error
     if as_json:
         click.echo(orjson.dumps(made.as_dict(), option=orjson.OPT_INDENT_2))
     else:
         _tell(made, out)
     if not made.audit.fine:
-        context.exit(1)
+        context.exit(BROKEN)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
@@ -157,8 +160,11 @@ def _follow(
     idle_s: float,
     causal: bool | None,
     show: Callable[[str], None],
-) -> Analysis:
-    """Follow a session: figures go to the terminal's progress line, alarms to standard error at once."""
+) -> tuple[Analysis, bool]:
+    """Follow a session: figures go to the terminal's progress line, alarms to standard error at once.
+
+    Returns whether it was interrupted, too.
+    """
     import signal
 
     from analytics.jobs.streaming import Following, Update
@@ -180,9 +186,8 @@ def _follow(
     before = signal.signal(signal.SIGINT, stop)
     try:
         show("waiting for what is recorded")
-        return Following(spark, sessions[0], state, direct, on_update).run(
-            until=lambda: stopped, idle_s=idle_s, causal=causal
-        )
+        following = Following(spark, sessions[0], state, direct, on_update)
+        return following.run(until=lambda: stopped, idle_s=idle_s, causal=causal), stopped
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -251,8 +256,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 if __name__ == "__main__":
     # spark-submit runs this file: its --master and --conf count then.
-    try:
-        analyze.main(standalone_mode=True)
-    except GamecastError as error:
-        print(f"gamecast: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 3)
+    from cli.running import run
+
+    run(analyze)

@@ -14,6 +14,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from gamecast.ending import BROKEN
 from gamecast.recording.deliverylog import (
     Progress,
     find_delivery_logs,
@@ -53,7 +54,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each publisher's own
     order is checked where every delivery of it carries sent_at_ns.
 
-    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed.
+    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed, or there is none.
     """
     found = find_delivery_logs(files)
     published = published or find_published(found)
@@ -77,7 +78,7 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     else:
         _tell(verdict, found, logs.index_gaps, compared)
     if not verdict.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Sequence[PairOrder] | None) -> None:

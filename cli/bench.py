@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from cli.bench_all import bench_all
+from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
 from cli.bench_memory import bench_memory
@@ -73,13 +74,16 @@ def bench(
     """Measure gamecast beside what you would pick instead, on this machine.
 
     S subscribers on S regions, three each, and about 190 bytes of JSON an event, decoded and handed to a callback on
-    every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server. The
-    exit status is 1 if gamecast lost, repeated or reordered anything.
+    every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server.
 
     Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
     regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
-    what recording a session costs, `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
+    what recording a session costs, `gamecast bench embedding` what a server pays for having gamecast in it,
+    `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
     plans of small worlds are from the best there are.
+
+    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a trial could not be
+    run.
     """
     if context.invoked_subcommand is not None:
         return
@@ -118,6 +122,8 @@ def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: b
     """Measure how planning grows: seconds and peak memory of each stage, from 1,000 subscribers up.
 
     The worlds are grids with a region for ten subscribers, who have about 2.5 regions each.
+
+    Exit status: 0, or 2 for wrong use.
     """
     from laboratory.bench.growth import growth_table, plot_growth
     from laboratory.bench.planning import measure_planning
@@ -147,5 +153,6 @@ bench.add_command(arrangements)
 bench.add_command(bench_paths)
 bench.add_command(bench_joins)
 bench.add_command(bench_memory)
+bench.add_command(bench_embedding)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.bench_options import json_option
+from gamecast.ending import BROKEN
 
-BROKEN = "lost", "duplicated", "out_of_place", "gaps", "inversions", "cycles", "refused", "unanswered"
+KINDS = "lost", "duplicated", "out_of_place", "gaps", "inversions", "cycles", "refused", "unanswered"
 MEMORY_CHANGE_MAX = 0.05
 
 
@@ -33,8 +34,10 @@ def bench_gateway(context: click.Context, /, *, regions: int, as_json: bool, **o
 
     A gateway and a Redis of its own, and after it python-socketio with its Redis manager under the same load, where it
     is installed. Losses and repeats are counted of all clients, orders compared of some. Latency is from publish to
-    delivery, of what was published while the client was there. The exit status is 1 if anything was lost, repeated or
-    out of order through the gateway, or its memory changed by more than 5% after the first fifth.
+    delivery, of what was published while the client was there.
+
+    Exit status: 0, or 1 if anything was lost, repeated or out of order through the gateway, or its memory changed by
+    more than 5% after the first fifth, 2 for wrong use, 3 if a server did not start.
     """
     from laboratory.bench.gateway_soak import Soak, soak
 
@@ -48,12 +51,12 @@ def bench_gateway(context: click.Context, /, *, regions: int, as_json: bool, **o
     else:
         Console().print(_table(result))
     ours = result["peers"]["gamecast"]
-    broken = [f"{ours[kind]} {kind.replace('_', ' ')}" for kind in BROKEN if ours[kind]]
+    broken = [f"{ours[kind]} {kind.replace('_', ' ')}" for kind in KINDS if ours[kind]]
     if ours["memory"] is not None and abs(ours["memory"]["change"]) > MEMORY_CHANGE_MAX and plan.seconds >= 60:
         broken.append(f"memory changed by {ours['memory']['change']:.1%}")
     if broken:
         click.echo(f"the gateway did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _table(result: dict[str, dict[str, dict[str, object]]]) -> Table:

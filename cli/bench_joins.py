@@ -44,8 +44,10 @@ def bench_joins(
     """Measure how many joins/s a network takes, and for how long each waits.
 
     Servers stand around a ring of regions. In each turn all of them join some more at once. The manager and a
-    redis-server have a process each, all servers together another. In the end something is published in each region:
-    the exit status is 1 if anybody misses it, or gets what it should not.
+    redis-server have a process each, all servers together another. In the end something is published in each region.
+
+    Exit status: 0, or 1 if anybody misses that, or gets what it should not, 2 for wrong use, 3 if a turn could not be
+    measured.
     """
     from laboratory.bench.joining import KINDS, Walk, measure_joins, report
 

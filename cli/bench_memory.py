@@ -36,8 +36,9 @@ def bench_memory(
     """Measure memory: a frame that is held, one that is kept, a region, a subscriber; beside plain Redis.
 
     Every subscriber has its part of the regions and two of its neighbour's. All connect, then join all at once; then
-    events go to regions at random, and the order checkers judge what was delivered. The exit status is 1 if anything
-    was lost, repeated or reordered.
+    events go to regions at random, and the order checkers judge what was delivered.
+
+    Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if it could not be measured.
     """
     from laboratory.bench.crowd import World
     from laboratory.bench.memory import measure_memory, report

@@ -10,6 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gamecast.ending import BROKEN
+
 _TRIAL_OPTIONS = (
     click.option(
         "--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken."
@@ -64,7 +66,7 @@ def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
     """End with 1, saying what, if gamecast broke a promise while it was measured."""
     if broken:
         click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 @contextmanager

@@ -38,8 +38,9 @@ def bench_paths(
     """Measure what paths over several nodes cost, beside one node in the same run.
 
     The workload of `gamecast bench`, by a plan in which every event visits 1, 2, … nodes: throughput, delay, CPU and
-    what a hop adds to them; then the bytes that frames carry beside their events, by the atoms that stamp them. The
-    exit status is 1 if anything was lost, repeated or reordered.
+    what a hop adds to them; then the bytes that frames carry beside their events, by the atoms that stamp them.
+
+    Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if a trial could not be run.
     """
     from laboratory.bench.campaign import violations
     from laboratory.bench.paths import measure_paths, report

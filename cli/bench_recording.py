@@ -7,6 +7,7 @@ import orjson
 from rich.console import Console
 
 from cli.bench_options import exit_if_broken, json_option, progress, trial_options
+from gamecast.ending import INFRASTRUCTURE
 from gamecast.recording.options import require_pyarrow
 from laboratory.bench.workload import FAN_OUT, Phases
 
@@ -39,8 +40,11 @@ def bench_recording(
     """Measure what `gamecast.connect(record=…)` costs, beside the same without it in the same run.
 
     The workload of `gamecast bench`; all publishers and all subscribers record. The overhead is the part of the
-    throughput that it takes, the median over pairs of runs. The exit status is 1 if anything was lost, repeated or
-    reordered, or was delivered and is not in the session: what a recorder drops costs nothing.
+    throughput that it takes, the median over pairs of runs. What a recorder drops costs nothing: then the figures do
+    not count.
+
+    Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if a trial could not be run, or
+    something that was delivered is not in the session.
     """
     require_pyarrow()
     from laboratory.bench.campaign import violations
@@ -55,6 +59,6 @@ def bench_recording(
         Console().print(report(result))
     if result["unrecorded"]:
         click.echo(f"{result['unrecorded']:,} deliveries of the last run were not recorded", err=True)
-        context.exit(1)
+        context.exit(INFRASTRUCTURE)
     broken = [what for name, of_name in result["figures"].items() for what in violations({name: of_name})]
     exit_if_broken(context, broken)

@@ -14,6 +14,7 @@ from adapters.memory import NODES_MAX
 from cli.bench_options import json_option
 from gamecast import blocking
 from gamecast.client.networks import require_reachable
+from gamecast.ending import BROKEN
 from laboratory.bench.workload import FAN_OUT
 
 
@@ -106,4 +107,4 @@ def capacity(
     else:
         Console(highlight=False).print(report(result))
     if found.rate_per_s is None or found.broken:
-        context.exit(1)
+        context.exit(BROKEN)

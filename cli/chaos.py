@@ -15,7 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.manager import manager
 from cli.node import node
+from cli.outfiles import writing
 from cli.running import run
+from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.chaos.run import Progress as Report
 from laboratory.chaos.run import run_chaos
@@ -51,7 +53,7 @@ def chaos(
     keep: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a network of real processes while all kinds of faults befall it, and judge what its servers were handed.
+    """Run a network of real processes while all kinds of faults befall it, and judge what its servers got.
 
     Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers are a
     process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded
@@ -93,7 +95,7 @@ def chaos(
         if keep is not None:
             click.echo(f"All logs are in {keep}.")
     if not outcome.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def run_daemon(name: str, *arguments: str) -> None:
@@ -104,10 +106,8 @@ def run_daemon(name: str, *arguments: str) -> None:
 def _directory(keep: Path | None) -> Path:
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="gamecast-chaos-"))
-    try:
+    with writing(f"--keep {keep}"):
         keep.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--keep {keep}: {error.strerror}") from error
     if any(keep.iterdir()):
         raise UsageError(f"--keep {keep}: there is something in it already: name another")
     return keep.absolute()

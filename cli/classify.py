@@ -10,8 +10,12 @@ import click
 import orjson
 from rich.console import Console
 
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
+from gamecast.errors import InvalidInput
 from laboratory.protocols.executionlog import read_execution
-from sequencing.executions.classes import Classes, Overtaken, classify
+from sequencing.executions.classes import Classes, Overtaken
+from sequencing.executions.classes import classify as classes_of
 from sequencing.executions.diagram import draw
 from sequencing.executions.guarantees import Violation, violations
 from sequencing.executions.record import Kind, Record
@@ -27,7 +31,7 @@ JUDGED: list[Guarantee] = [
 NAMED_MAX = 12
 
 
-@click.command("classify")
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="LOG...", type=click.Path(path_type=Path))
 @click.option("--delta", "delta_ms", type=float, metavar="MS", help="Judge Δ-timeliness with this bound, too.")
 @click.option(
@@ -40,7 +44,7 @@ NAMED_MAX = 12
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw a space–time diagram (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
-def classify_command(
+def classify(
     context: click.Context,
     files: Sequence[Path],
     *,
@@ -49,7 +53,7 @@ def classify_command(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Say what kind of execution some logs hold: RSC, causally ordered, FIFO or none of these; total order; and more.
+    """Say what kind of execution some logs hold: RSC, causally ordered, FIFO or none of these, and more.
 
     LOG is JSON Lines, gzip-compressed or not, one event a line, each process' in its order: {"process": "p1", "event":
     "send", "message": "m1", "to": ["p2"]} and {"process": "p2", "event": "receive", "message": "m1"}; a process that
@@ -58,21 +62,27 @@ def classify_command(
 
     RSC means that the execution could have run on synchronous communication; a schedule that shows it is printed, or
     else a crown, a circle of messages that makes it impossible.
+
+    Exit status: 0, or 1 if what --expect names does not hold, 2 for malformed input, and for none.
     """
     record = read_execution(files)
-    classes = classify(record)
+    if not record.names:
+        raise InvalidInput(f"no events in {', '.join(map(str, files))}: there is nothing to classify")
+    classes = classes_of(record)
     found = list(violations(record, JUDGED))
     broken = {guarantee: next((v for v in found if v.guarantee is guarantee), None) for guarantee in JUDGED}
     report = _report(record, classes, broken, delta_ms)
     if picture is not None:
-        picture.write_text(draw(record, marked=_marked(classes, found), title=f"class {classes.smallest}"))
+        drawn = draw(record, marked=_marked(classes, found), title=f"class {classes.smallest}")
+        with writing(f"--picture {picture}"):
+            picture.write_text(drawn, encoding="utf-8")
     if as_json:
         click.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         _tell(report, classes)
     holds = {"rsc": not classes.crown, "co": classes.ei} | {g.value: broken[g] is None for g in JUDGED}
     if not all(holds[what] for what in expect):
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _report(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
 from laboratory.comparison.claims import Claim, judge_claims, lessons
 from laboratory.comparison.page import write_page
 from laboratory.comparison.plots import figures
@@ -87,16 +88,17 @@ def compare(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare protocols on one topology and one workload, simulated: latency, packets, bytes, load, what is held.
+    """Compare protocols on one topology and one workload: latency, packets, bytes, load, what is held.
 
     Of several numbers the first is the base, and the others are tried one at a time, the rest being as in the base: in
     one group of all, and in the first number of groups above 1.
 
     Everyone publishes at random times. Packets take their time and nothing is lost; processing takes none. What a
     protocol assumes and the workload does not offer is said in the place of its figures; each run is judged by the
-    guarantees that the protocol declares. What is claimed of the protocols is judged by the figures. The exit status is
-    1 if a guarantee is broken; validity, that everything is delivered, is one for all but one protocol. A claim that
-    does not hold is a finding.
+    guarantees that the protocol declares; validity, that everything is delivered, is one for all but one protocol. What
+    is claimed of the protocols is judged by the figures. A claim that does not hold is a finding.
+
+    Exit status: 0, or 1 if a guarantee is broken, 2 for wrong use.
     """
     if file is None and (rtt or weight is not None):
         raise UsageError("--rtt and --weight say how to read a topology: name its file with --topology")
@@ -112,24 +114,27 @@ def compare(
     claims = judge_claims(rows)
     about = _about(world)
     if csv_file is not None:
-        with csv_file.open("w", newline="", encoding="utf-8") as out:
+        with writing(f"--csv {csv_file}"), csv_file.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
     if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
+        with writing(f"--plots {plots}"):
+            plots.mkdir(parents=True, exist_ok=True)
         for name, title, figure in figures(rows):
             _save(figure, title, plots / f"{name}.png")
     if page is not None:
         text = write_page(rows, claims, title="Ordering protocols side by side", about=about)
-        page.write_text(text, encoding="utf-8")
+        with writing(f"--page {page}"):
+            page.write_text(text, encoding="utf-8")
     if as_json:
         document = {"seed": seed, "seconds": seconds, "workload": kind, "topology": file.name if file else None}
         said = [claim.as_dict() for claim in claims]
         click.echo(orjson.dumps(document | {"about": about, "lessons": lessons(rows), "claims": said, "rows": rows}))
     else:
         _tell(rows, claims)
-    sys.exit(1 if any(row.get("broken") for row in rows) else 0)
+    if any(row.get("broken") for row in rows):
+        click.get_current_context().exit(BROKEN)
 
 
 def _about(world: World) -> str:

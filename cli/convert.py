@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 import orjson
 
-from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside
+from gamecast.ending import WRONG_USE
+from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 from gamecast.recording.options import require_pyarrow
-from gamecast.version import installed_version
-from sequencing.errors import UsageError
+from gamecast.version import __version__
+from sequencing.errors import InvalidInput, UsageError
 
 
 @click.command()
@@ -42,7 +43,8 @@ def convert(
       gamecast convert session logs --to log
       gamecast convert logs session-again --to session
 
-    Exit status: 0 if all was converted, 1 if files of the session cannot be read and were left out, 2 for wrong input.
+    Exit status: 0 if all was converted, 2 for wrong input: also if files of the session cannot be read and were left
+    out.
     """
     require_pyarrow()
     from gamecast.recording.conversion import logs_to_session, session_to_logs
@@ -52,10 +54,14 @@ def convert(
             raise UsageError("--published is for --to session: a session knows what was published")
         if len(sources) != 1:
             raise UsageError(f"one session becomes logs at a time, and here are {len(sources)}")
+        if sources[0].is_file():
+            raise InvalidInput(f"{sources[0]} is a file, and a recorded session is a directory")
         done = session_to_logs(sources[0], out)
     else:
         logs = find_delivery_logs(sources)
-        done = logs_to_session(logs, out, published=published or find_published(logs), version=installed_version())
+        if all(next(read_records(log), None) is None for log in logs):
+            raise InvalidInput(f"no lines in {', '.join(map(str, logs))}: there is nothing to convert")
+        done = logs_to_session(logs, out, published=published or find_published(logs), version=__version__)
     if as_json:
         click.echo(orjson.dumps(asdict(done), option=orjson.OPT_INDENT_2))
     else:
@@ -70,4 +76,4 @@ def convert(
         for file, why in done.quarantined.items():
             click.echo(f"left out: {file}: {why}", err=True)
     if done.quarantined:
-        context.exit(1)
+        context.exit(WRONG_USE)

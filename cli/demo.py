@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from adapters.embedded.server import EmbeddedServers
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
 from gamecast.errors import PlanError, UsageError
 from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.recording.options import Recording
@@ -157,7 +159,8 @@ def demo(
     With --protocol, one of the classic protocols orders the events. What it assumes must hold in a match, where regions
     overlap; what does not is refused, and what would fit is named.
 
-    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input.
+    Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could
+    not be started, or a connection was lost on a busy machine.
     """
     if grid and not roam:
         raise UsageError("--grid is about servers that walk: give --roam, too")
@@ -197,7 +200,8 @@ def demo(
     else:
         outcome = asyncio.run(_run(workload, nodes=nodes, speed=speed, record=recording))
     if record is not None:
-        _write_logs(record, outcome.workload, outcome.replayed)
+        with writing(f"--record {record}"):
+            _write_logs(record, outcome.workload, outcome.replayed)
     if as_json:
         wanted = outcome.as_dict() | ({"wan": report.as_dict()} if report is not None else {})
         click.echo(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
@@ -212,7 +216,7 @@ def demo(
             session = recording.directory
             click.echo(f"The recorded session is in {session}: analyse it with `gamecast analyze {session}`.")
     if not outcome.fine:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _standing(
@@ -291,10 +295,8 @@ def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]
 
 def _require_writable(directory: Path, servers: Sequence[str]) -> None:
     """Make the directory; logs of other servers in it would be judged together with ours, so there must be none."""
-    try:
+    with writing(f"--record {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--record {directory}: {error.strerror}") from error
     ours = {log_file_name(server) for server in servers}
     strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
     if strangers:

@@ -17,9 +17,8 @@ from adapters.redis.findings import Examination, Finding, Level, judge, under_wa
 from adapters.redis.survey import survey
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
+from gamecast.ending import INFRASTRUCTURE
 from gamecast.errors import GamecastError, UnsupportedServer
-
-PROBLEM = 1
 
 LOOK_AGAIN_S = 1.0
 
@@ -42,7 +41,7 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
     installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one second
     later, tells what is stuck from what is under way.
 
-    Exit status: 0 if there is no problem (there may be warnings), 1 if there is one, 2 for wrong use, 3 if the control
+    Exit status: 0 if there is no problem (there may be warnings), 2 for wrong use, 3 if there is one, or the control
     Redis is not there.
     """
     findings = asyncio.run(_findings(require_reachable(url)))
@@ -60,7 +59,7 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
                 console.print(Text(f"    → {printable(finding.advice)}"))
         console.print(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
     if problems:
-        context.exit(PROBLEM)
+        context.exit(INFRASTRUCTURE)
 
 
 async def _findings(url: str) -> list[Finding]:

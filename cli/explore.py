@@ -9,6 +9,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.exploration.counterexamples import SEARCHES, Counterexample
 from laboratory.exploration.explorer import STATES_MAX
@@ -88,18 +90,20 @@ def explore(
     else:
         _tell(found)
     if any(each.violations for each in found):
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _search(directory: Path, *, pictures: bool, as_json: bool) -> None:
     from laboratory.exploration.picture import draw_counterexample
 
-    directory.mkdir(parents=True, exist_ok=True)
+    with writing(f"--counterexamples {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
     found: list[Counterexample] = []
     for name, search in SEARCHES.items():
         with Console(stderr=True).status(f"searching: {name}"):
             found.append(search())
-        (directory / f"{name}.txt").write_text(found[-1].script, encoding="utf-8")
+        with writing(directory / f"{name}.txt"):
+            (directory / f"{name}.txt").write_text(found[-1].script, encoding="utf-8")
         if pictures:
             draw_counterexample(found[-1].script, directory / f"counterexample-{name}.svg")
     if as_json:

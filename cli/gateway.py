@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from adapters.redis.connection import redacted
-from cli.daemons import END_S_MAX, stopping
+from adapters.urls import redacted
+from cli.daemons import END_S_MAX, Stop, run_until_stopped
+from cli.outfiles import writing
 from gamecast.client.configuration import WhenBehind
 from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
+from sequencing.extras import require
 from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from adapters.gateway.settings import GatewaySettings
 
 
 @click.command()
@@ -54,47 +58,57 @@ from sequencing.plan import Ordering
     "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/gateway.md lists them."
 )
 @click.option("--trace", is_flag=True, help="Traces by OpenTelemetry, which its own environment variables set up.")
-def gateway(url: str, *, tls_certificate: Path | None, tls_key: Path | None, **options: Any) -> None:
+def gateway(
+    url: str,
+    *,
+    host: str,
+    port: int,
+    origins: tuple[str, ...],
+    when_behind: WhenBehind,
+    limits: tuple[str, ...],
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    **options: Any,
+) -> None:
     """Serve a network by WebSocket and HTTP: see docs/gateway.md.
 
     Without --keys everybody is let in, so it listens at this machine only. Runs until SIGINT or SIGTERM. Says its URL
     on standard error when it listens.
 
-    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use (a port that is
-    taken, too), 3 if the network is not there.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a port that is taken, too), 3 if the
+    network is not there, or stopping took too long and it was broken off.
 
     \b
     Example:
       gamecast gateway redis://127.0.0.1
     """
     require_reachable(url)
-    try:
-        import aiohttp  # noqa: F401
-        import jwt  # noqa: F401
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"the gateway needs {error.name}: pip install 'gamecast[gateway]'") from error
+    require("gateway", "the gateway")
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
     logging.basicConfig(
         format='{"at":"%(asctime)s","logger":"%(name)s","level":"%(levelname)s","message":"%(message)s"}'
     )
     tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
-    asyncio.run(_run(url, tls=tls, **options))
+    from adapters.gateway.settings import GatewaySettings, parse_limits
+
+    settings = GatewaySettings(
+        host=host, port=port, origins=origins, when_behind=when_behind, limits=parse_limits(limits)
+    )
+    run_until_stopped(
+        lambda stop: _run(url, settings, stop, tls=tls, **options), end_s_max=settings.limits.drain_s + END_S_MAX
+    )
 
 
 async def _run(
     url: str,
+    settings: GatewaySettings,
+    stop: Stop,
     *,
-    host: str,
-    port: int,
     keys: Path | None,
     audience: str,
-    origins: tuple[str, ...],
     tls: tuple[Path, Path] | None,
     audit: Path | None,
-    limits: tuple[str, ...],
-    when_behind: WhenBehind,
     ordering: Ordering,
     watch_url: str | None,
     trace: bool,
@@ -103,15 +117,10 @@ async def _run(
     from adapters.gateway.audit import AuditLog
     from adapters.gateway.guard import Guard
     from adapters.gateway.serving import collect_rarely, serving, tls_context
-    from adapters.gateway.settings import GatewaySettings, parse_limits
     from adapters.gateway.shelf import RedisShelf
     from adapters.gateway.tokens import KeyFile
     from gamecast.gateway import CastDoor, extensions
 
-    settings = GatewaySettings(
-        host=host, port=port, origins=origins, when_behind=when_behind, limits=parse_limits(limits)
-    )
-    stop = stopping(settings.limits.drain_s + END_S_MAX)
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None, audience=audience)
     with ExitStack() as stack:
@@ -136,7 +145,5 @@ def _audit_stream(audit: Path | None, stack: ExitStack) -> Any:
         return None
     if str(audit) == "-":
         return sys.stderr
-    try:
+    with writing(f"--audit {audit}"):
         return stack.enter_context(audit.open("a", encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"the audit log cannot be written: {error}") from error

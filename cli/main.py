@@ -2,185 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
 import click
 
-from cli.running import run
-
-
-def _demo() -> click.Command:
-    from cli.demo import demo
-
-    return demo
-
-
-def _plan() -> click.Command:
-    from cli.plan import plan
-
-    return plan
-
-
-def _audit() -> click.Command:
-    from cli.audit import audit
-
-    return audit
-
-
-def _analyze() -> click.Command:
-    from cli.analyze import analyze
-
-    return analyze
-
-
-def _bench() -> click.Command:
-    from cli.bench import bench
-
-    return bench
-
-
-def _capacity() -> click.Command:
-    from cli.capacity import capacity
-
-    return capacity
-
-
-def _simulate() -> click.Command:
-    from cli.simulate import simulate
-
-    return simulate
-
-
-def _compare() -> click.Command:
-    from cli.compare import compare
-
-    return compare
-
-
-def _classify() -> click.Command:
-    from cli.classify import classify_command
-
-    return classify_command
-
-
-def _step() -> click.Command:
-    from cli.step import step
-
-    return step
-
-
-def _chaos() -> click.Command:
-    from cli.chaos import chaos
-
-    return chaos
-
-
-def _node() -> click.Command:
-    from cli.node import node
-
-    return node
-
-
-def _manager() -> click.Command:
-    from cli.manager import manager
-
-    return manager
-
-
-def _up() -> click.Command:
-    from cli.up import up
-
-    return up
-
-
-def _gateway() -> click.Command:
-    from cli.gateway import gateway
-
-    return gateway
-
-
-def _token() -> click.Command:
-    from cli.token import token
-
-    return token
-
-
-def _publish() -> click.Command:
-    from cli.publish import publish
-
-    return publish
-
-
-def _tail() -> click.Command:
-    from cli.tail import tail
-
-    return tail
-
-
-def _status() -> click.Command:
-    from cli.status import status
-
-    return status
-
-
-def _doctor() -> click.Command:
-    from cli.doctor import doctor
-
-    return doctor
-
-
-def _record() -> click.Command:
-    from cli.record import record
-
-    return record
-
-
-def _convert() -> click.Command:
-    from cli.convert import convert
-
-    return convert
-
-
-_COMMANDS: dict[str, Callable[[], click.Command]] = {
-    "demo": _demo,
-    "plan": _plan,
-    "audit": _audit,
-    "analyze": _analyze,
-    "bench": _bench,
-    "capacity": _capacity,
-    "simulate": _simulate,
-    "compare": _compare,
-    "classify": _classify,
-    "step": _step,
-    "chaos": _chaos,
-    "up": _up,
-    "node": _node,
-    "manager": _manager,
-    "gateway": _gateway,
-    "token": _token,
-    "publish": _publish,
-    "tail": _tail,
-    "status": _status,
-    "doctor": _doctor,
-    "record": _record,
-    "convert": _convert,
+from cli.commands import Commands
+from cli.running import status_of
+from gamecast.version import __version__
+
+COMMANDS = {
+    "demo": "Replay a match through a sequencing network, and check the order that every game server saw.",
+    "plan": "Plan a sequencing network: who must be ordered against whom, where, and what each node will carry.",
+    "audit": "Judge delivery logs: did all subscribers see one order, nothing twice, nothing lost?",
+    "analyze": "Analyse recorded sessions: who is how far away, did the order hold, who carries what, what to move.",
+    "bench": "Measure gamecast beside what you would pick instead, on this machine.",
+    "capacity": "Find the highest rate at which delays and hold times stay within bounds.",
+    "simulate": "Run the protocol's own state machines in a simulated world.",
+    "compare": "Compare protocols on one topology and one workload: latency, packets, bytes, load, what is held.",
+    "classify": "Say what kind of execution some logs hold: RSC, causally ordered, FIFO or none of these, and more.",
+    "step": "Replay a scenario script under a protocol, message by message, and say what came of it.",
+    "chaos": "Run a network of real processes while all kinds of faults befall it, and judge what its servers got.",
+    "up": "Run a network on this machine: private redis-servers, relays between them, a manager, and a gateway.",
+    "node": "Register a sequencing node, and carry its frames to the next ones.",
+    "manager": "Stand for leading the network of a control Redis: who leads makes the plans.",
+    "gateway": "Serve a network by WebSocket and HTTP: see docs/gateway.md.",
+    "token": "Make keys, and the tokens that clients of the gateway hold.",
+    "publish": "Publish events to a region and print their receipts: region, and epoch-sequence.",
+    "tail": "Subscribe to regions and print their events as they are delivered, in order, one line each.",
+    "status": "Show what the network of a control Redis looks like, without joining it and without changing anything.",
+    "doctor": "Examine the network of a control Redis, and say what to do about each finding.",
+    "record": "Record a live network into a session: its frames, when each passed each node, its epochs, its members.",
+    "convert": "Convert a recorded session to delivery logs, or delivery logs to a session.",
 }
+"""Name, which is also that of its module and of the command there → the first sentence of its help."""
 
 
-class Commands(click.Group):
-    """Subcommands that are imported when they are called: a daemon should not load what only the demo needs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which a newcomer meets them."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, None if there is none of this name."""
-        return _COMMANDS[cmd_name]() if cmd_name in _COMMANDS else None
+def _load(name: str) -> click.Command:
+    command = getattr(import_module(f"{__package__}.{name}"), name)
+    assert isinstance(command, click.Command), f"{name} is not a command"
+    return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"})
-@click.version_option(package_name="gamecast", message="gamecast %(version)s")
+@click.group(
+    cls=Commands,
+    lines=COMMANDS,
+    load=_load,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"},
+)
+@click.version_option(__version__, message="gamecast %(version)s")
 def cli() -> None:
     """Ordered publish-subscribe for game worlds.
 
@@ -188,9 +57,13 @@ def cli() -> None:
     order that every game server saw.
 
     Every option can also be set in the environment: GAMECAST_DEMO_NODES=5 is `gamecast demo --nodes 5`.
+
+    Exit status, of every command: 0 done; 1 a promise was broken, or something misses what was asked of it; 2 wrong
+    use, or an extra is not installed; 3 what it needs was not there, refused, took too long or had no room; 4 it cannot
+    be told whether the promises were kept; 130 interrupted by Ctrl-C.
     """
 
 
-def main() -> None:
-    """Run the command; errors become one line on stderr and an exit status."""
-    run(cli)
+def main() -> int:
+    """Run the command that the arguments of this process ask for; return its exit status."""
+    return status_of(cli)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import get_args
 
 import click
 
-from adapters.manager import Seen
+from adapters.leadership import Seen
 from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
-from adapters.redis.connection import redacted
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
-from cli.daemons import expect_option, once_there, stopping, wait_option
+from adapters.urls import redacted
+from cli.daemons import Stop, expect_option, once_there, run_until_stopped, wait_option
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
 from laboratory.planning.reading import read_overlaps
@@ -50,8 +49,8 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int, expe
 
     Runs until SIGINT or SIGTERM, then gives the lease back. Says on standard error when it begins and ceases to lead.
 
-    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if the
-    control Redis is not there when it starts, nor within --wait-s.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if the control Redis is not there
+    when it starts, nor within --wait-s, or stopping took too long and it was broken off.
 
     \b
     Example:
@@ -61,13 +60,12 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int, expe
     logger.setLevel(logging.INFO)
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
     require_reachable(control_url)
-    asyncio.run(_run(control_url, ordering, retention_events, overlaps, wait_s))
+    run_until_stopped(lambda stop: _run(control_url, ordering, retention_events, overlaps, wait_s, stop))
 
 
 async def _run(
-    control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair], wait_s: float
+    control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair], wait_s: float, stop: Stop
 ) -> None:
-    stop = stopping()
     network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events)
 
     async def begin() -> None:

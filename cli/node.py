@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
-from adapters.redis.connection import redacted
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
-from cli.daemons import once_there, stopping, wait_option
+from adapters.urls import redacted
+from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 
 
 @click.command()
@@ -39,8 +37,8 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     takes over may lack what was written last, so the latter two may lose something, unless you see to it that they do
     not and say --keeps-all.
 
-    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use (a name that is
-    taken, too), 3 if one of the two is not there when it starts, nor within --wait-s.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a name that is taken, too), 3 if one
+    of the two is not there when it starts, nor within --wait-s, or stopping took too long and it was broken off.
 
     \b
     Example, three nodes whose first Redis is also the control:
@@ -48,11 +46,10 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
       gamecast node --name n2 --redis redis://10.0.0.2 --control redis://10.0.0.1 &
       gamecast node --name n3 --redis redis://10.0.0.3 --control redis://10.0.0.1 &
     """
-    asyncio.run(_run(name, redis_url, control_url, may_lose, wait_s))
+    run_until_stopped(lambda stop: _run(name, redis_url, control_url, may_lose, wait_s, stop))
 
 
-async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float) -> None:
-    stop = stopping()
+async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float, stop: Stop) -> None:
     server = ServerProbe(redis_url, name)
     network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
 

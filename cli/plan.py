@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from gamecast.errors import UsageError
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
+from gamecast.errors import InvalidInput
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering
 
@@ -152,7 +154,7 @@ def plan(
     The CSV header may be missing, and with it columns may stand in any order beside others. A row without a subscriber
     says that the region exists; rows that are there twice count once.
 
-    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed input.
+    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed input, and for none.
     """
     from laboratory.planning.document import PAIRS_MAX, plan_document
     from laboratory.planning.figures import PlanFigures
@@ -177,6 +179,9 @@ def plan(
         watch = Stopwatch(show)
         with watch.stage("reading", "reading"):
             source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
+            if not source.rows:
+                what = "the rows are all malformed" if source.skipped.count else "there are no rows"
+                raise InvalidInput(f"{_shown(membership)}: {what}, and so nothing to plan")
             rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
             rate_of |= read_rates(rates) if rates is not None else {}
             world = reckoned = source.membership
@@ -243,7 +248,7 @@ def plan(
         written = [file for file in (out, picture) if file is not None]
         tell(Console(highlight=False, markup=False, emoji=False), figures, source, why, watch.seconds, written)
     if broken:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
@@ -256,6 +261,10 @@ def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
     return [check_node_name(name) for name in named]
 
 
+def _shown(file: Path) -> str:
+    return "standard input" if str(file) == "-" else str(file)
+
+
 def _recorded_rates(session: Path) -> dict[str, float]:
     from analytics.session.rates import read_session_rates
 
@@ -263,10 +272,8 @@ def _recorded_rates(session: Path) -> dict[str, float]:
 
 
 def _write(file: Path, text: bytes) -> None:
-    try:
+    with writing(f"--out {file}"):
         file.write_bytes(text)
-    except OSError as error:
-        raise UsageError(f"--out {file}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager

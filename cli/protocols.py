@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gamecast.ending import BROKEN
+from laboratory.processes.pool import mapped
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
 from sequencing.protocols.process import Guarantee
@@ -48,15 +48,16 @@ def protocols(
     Each seed is a world that is as bad as a protocol's declared assumptions allow: slow and overtaking packets, groups
     that overlap, senders from outside, crashes in the middle of a multicast. Each declared guarantee has a checker of
     its own. Then each protocol is judged by the next guarantee that it does not declare, which must be refuted within
-    200 seeds: a check that nothing fails is none. The exit status is 1 if a declared guarantee was broken, or an
-    undeclared one was not refuted.
+    200 seeds: a check that nothing fails is none.
+
+    Exit status: 0, or 1 if a declared guarantee was broken or an undeclared one was not refuted, 2 for wrong use.
     """
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     chosen = list(names) or list(PROTOCOLS)
     chunks = [(name, numbers[at : at + CHUNK]) for name in chosen for at in range(0, len(numbers), CHUNK)]
     began_s = time.monotonic()
     reports = {name: _empty(name, claim) for name in chosen}
-    for name, part in _progress(_run(chunks, claim, jobs), len(chunks)):
+    for name, part in _progress(mapped(partial(_judge_chunk, claim=claim), chunks, jobs=jobs), len(chunks)):
         for key, value in part.items():
             reports[name][key] += value
     if claim is None and seed is None:
@@ -68,7 +69,8 @@ def protocols(
         click.echo(orjson.dumps({**summary, "protocols": reports}))
     else:
         _tell(summary, reports)
-    sys.exit(1 if failed else 0)
+    if failed:
+        click.get_current_context().exit(BROKEN)
 
 
 Part = dict[str, Any]
@@ -118,15 +120,6 @@ def _refutation(name: str) -> dict[str, Any] | None:
         return None
     number, found = next(refute(protocol, claim, seeds=REFUTED_WITHIN_SEEDS), (None, None))
     return {"claim": claim, "seed": number, "what": found.text if found else None}
-
-
-def _run(chunks: list[tuple[str, list[int]]], claim: str | None, jobs: int) -> Iterator[tuple[str, Part]]:
-    judge_chunk = partial(_judge_chunk, claim=claim)
-    if jobs == 1 or len(chunks) == 1:
-        yield from map(judge_chunk, chunks)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(judge_chunk, chunks)
 
 
 def _progress(parts: Iterable[tuple[str, Part]], count: int) -> Iterator[tuple[str, Part]]:

@@ -16,11 +16,11 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.cast import Cast, connect
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
+from gamecast.ending import INFRASTRUCTURE, INTERRUPTED
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import Receipt
 from sequencing.names import check_region
 
-STOPPED = 1
 UNDER_WAY_EVENTS_MAX = 1024
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
 """Published and without a receipt yet: enough to fill frames."""
@@ -55,21 +55,23 @@ def publish(
       gamecast publish redis://127.0.0.1 forest '{"type": "spell"}' 'hello'
       tail -f game.log | gamecast publish redis://127.0.0.1 log --text
 
-    Exit status: 0 if all are published, 1 if interrupted, 2 for wrong use, 3 if the network is not there or refuses.
-    What was published before that is always said.
+    Exit status: 0 if all are published, 130 if interrupted, 2 for wrong use, 3 if the network is not there or refuses,
+    nobody reads the receipts any more, or it is stopped by SIGTERM. What was published before that is always said.
     """
     require_reachable(url)
     check_region(region)
     encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
     cast = connect(url, name=name or default_name())
     sending = _Sending(region, text)
-    stopped = None
+    stopped, status = None, INFRASTRUCTURE
     try:
         asyncio.run(sending.run(cast, encoded, None if as_json else Output()))
     except BrokenPipeError:
         stopped = "nobody reads the receipts any more"
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        stopped = "interrupted"
+    except KeyboardInterrupt:
+        stopped, status = "interrupted", INTERRUPTED
+    except asyncio.CancelledError:
+        stopped = "stopped"
     except GamecastError as error:
         if not sending.opened:
             raise
@@ -80,7 +82,7 @@ def publish(
         raise type(sending.error)(f"{sending.error}; {sending.told()}") from sending.error
     if stopped is not None:
         click.echo(f"gamecast: {stopped}; {sending.told()}", err=True)
-        context.exit(STOPPED)
+        context.exit(status)
 
 
 @dataclass(slots=True)
@@ -103,10 +105,10 @@ class _Sending:
 
     async def run(self, cast: Cast, payloads: Sequence[Any], output: Output | None) -> None:
         """Publish payloads, or the lines of standard input when there are none; raises the first error."""
+        # SIGINT does the same, by asyncio.
         sending = asyncio.current_task()
         assert sending is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, sending.cancel)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sending.cancel)
         try:
             async with cast:
                 self.opened = True

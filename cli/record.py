@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any
 import click
 import orjson
 
+from cli.daemons import Stop, run_until_stopped
 from gamecast.client.networks import require_reachable
+from gamecast.ending import INFRASTRUCTURE
 from gamecast.recording.options import Recording, RecordingStatistics, require_pyarrow
-from gamecast.version import installed_version
+from gamecast.version import __version__
 
 
 @click.command()
@@ -49,7 +50,7 @@ def record(
     host: str | None,
     as_json: bool,
 ) -> None:
-    """Record a live network into a session: its frames, when each passed each node, its epochs, who is in what.
+    """Record a live network into a session: its frames, when each passed each node, its epochs, its members.
 
     It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. What game servers receive
     and deliver is not to be seen from outside: have them record too, `gamecast.connect(record=DIR)`, into the same
@@ -62,23 +63,27 @@ def record(
       gamecast record redis://127.0.0.1 --out session --seconds 60
       gamecast analyze session
 
-    Exit status: 0 when it has what was asked for or is interrupted, 1 if rows were lost, 2 for wrong use, 3 if the
-    network is not there.
+    Exit status: 0 when it has what was asked for or is stopped by SIGTERM, 130 when it is interrupted, 2 for wrong use,
+    3 if the network is not there, or rows were lost, as on a full disk.
     """
     require_pyarrow()
     require_reachable(url)
     recording = Recording(out, roll_s=roll_s, host=host)
-    summary = asyncio.run(_record(url, recording, regions, seconds, quiet=as_json))
-    if as_json:
-        click.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
-    else:
-        _tell(summary)
-    if summary["lost"]:
-        context.exit(1)
+
+    async def record_and_tell(stop: Stop) -> bool:
+        summary = await _record(url, recording, regions, seconds, stop, quiet=as_json)
+        if as_json:
+            click.echo(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+        else:
+            _tell(summary)
+        return bool(summary["lost"])
+
+    if run_until_stopped(record_and_tell, end_s_max=None):
+        context.exit(INFRASTRUCTURE)
 
 
 async def _record(
-    url: str, recording: Recording, regions: str, seconds: float | None, *, quiet: bool
+    url: str, recording: Recording, regions: str, seconds: float | None, stop: Stop, *, quiet: bool
 ) -> dict[str, Any]:
     from adapters.redis.control import RedisControl
     from gamecast.recording.outside import OutsideTap
@@ -90,24 +95,18 @@ async def _record(
     finally:
         await control.close()
     ordering = newest.plan.ordering if newest is not None else "acyclic"
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     if seconds is not None:
-        loop.call_later(seconds, stopped.set)
-    recorder = await asyncio.to_thread(
-        open_recorder, recording, version=installed_version(), ordering=ordering, url=url
-    )
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    recorder = await asyncio.to_thread(open_recorder, recording, version=__version__, ordering=ordering, url=url)
     tap = OutsideTap(recorder, url, regions=regions)
     try:
         await tap.start()
         if not quiet:
             click.echo(f"recording into {recording.directory}", err=True)
-        while not stopped.is_set() and tap.failure is None:
+        while not stop.is_set() and tap.failure is None:
             try:
                 async with asyncio.timeout(0.5):
-                    await stopped.wait()
+                    await stop.wait()
             except TimeoutError:
                 continue
     finally:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,6 +20,8 @@ from cli.simulate_paper import paper
 from cli.simulate_placement import placement
 from cli.simulate_trees import trees
 from cli.simulate_wan import wan
+from gamecast.ending import BROKEN
+from laboratory.processes.pool import mapped
 from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.shrinking import shrink
@@ -58,13 +58,14 @@ def attack_command(
     off from each other; nodes that come back with an older state; calls that are lost, late or carried out twice.
     Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps judge order,
     acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something is missing.
-    The exit status is 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
-    command that replays it.
+
+    Exit status: 0, or 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
+    command that replays it; 2 for wrong use.
     """
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     scenarios = [_scenario(number, ordering, scenario) for number in numbers]
     began_s, began_cpu_s = time.monotonic(), os.times()
-    outcomes = list(_progress(_run(scenarios, jobs), len(scenarios)))
+    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios)))
     seconds = time.monotonic() - began_s
     after = os.times()
     cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
@@ -88,7 +89,8 @@ def attack_command(
         click.echo(orjson.dumps(summary))
     else:
         _tell(summary)
-    sys.exit(1 if summary["failed"] else 0)
+    if summary["failed"]:
+        click.get_current_context().exit(BROKEN)
 
 
 simulate.add_command(explore)
@@ -112,14 +114,6 @@ def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
         except (ValueError, TypeError) as error:
             raise click.UsageError(f"--scenario does not describe one: {error}") from error
     return scenario
-
-
-def _run(scenarios: list[Scenario], jobs: int) -> Iterator[Outcome]:
-    if jobs == 1 or len(scenarios) <= CHUNK:
-        yield from map(attack, scenarios)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(attack, scenarios, chunksize=CHUNK)
 
 
 def _progress(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.tables import markdown, put_into, table_of, wide_console
+from laboratory.processes.pool import mapped
 
 if TYPE_CHECKING:
     from laboratory.topologies.comparison import Compared
@@ -71,6 +71,8 @@ def placement(
     each subscriber wander. Reported are mean delays from publisher to
     subscriber of ours, of one central sequencer at the 1-median, of ours on random hosts, and of the lower bound, each
     group's own 1-median.
+
+    Exit status: 0, or 2 for wrong use.
     """
     from gamecast.testing.match.trace import read_match
     from laboratory.topologies.comparison import WORKLOADS, mean_of
@@ -124,10 +126,7 @@ def _is_matrix(file: Path) -> bool:
 def _compared(work: list[Job], jobs: int) -> list[Compared]:
     columns = TextColumn("placed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        if jobs == 1:
-            return list(progress.track(map(_compare, work), total=len(work)))
-        with ProcessPoolExecutor(jobs) as pool:
-            return list(progress.track(pool.map(_compare, work), total=len(work)))
+        return list(progress.track(mapped(_compare, work, jobs=jobs), total=len(work)))
 
 
 def _compare(job: Job) -> Compared:

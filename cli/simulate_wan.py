@@ -92,6 +92,8 @@ def wan(
     The core's machines run over the delays of MATRIX (CSV, ms), call by call, as the live network does; PREFIX names a
     recorded match, as in `gamecast demo`. The plan is one that is made for all servers at once; a live network may have
     come to another one.
+
+    Exit status: 0, or 2 for wrong use, also where under such conditions not everything would be delivered.
     """
     standing = stand(
         read_distances(matrix, rtt=rtt),

@@ -15,8 +15,7 @@ from rich.text import Text
 from adapters.redis.survey import NetworkState, NodeState, survey
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
-
-UNREACHABLE = 1
+from gamecast.ending import INFRASTRUCTURE
 
 
 @click.command()
@@ -27,7 +26,7 @@ UNREACHABLE = 1
 def status(context: click.Context, url: str, *, regions: bool, as_json: bool) -> None:
     """Show what the network of a control Redis looks like, without joining it and without changing anything.
 
-    Exit status: 0 if all nodes answer, 1 if one does not, 2 for wrong use, 3 if the control Redis is not there.
+    Exit status: 0 if all nodes answer, 2 for wrong use, 3 if one does not, or the control Redis is not there.
     """
     network = asyncio.run(survey(require_reachable(url), regions=regions))
     if as_json:
@@ -35,7 +34,7 @@ def status(context: click.Context, url: str, *, regions: bool, as_json: bool) ->
     else:
         _tell(network, with_regions=regions)
     if any(node.server is None for node in network.nodes):
-        context.exit(UNREACHABLE)
+        context.exit(INFRASTRUCTURE)
 
 
 def _document(network: NetworkState, *, with_regions: bool) -> dict[str, Any]:

@@ -9,6 +9,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
+from adapters.textlines import foreign_encoding
+from cli.outfiles import writing
+from gamecast.ending import BROKEN
 from laboratory.protocols.script import Played, play
 from sequencing.errors import InvalidInput
 from sequencing.executions.classes import classify
@@ -27,18 +30,23 @@ def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path
 
     A script names the processes and groups, and after a line --- what happens: "a publishes m", "b receives from a", "c
     suspects a", "the rest is received". What each process does is printed below each step; at the end, what each has
-    delivered, the class of the execution, and which of its guarantees the protocol broke, if any; then the exit status
-    is 1. The same script can be played under different protocols.
+    delivered, the class of the execution, and which of its guarantees the protocol broke, if any. The
+    same script can be played under different protocols.
+
+    Exit status: 0, or 1 if the protocol broke one of its guarantees, 2 for a script that cannot be played.
     """
     try:
         script = scenario.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{scenario}: cannot be read: {error}") from error
+    except OSError as error:
+        raise InvalidInput(f"{scenario}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{scenario}: {foreign_encoding(error.object)}") from error
     chosen = find_protocol(protocol)
     played = play(chosen, script, file=str(scenario))
     if picture is not None:
         marked = {message for violation in played.violations for message in violation.messages}
-        picture.write_text(draw(played.record, marked=marked, title=chosen.title), encoding="utf-8")
+        with writing(f"--picture {picture}"):
+            picture.write_text(draw(played.record, marked=marked, title=chosen.title), encoding="utf-8")
     if as_json:
         report = {
             "protocol": protocol,
@@ -53,7 +61,7 @@ def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path
     else:
         _tell(chosen.title, chosen.source, played)
     if played.violations:
-        context.exit(1)
+        context.exit(BROKEN)
 
 
 def _tell(title: str, source: str, played: Played) -> None:

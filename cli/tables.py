@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from cli.outfiles import writing
 from gamecast.errors import UsageError
 
 WIDTH_MIN = 140
@@ -46,11 +47,11 @@ def put_into(file: Path, name: str, text: str) -> None:
         document = file.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--into {file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--into {file}: is not UTF-8: {error.reason}") from error
     before, marked, rest = document.partition(begin)
     _, ended, after = rest.partition(end)
     if not (marked and ended):
         raise UsageError(f"--into {file}: has no lines {begin} and {end} between which to put the table")
-    try:
+    with writing(f"--into {file}"):
         file.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--into {file}: cannot be written: {error.strerror}") from error

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 
 import click
 import orjson
@@ -48,33 +47,39 @@ def tail(
     Example:
       gamecast tail redis://127.0.0.1 forest river --json
 
-    Exit status: 0 when it has what was asked for or is interrupted, 2 for wrong use, 3 if the network is not there.
+    Exit status: 0 when it has what was asked for, is stopped by SIGTERM or nobody reads it any more, 130 when it is
+    interrupted, 2 for wrong use, 3 if the network is not there.
     """
     require_reachable(url)
     for region in regions:
         check_region(region)
     cast = connect(url, name=name or default_name())
+    interrupted = False
     with suppress(BrokenPipeError):  # `| head` has what it wants
-        asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
+        interrupted = asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 async def _until_stopped(
     cast: Cast, regions: Sequence[str], *, count: int | None, seconds: float | None, as_json: bool
-) -> None:
+) -> bool:
+    """Follow until it is enough; return whether it was SIGINT that ended it."""
     loop = asyncio.get_running_loop()
     output = Output()
     following = asyncio.create_task(_follow(cast, regions, output, count, as_json), name="gamecast tail")
-    stopped = False
+    stopped = interrupted = False
 
-    def stop(*, again: bool = False) -> None:
-        nonlocal stopped
-        if again or not stopped:
+    def stop(number: signal.Signals | None = None) -> None:
+        nonlocal stopped, interrupted
+        interrupted |= number is signal.SIGINT
+        # The second interrupt does not wait for the network to hear that we leave.
+        if number is not None or not stopped:
             stopped = True
             following.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        # The second interrupt does not wait for the network to hear that we leave.
-        loop.add_signal_handler(number, partial(stop, again=True))
+        loop.add_signal_handler(number, stop, number)
     output.on_reader_gone(stop)
     if seconds is not None:
         loop.call_later(seconds, stop)
@@ -83,6 +88,7 @@ async def _until_stopped(
     except asyncio.CancelledError:
         if not stopped:
             raise
+    return interrupted
 
 
 async def _follow(cast: Cast, regions: Sequence[str], output: Output, count: int | None, as_json: bool) -> None:

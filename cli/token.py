@@ -10,7 +10,9 @@ from typing import Any
 import click
 import orjson
 
+from cli.outfiles import writing
 from gamecast.errors import UsageError
+from sequencing.extras import needed_by
 
 FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -52,7 +54,8 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
 
     Exit status: 0, or 2 for wrong use.
     """
-    from adapters.gateway.tokens import Keys, new_key, public_half
+    with needed_by("`gamecast token`"):
+        from adapters.gateway.tokens import Keys, new_key, public_half
 
     if public is not None and public.resolve() == out.resolve():
         raise UsageError(f"--public {public} is the file of --out: the private halves would be lost")
@@ -90,9 +93,10 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
 
     Exit status: 0, or 2 for wrong use.
     """
-    import jwt
+    with needed_by("`gamecast token`"):
+        import jwt
 
-    from adapters.gateway import tokens
+        from adapters.gateway import tokens
 
     key = tokens.Keys.read(file).signer(kid)
     made = tokens.mint(key, lifetime_s=_seconds(expires), **claims)
@@ -117,14 +121,12 @@ def _document(keys: list[dict[str, str]]) -> bytes:
 def _write(file: Path, text: bytes, mode: int) -> None:
     """Replace a file at once, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with writing(file):
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(text)
-        beside.replace(file)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(text)
+            beside.replace(file)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise

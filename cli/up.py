@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -17,11 +16,12 @@ from adapters.memory import NODES_MAX
 from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
 from adapters.redis.control import RedisControl
 from adapters.redis.survey import survey
-from adapters.redis.users import without_user
-from cli.daemons import expect_option, stopping
+from adapters.urls import without_user
+from cli.daemons import Stop, expect_option, run_until_stopped
 from cli.reporting import counted
 from gamecast.client.configuration import Limits
 from laboratory.planning.reading import read_overlaps
+from sequencing.extras import first_missing
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
@@ -42,7 +42,9 @@ DASHBOARD = "/dashboard/"
 )
 @expect_option
 @click.option("--secure", is_flag=True, help="Redis users with passwords for each part of the work, and nobody else.")
-@click.option("--gateway/--no-gateway", "with_gateway", default=True, help="Also run a gateway, where it is installed.")
+@click.option(
+    "--gateway/--no-gateway", "with_gateway", default=None, help="Also run a gateway.  [default: where it is installed]"
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the gateway.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in one line, when it is ready.")
 def up(
@@ -51,7 +53,7 @@ def up(
     ordering: Ordering,
     expect: Path | None,
     secure: bool,
-    with_gateway: bool,
+    with_gateway: bool | None,
     port: int,
     as_json: bool,
 ) -> None:
@@ -65,17 +67,30 @@ def up(
     none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
     connects); url is the subscriber's then, and nodes are told without users.
 
-    Exit status: 0 when it is stopped, 1 when that took too long and it was broken off, 2 for wrong use, 3 if a server
-    cannot be started.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if a server cannot be started, or
+    stopping took too long and it was broken off.
     """
+    missing = first_missing("gateway", "the gateway")
+    if missing is not None:
+        if with_gateway:
+            raise missing
+        if with_gateway is None:
+            click.echo(f"without a gateway: {missing}", err=True)
+    starts_gateway = missing is None and with_gateway is not False
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
-    asyncio.run(_run(nodes, ordering, overlaps, secure, port if with_gateway else None, as_json))
+    gateway_port = port if starts_gateway else None
+    run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, as_json, stop))
 
 
 async def _run(
-    nodes: int, ordering: Ordering, overlaps: frozenset[Pair], secure: bool, port: int | None, as_json: bool
+    nodes: int,
+    ordering: Ordering,
+    overlaps: frozenset[Pair],
+    secure: bool,
+    port: int | None,
+    as_json: bool,
+    stop: Stop,
 ) -> None:
-    stop = stopping()
     limits = Limits()
     network = EmbeddedNetwork(
         f"embedded://?nodes={nodes}", ordering=ordering, retention_events=limits.retention_events, secure=secure
@@ -103,12 +118,10 @@ async def _run(
             await network.close()
 
 
-async def _gateway(network: EmbeddedNetwork, ordering: Ordering, port: int, stack: AsyncExitStack) -> str | None:
-    """Start a gateway and return its URL, None where what it needs is not installed."""
-    try:
-        from gamecast.gateway import local_gateway
-    except ImportError:
-        return None
+async def _gateway(network: EmbeddedNetwork, ordering: Ordering, port: int, stack: AsyncExitStack) -> str:
+    """Start a gateway and return its URL."""
+    from gamecast.gateway import local_gateway
+
     return await stack.enter_async_context(
         local_gateway(network.url_of("gateway"), watch_url=network.url_of("watcher"), ordering=ordering, port=port)
     )

@@ -7,26 +7,35 @@
 ...         print(event.region, event.sender, event.payload)
 """
 
+from importlib import import_module
+
+from gamecast import interrupts
+
+if interrupts.is_command():
+    interrupts.end_at_once()  # what follows takes a while
+
 from typing import TYPE_CHECKING, Any
 
-from gamecast.classic.protocolcast import ProtocolCast
-from gamecast.client.cast import Cast, connect
 from gamecast.errors import (
     AuthenticationFailed,
     BufferFull,
     CannotPersist,
+    CannotWrite,
     EmbeddedServerError,
+    ExtraMissing,
     GamecastError,
     InvalidInput,
     InvalidName,
     InvalidPayload,
     NetworkError,
+    NobodyLeads,
     NotConnected,
     OtherSideError,
     OutOfMemory,
     PartlyPublished,
     PayloadTooLarge,
     PlanError,
+    ProcessFailed,
     PublishUncertain,
     Refused,
     Superseded,
@@ -36,33 +45,38 @@ from gamecast.errors import (
     UnsupportedServer,
     UsageError,
 )
-from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
-from gamecast.sharing import Shared, share
-from gamecast.version import installed_version
+from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    __version__: str
+    from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.client.cast import Cast, connect
+    from gamecast.event import Event, Gap, Receipt, Statistics
+    from gamecast.recording.options import Recording, RecordingStatistics
+    from gamecast.sharing import Shared, share
 
 __all__ = [
     "AuthenticationFailed",
     "BufferFull",
     "CannotPersist",
+    "CannotWrite",
     "Cast",
     "EmbeddedServerError",
     "Event",
+    "ExtraMissing",
     "GamecastError",
     "Gap",
     "InvalidInput",
     "InvalidName",
     "InvalidPayload",
     "NetworkError",
+    "NobodyLeads",
     "NotConnected",
     "OtherSideError",
     "OutOfMemory",
     "PartlyPublished",
     "PayloadTooLarge",
     "PlanError",
+    "ProcessFailed",
     "ProtocolCast",
     "PublishUncertain",
     "Receipt",
@@ -81,8 +95,39 @@ __all__ = [
     "share",
 ]
 
+_FOR_EVERYBODY = {
+    "Cast": "client.cast",
+    "Event": "event",
+    "Gap": "event",
+    "Receipt": "event",
+    "Statistics": "event",
+    "connect": "client.cast",
+}
+"""Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one
+has its event loop stand still meanwhile."""
+
+_FOR_SOME = {
+    "ProtocolCast": "classic.protocolcast",
+    "Recording": "recording.options",
+    "RecordingStatistics": "recording.options",
+    "Shared": "sharing",
+    "share": "sharing",
+}
+"""Likewise, imported when they are asked for."""
+
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return installed_version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _FOR_EVERYBODY.get(name) or _FOR_SOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not interrupts.is_command():  # which imports what its subcommand needs, and no more
+    for _name in _FOR_EVERYBODY:
+        __getattr__(_name)

@@ -19,7 +19,7 @@ from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, When
 from gamecast.client.history import Since
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.recording.options import Recording
-from sequencing.errors import NotConnected, UsageError
+from sequencing.errors import BufferFull, NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
 
 Result = TypeVar("Result")
@@ -114,7 +114,8 @@ class BlockingCast:
 
         What can never be published fails in the future, too.
         """
-        self._room.acquire()
+        if not self._room.acquire(blocking=not _loop.is_here()):
+            raise BufferFull("a callback cannot wait until there is room: publish from a thread of yours")
         try:
             future = self._submit(self._cast.publish(region, payload))
         except BaseException:
@@ -168,6 +169,12 @@ class BlockingCast:
                 self._leave()
 
     def _wait(self, call: Coroutine[Any, Any, Result]) -> Result:
+        if _loop.is_here():
+            call.close()
+            raise UsageError(
+                "a callback of a future runs where the answers come in, and would wait for itself: use publish_soon, "
+                "or a thread of yours"
+            )
         return self._submit(call).result()
 
     def _submit(self, call: Coroutine[Any, Any, Result]) -> Future[Result]:
@@ -201,6 +208,10 @@ class _SharedLoop:
                 self._running[1].start()
             self._users += 1
             return self._running[0]
+
+    def is_here(self) -> bool:
+        """Return whether this is the loop's own thread."""
+        return self._running is not None and self._running[1] is threading.current_thread()
 
     def leave(self) -> None:
         with self._lock:

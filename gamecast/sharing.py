@@ -13,7 +13,7 @@ from weakref import WeakSet
 from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
 from gamecast.client.cast import Cast
-from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
+from gamecast.client.configuration import Configuration, LimitOptions, Limits, WhenBehind, WhenFull, configured
 from gamecast.client.networks import network_of
 from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
@@ -33,6 +33,8 @@ def share(
     they share sockets, and what they all read is read once. Arguments as those of `gamecast.connect`; ``limits`` are
     those of each connection that says nothing else. Raises `UsageError` and its kinds at once.
     """
+    if strange := sorted(limits.keys() - set(Limits.__slots__)):
+        raise UsageError(f"share() has no option {strange[0]}: the connections that `Shared.connect` makes may have it")
     return Shared(configured(url, ordering=ordering, routes=routes, **limits))
 
 

@@ -1,16 +1,3 @@
-"""Which gamecast this is."""
+"""Which gamecast this is: the build takes it from here, so that nobody has to look it up where it is installed."""
 
-from __future__ import annotations
-
-from functools import cache
-
-
-@cache
-def installed_version() -> str:
-    """Return the version that is installed; looked up when first asked for, because that takes a while."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("gamecast")
-    except PackageNotFoundError:
-        return "0+uninstalled"
+__version__ = "0.1.0"

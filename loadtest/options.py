@@ -100,7 +100,7 @@ def _subject(token: str) -> str:
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser, locust's or that of `loadtest.__main__`."""
+    """Add the options to a parser, locust's or that of `loadtest.command`."""
     group = parser.add_argument_group("gamecast", "What the users do")
     defaults = Options(network="-")
     for name, kind, text in (
@@ -132,7 +132,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def add_hidden_to(parser: argparse.ArgumentParser) -> None:
-    """Add those that `loadtest.__main__` sets itself, or that only tests use."""
+    """Add those that `loadtest.command` sets itself, or that only tests use."""
     group = parser.add_argument_group("gamecast, set by ./dev loadtest", "Needed where locust is started by hand")
     group.add_argument("--network", default="", help="URL of the network's control Redis.")
     group.add_argument("--gateway", default="", help="URL of the gateway, http:// or https://.")

@@ -10,8 +10,9 @@ A class docstring is the default message, so that ``raise NotConnected()`` alrea
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class GamecastError(Exception):
@@ -50,6 +51,20 @@ class NotConnected(UsageError):
 
 class InvalidInput(UsageError):
     """A file or a line of it cannot be read as what it should be."""
+
+
+class ExtraMissing(UsageError):
+    """What this needs comes with an extra of gamecast that is not installed."""
+
+    extra: str | None = None
+    """Which one."""
+
+    @classmethod
+    def of(cls, module: str, what: str, extra: str) -> Self:
+        """Tell that a module is missing. ``what``: who needs it, as the message begins."""
+        error = cls(f"{what} needs {module}: pip install 'gamecast[{extra}]'")
+        error.extra = extra
+        return error
 
 
 class BufferFull(GamecastError):
@@ -130,8 +145,42 @@ class PlanError(GamecastError):
     """The plan of the sequencing network cannot be made, read or installed."""
 
 
+class NobodyLeads(PlanError):
+    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`."""
+
+    retriable = True
+
+
 class EmbeddedServerError(GamecastError):
     """The private redis-server could not be started: install redis-server, or give the URL of a running Redis."""
+
+
+class ProcessFailed(GamecastError):
+    """A process of this machine that was needed has ended, or does not answer."""
+
+    retriable = True
+
+
+class CannotWrite(GamecastError):
+    """A file cannot be written, whatever its name: the disk is full, perhaps."""
+
+    retriable = True
+
+
+_OF_NAMES = {
+    errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""What who named the file can mend."""
+
+
+def unwritable(said: str, error: OSError) -> GamecastError:
+    """Return what to raise for a file that cannot be written: a `UsageError` if another name may help.
+
+    ``said``: how the message begins; the system's reason comes after it.
+    """
+    kind = UsageError if error.errno in _OF_NAMES else CannotWrite
+    return kind(f"{said}: {error.strerror or str(error) or type(error).__name__}")
 
 
 def superseded_message(name: str) -> str:

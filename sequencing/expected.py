@@ -23,10 +23,8 @@ pair had no atom, a subscriber that reads slowly could order it late, against al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import networkx as nx
 
 from sequencing.node import Node
 from sequencing.plan import Plan
@@ -73,14 +71,26 @@ class Emptied:
 
 def links_to_sweep(plan: Plan, regions: Iterable[str]) -> tuple[dict[str, tuple[str, ...]], int]:
     """Return node → link ends, of all links that hang together with the paths of some regions; and how many rounds."""
-    network: nx.Graph[str] = nx.Graph()
-    network.add_edges_from(plan.links)
-    left = {plan.paths[region][0] for region in regions if region in plan.paths}
-    trees = [tree for tree in nx.connected_components(network) if not left.isdisjoint(tree)]
-    swept = set().union(*trees)
+    neighbours: dict[str, set[str]] = {node: set() for node in plan.nodes}
+    for source, target in plan.links:
+        neighbours[source].add(target)
+        neighbours[target].add(source)
+    swept: set[str] = set()
+    for region in regions:
+        if region in plan.paths and plan.paths[region][0] not in swept:
+            swept.update(*_rings(neighbours, plan.paths[region][0]))
     targets: dict[str, list[str]] = {}
     for source, target in sorted(plan.links):
         if source in swept:
             targets.setdefault(source, []).append(plan.link_end(target))
-    rounds = max((nx.diameter(network.subgraph(tree)) for tree in trees), default=0)
+    rounds = max((len(_rings(neighbours, node)) - 1 for node in swept), default=0)
     return {source: tuple(ends) for source, ends in targets.items()}, rounds
+
+
+def _rings(neighbours: Mapping[str, set[str]], node: str) -> list[set[str]]:
+    """Return the nodes that hang together with one: itself, then those one link away, and so on."""
+    rings, seen = [{node}], {node}
+    while ring := set[str]().union(*(neighbours[each] for each in rings[-1])) - seen:
+        rings.append(ring)
+        seen |= ring
+    return rings

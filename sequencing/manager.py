@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 
 import networkx as nx
 
+from sequencing.changes import Changes, changes_asked
 from sequencing.conditions import can_follow_all, require_sound, violations
 from sequencing.expected import observers
 from sequencing.membership import Membership
@@ -55,18 +55,23 @@ def next_record(
     overlaps that are declared, besides those that the record knows. What begins anew satisfies C1–C4 by itself; nothing
     that is to be ordered leads out of it. Raises `PlanError`.
     """
-    found = {**record.plan.runs, **(runs or {})}
-    lost = {node for node, run in found.items() if record.plan.runs.get(node) != run}
-    if record.behind and not lost:
+    changes = changes_asked(record, wishes, published, runs=runs, expected=expected)
+    if changes is None:
         return None
-    joining = {name: wish.after(record.heard.get(name)) for name, wish in wishes.items()}
-    joining = {name: regions for name, regions in joining.items() if regions}
-    new_pairs = frozenset(expected) - record.expected if expected is not record.expected else frozenset[Pair]()
-    pairs = record.expected | new_pairs if new_pairs else record.expected
-    declared = frozenset(chain.from_iterable(new_pairs))
-    missing = declared.union(published, *joining.values()) - record.plan.paths.keys()
-    if not joining and not missing and not lost and not declared:
-        return None
+    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced)
+
+
+def following_record(
+    record: Record,
+    changes: Changes,
+    wishes: Mapping[str, Wish],
+    planner: Planner,
+    *,
+    nodes: Mapping[str, str] | None,
+    announced: bool,
+) -> Record:
+    """Return what to go to so that the changes are made; see `next_record`."""
+    joining, lost, declared, pairs = changes.joining, changes.lost, changes.declared, changes.expected
     plans = behind = (*record.behind, record.plan)
     abandoned, moving = record.abandoned, set(joining)
     if not announced:
@@ -74,7 +79,7 @@ def next_record(
         record, moving = replace(record, members=_union(record.members, record.leaving)), moving.union(record.leaving)
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
-    plan = replace(record.plan.with_regions(sorted(missing), nodes), runs=found)
+    plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
     record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
     if not broken and not declared:
         # Who comes back finds everything in place.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.patience import Deadline, cores, slowness
 from tests.side_by_side import GROUPS, Groups, groups_file, remember_seconds, tell_groups
+
+# How long drawing and testing take says how busy the machine is. With CI set, hypothesis sees to that itself.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if "CI" not in os.environ:
+    settings.load_profile("patient")
 
 WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
@@ -33,9 +40,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist makes its own otherwise
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Groups | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     """Hand out tests by these groups, unless another way than the default is asked for."""
-    return Groups(config) if config.getvalue("dist") == "load" else None
+    return Groups(config, log) if config.getvalue("dist") == "load" else None
 
 
 _seconds: dict[str, float] = {}

@@ -28,8 +28,8 @@ SECONDS = "gamecast/seconds"
 class Groups(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
     """Hands out tests group by group, what took longest the last time first."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
         self._took_s = _remembered(config)
 
     @cached_property

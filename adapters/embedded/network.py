@@ -9,8 +9,10 @@ from adapters.embedded.server import EmbeddedServers
 from adapters.memory import parse_node_count
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
-from adapters.redis.users import PASSWORD_BYTES, create_users, new_users, without_user
+from adapters.redis.users import PASSWORD_BYTES, create_users, new_users
+from adapters.urls import redacted, without_user
 from sequencing.errors import UsageError
+from sequencing.extras import require
 from sequencing.plan import Ordering
 
 
@@ -29,7 +31,7 @@ class EmbeddedNetwork(RedisNetwork):
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
-                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {url!r}"
+                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
             )
         self.users = new_users() if secure else {}
         """Role → user."""
@@ -40,7 +42,11 @@ class EmbeddedNetwork(RedisNetwork):
         self._started = False
 
     async def open(self) -> None:
-        """Start the servers, register them, start the relays."""
+        """Start the servers, register them, start the relays.
+
+        Raises `ExtraMissing` without a planner: at first nobody else is there who could lead.
+        """
+        require("planner", "a network of one's own", told="embedded")
         await self._servers.start_async()
         ordering, retention_events = self._options
         if self.users:

@@ -13,9 +13,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from sequencing.errors import UsageError
+from sequencing.extras import needed_by
 
 SCOPE = "gamecast.gateway"
-NOT_INSTALLED = "traces need OpenTelemetry: pip install 'gamecast[tracing]'"
 EXPORTERS = "opentelemetry_traces_exporter"
 """The group of entry points by which installed exporters are known."""
 PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
@@ -29,10 +29,8 @@ class Tracing:
 
         Raises `UsageError` if it, or the exporter that the environment names, is not installed.
         """
-        try:
+        with needed_by("tracing"):
             from opentelemetry import trace
-        except ImportError as error:
-            raise UsageError(NOT_INSTALLED) from error
         self._trace = trace
         self._tracer = (provider or environment_provider()).get_tracer(SCOPE)
 
@@ -68,12 +66,10 @@ def environment_provider() -> Any:
     OpenTelemetry reads ``OTEL_TRACES_EXPORTER`` only in programs that are started by its instrumentation; all other
     variables it reads by itself. Raises `UsageError`.
     """
-    try:
+    with needed_by("tracing"):
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise UsageError(NOT_INSTALLED) from error
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
         names = map(str.strip, (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","))

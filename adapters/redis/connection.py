@@ -21,6 +21,7 @@ from redis import exceptions
 
 from adapters.redis.deadline import Deadline
 from adapters.redis.places import connection_to, is_from_no_master, places_of
+from adapters.urls import redacted
 from sequencing.errors import (
     AuthenticationFailed,
     CannotPersist,
@@ -81,8 +82,11 @@ class RedisConnection:
         try:
             self._places = places_of(url, tag)
             self._connection = connection_to(url if self._places is None else self._places.first_url)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
+        except TypeError as error:  # of redis-py's constructors
+            option = str(error).partition("'")[2].strip("'")
+            raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
         self._deadline = Deadline()
         self._used_at = 0.0
@@ -230,15 +234,6 @@ class RedisConnection:
                 f"nothing answers at {where} ({str(error) or type(error).__name__}): is a server running there?"
             )
         return NetworkError(f"talking to Redis at {where} failed: {error!r}")
-
-
-def redacted(url: str) -> str:
-    """Return the URL without its passwords, for messages and logs."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, place = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    known = f"{user}{':***' if colon else ''}{at}{place}"
-    return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
 
 
 def parse_info(info: bytes) -> dict[str, str]:

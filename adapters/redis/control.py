@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-from adapters.manager import Seen
-from adapters.redis.connection import RedisConnection, Script, redacted
+from adapters.leadership import Seen
+from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.record import Ask, read, read_all, read_plan, read_plans, told
+from adapters.urls import redacted
 from sequencing.errors import Superseded, UsageError, superseded_message
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
@@ -98,6 +99,10 @@ class RedisControl:
     async def introduce(self, name: str) -> int:
         """Tell of a new connection of a name; return its incarnation, larger than all before."""
         return int(await self._run("introduce", name, TTL_MS))
+
+    async def is_led(self) -> bool:
+        """Return whether somebody leads."""
+        return bool(await self._connection.call("EXISTS", ControlKeys.lease))
 
     async def renew(self, name: str, connection: int) -> int:
         """Return a new incarnation for the events of a connection; raises `Superseded`."""

@@ -116,8 +116,8 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         if waiting := sum(each.alive and bool(each.waiting) for each in network.connections):
             seen += f", {waiting:,} of which {'waits' if waiting == 1 else 'wait'} for regions"
         advice = (
-            "start `gamecast manager --control URL`; connections stand for leading too, and what keeps them from it is "
-            "in their logs (gamecast.manager)"
+            "start `gamecast manager --control URL`; connections stand for leading too where the planner is installed "
+            "(pip install 'gamecast[planner]'), and what keeps them from it is in their logs (gamecast.manager)"
         )
         yield Finding("problem", "leader", seen, advice)
 

@@ -10,7 +10,7 @@ from typing import Any
 from adapters.redis.connection import RedisConnection
 from adapters.redis.node import RedisNode
 from adapters.redis.places import tag_in
-from adapters.redis.users import as_user_of
+from adapters.urls import as_user_of
 from sequencing.errors import GamecastError
 from sequencing.expected import Emptied, Tails
 from sequencing.plan import Plan
@@ -25,7 +25,7 @@ and asked for the first time, which is longer; whoever asks again then finds the
 
 
 class RedisHands:
-    """Implements `adapters.manager.Hands`."""
+    """Implements `adapters.leadership.Hands`."""
 
     def __init__(self, url: str, *, retention_events: int, routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis, which hosts nodes whose own url is empty; ``routes``: see `RedisNetwork`."""

@@ -7,16 +7,20 @@ connection runs a candidate for leading: there is no daemon to wait for, though 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
-from adapters.manager import Control, Manager
+from adapters.leadership import Control, Hands
+from adapters.manager import Manager
 from adapters.redis.control import RedisControl
-from adapters.redis.hands import RedisHands
 from adapters.redis.node import RedisNode
 from adapters.redis.seat import RedisSeat
-from adapters.redis.users import as_user_of
+from adapters.urls import as_user_of
+from sequencing.extras import first_missing
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
+
+logger = logging.getLogger("gamecast.manager")
 
 
 class RedisNetwork(RedisSeat):
@@ -47,16 +51,27 @@ class RedisNetwork(RedisSeat):
         await self._control.close()
 
     async def introduce(self, name: str) -> int:
-        """See `Network.introduce`. From now on this connection stands for leading."""
+        """See `Network.introduce`. From now on this connection stands for leading, see `stand`."""
         connection = await super().introduce(name)
         self.stand(self.way_to_control())
         return connection
 
     def stand(self, control: Control) -> None:
-        """Stand for leading until `close`. ``control``: a way to the control Redis for this alone."""
-        hands = RedisHands(self.url, retention_events=self._retention_events, routes=self._routes)
-        self._manager = Manager(control, hands, self._ordering)
+        """Stand for leading until `close`, if that is possible here: it takes the extra that plans.
+
+        ``control``: a way to the control Redis for this alone.
+        """
+        self.cannot_lead = first_missing("planner", "leading")
+        if self.cannot_lead is not None:
+            logger.info("leaves leading to others: %s", self.cannot_lead)
+            return
+        self._manager = Manager(control, self._hands, self._ordering)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+
+    def _hands(self) -> Hands:
+        from adapters.redis.hands import RedisHands  # who does not lead needs none
+
+        return RedisHands(self.url, retention_events=self._retention_events, routes=self._routes)
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""

@@ -18,7 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import hiredis
 import redis.asyncio
@@ -303,6 +303,7 @@ def places_of(url: str, tag: str) -> Places | None:
 
 def connection_to(url: str) -> Any:
     """Return a connection of redis-py that is not open yet; raises `ValueError` and `TypeError` for what is no URL."""
+    _require_place(url)
     pool = redis.asyncio.ConnectionPool.from_url(url)
     # Set here, because options in the URL would override arguments.
     pool.connection_kwargs.update(
@@ -314,6 +315,24 @@ def connection_to(url: str) -> Any:
         driver_info=None,
     )
     return pool.make_connection()  # type: ignore[no-untyped-call]
+
+
+def _require_place(url: str) -> None:
+    """Raise `ValueError` for what redis-py would take for something else, or would repeat though it may be a secret."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        if not parts.path:
+            raise ValueError("it names no socket: unix:///run/redis.sock")
+        return
+    try:
+        parts.port  # noqa: B018 - it is looked at when it is asked for
+    except ValueError:
+        raise ValueError(
+            "its port is no number (in passwords, the characters : / ? # @ are written %3A %2F %3F %23 %40)"
+        ) from None
+    database = parts.path.removeprefix("/")
+    if database and not database.isdecimal():
+        raise ValueError(f"a database has a number, as in redis://127.0.0.1:6379/0, not {database!r}")
 
 
 async def _ask(url: str, question: tuple[Any, ...]) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 from redis import exceptions
 
-from adapters.redis.connection import RedisConnection, Script, parse_info, redacted
+from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.places import is_from_no_master, moves
+from adapters.urls import redacted
 from sequencing.errors import OtherSideError, Unreachable
 
 ANSWER_S_MAX = 5.0

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from adapters.redis.control import RedisControl
+from sequencing.errors import ExtraMissing, GamecastError, NobodyLeads
 from sequencing.plan import Plan
 from sequencing.record import Pair, Wish
 
@@ -17,6 +18,8 @@ class RedisSeat:
         """``control``: a way to it, which may be shared with others, who take it by ``turn``."""
         self._control = control
         self._turn = turn
+        self.cannot_lead: ExtraMissing | None = None
+        """What this process lacks for leading."""
         self._name = ""
         self._connection = 0
 
@@ -36,6 +39,21 @@ class RedisSeat:
         """See `Network.renew`."""
         async with self._turn:
             return await self._control.renew(self._name, self._connection)
+
+    async def unled(self) -> NobodyLeads | None:
+        """See `Network.unled`."""
+        if self.cannot_lead is None:
+            return None
+        try:
+            async with self._turn:
+                if await self._control.is_led():
+                    return None
+        except GamecastError:
+            return None  # nobody knows
+        return NobodyLeads(
+            f"nobody leads the network, so nobody makes its plans: run `gamecast manager`, or let this process lead; "
+            f"{self.cannot_lead}"
+        )
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import orjson
 
-from adapters.redis.connection import Script, redacted
+from adapters.redis.connection import Script
 from adapters.redis.control import SOLE_NODE, TTL_MS, ControlKeys
 from adapters.redis.probe import ServerProbe, ServerState, text, whole
 from adapters.redis.record import read
-from adapters.redis.users import as_user_of
+from adapters.urls import as_user_of, redacted
 from sequencing.errors import GamecastError, NetworkError, PlanError
 from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan

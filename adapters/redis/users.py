@@ -1,7 +1,7 @@
 """The Redis users of a secured network: each may do what its part of the work needs, and nothing else.
 
 The same users, with the same passwords, are on every server, so the URL of the control Redis with a user in it is all
-that somebody needs: nodes are registered without one, and are reached as that user (`as_user_of`).
+that somebody needs: nodes are registered without one, and are reached as that user (`adapters.urls.as_user_of`).
 
 What Redis can tell apart are commands and keys, for scripts too. Scripts are not: who may run one may run any, within
 these keys and commands. So a publisher cannot read what is published, take the lease, change a plan or touch a key that
@@ -13,10 +13,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
-from adapters.redis.connection import RedisConnection, parse_info, redacted
+from adapters.redis.connection import RedisConnection, parse_info
 from adapters.redis.control import SOLE_NODE, ControlKeys
+from adapters.urls import redacted, with_user
 from sequencing.errors import UnsupportedServer
 
 VERSION_MIN = 7
@@ -30,6 +31,7 @@ _CONTROL_KEYS = tuple(f"~{key}" for key in ControlKeys.script)
 _NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}")
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (
+    "+exists",
     "+hincrby",
     "+hset",
     "+hget",
@@ -42,7 +44,7 @@ _TELLING = (
     "+xread",
     "+xrange",
 )
-"""What introducing, beating, leaving and wanting do, and following the news."""
+"""What introducing, beating, leaving and wanting do, following the news, and seeing whether anybody leads."""
 _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Servers that record tell each other where they answer probes."""
@@ -96,7 +98,7 @@ class RedisUser:
 
     def url(self, server_url: str) -> str:
         """Return the URL by which this user reaches a server."""
-        return _with_user(server_url, f"{quote(self.role, safe='')}:{quote(self.password, safe='')}")
+        return with_user(server_url, f"{quote(self.role, safe='')}:{quote(self.password, safe='')}")
 
 
 def new_users() -> dict[str, RedisUser]:
@@ -122,22 +124,3 @@ async def create_users(server_urls: Sequence[str], users: dict[str, RedisUser]) 
                 await connection.call("ACL", "SETUSER", role, *rules)
         finally:
             await connection.close()
-
-
-def without_user(url: str) -> str:
-    """Return a URL as it may be stored where everybody reads it."""
-    return _with_user(url, "")
-
-
-def as_user_of(url: str, control_url: str) -> str:
-    """Return a server's URL with the user of the control Redis, if that names one and the server's does not."""
-    user = urlsplit(control_url).netloc.rpartition("@")[0]
-    if not user.partition(":")[0] or "@" in urlsplit(url).netloc or not urlsplit(url).netloc:
-        return url
-    return _with_user(url, user)
-
-
-def _with_user(url: str, user: str) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))

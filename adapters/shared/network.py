@@ -19,7 +19,7 @@ from adapters.redis.network import RedisNetwork
 from adapters.redis.seat import RedisSeat
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.streams import SharedNode, SharedReader
-from sequencing.errors import is_passing
+from sequencing.errors import ExtraMissing, is_passing
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 
@@ -52,6 +52,11 @@ class SharedNetwork:
     def url(self) -> str:
         """The control URL."""
         return self._base.url
+
+    @property
+    def cannot_lead(self) -> ExtraMissing | None:
+        """See `RedisSeat`."""
+        return self._base.cannot_lead
 
     async def open(self) -> None:
         """Reach the control Redis, and stand for leading."""
@@ -219,6 +224,7 @@ class SharedView(RedisSeat):
     def __init__(self, shared: SharedNetwork) -> None:
         """Use `SharedNetwork.view`."""
         super().__init__(shared.control, shared.turn)
+        self.cannot_lead = shared.cannot_lead
         self._shared = shared
         self.url = shared.url
         self.stirred = asyncio.Event()

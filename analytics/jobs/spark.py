@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sequencing.errors import OtherSideError, UsageError
+from sequencing.errors import OtherSideError
+from sequencing.extras import needed_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,11 +38,8 @@ def open_spark(master: str | None = None, *, memory: str | None = None) -> Spark
     Without a master it is the one that is active or that spark-submit set, else all cores of this machine. One process
     has one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.
     """
-    with quiet_imports():
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError as error:
-            raise UsageError("the analysis needs PySpark: install gamecast[analytics]") from error
+    with quiet_imports(), needed_by("the analysis"):
+        from pyspark.sql import SparkSession
     if not (master or "").startswith("sc://"):
         active = SparkSession.getActiveSession()
         if active is not None:

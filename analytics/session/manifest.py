@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from analytics.session.schema import READABLE, READABLE_VERSIONS, SCHEMA_VERSION, SESSION_FILE
-from sequencing.errors import InvalidInput, UsageError
+from sequencing.errors import InvalidInput, UsageError, unwritable
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def begin_session(directory: Path, *, version: str, ordering: str, url: str, beg
         )
         _write_first(directory, orjson.dumps(asdict(session), option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:
-        raise UsageError(f"{directory} cannot be recorded into: {error.strerror or error}") from error
+        raise unwritable(f"{directory} cannot be recorded into", error) from error
     return read_session(directory)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from analytics.session.runs import spread_arrow, stored_names
 from analytics.session.schema import DELIVERIES, FILE_SUFFIX, PUBLISHES, SESSION_FILE, Table
-from sequencing.errors import InvalidInput, UsageError
+from sequencing.errors import InvalidInput
+from sequencing.extras import needed_by
 
 NS_PER_S = 1e9
 
@@ -17,12 +18,10 @@ def read_session_rates(directory: Path) -> dict[str, float]:
     By what publishers recorded, else by the distinct events of the deliveries. Raises `InvalidInput` for what is no
     session or has no events, and for a damaged file, which it names.
     """
-    try:
+    with needed_by("reading a session"):
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.dataset as ds
-    except ImportError as error:
-        raise UsageError("reading a session needs pyarrow: install gamecast[recording]") from error
     if not (directory / SESSION_FILE).is_file():
         raise InvalidInput(f"{directory} is not a recorded session: it has no {SESSION_FILE}")
 

@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 import orjson
 
 from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
+from gamecast.client.payloads import NULL, lacks_number, unfit_number
 from sequencing.errors import NotConnected, UnknownScheme, UsageError
-from sequencing.names import check_connection_name
+from sequencing.names import check_connection_name, check_region
 from sequencing.protocols.catalogue import PROTOCOLS, find_protocol, require_fit
 from sequencing.protocols.process import (
     Alarm,
@@ -94,6 +95,12 @@ def prepare(
     """
     check_connection_name(name)
     kind = find_protocol(protocol)
+    _check_names(processes, "processes is a list of names")
+    if groups is not None and not isinstance(groups, Mapping):
+        raise UsageError(f"groups is a mapping, region → its members, not {type(groups).__name__}")
+    for group, members in (groups or {}).items():
+        check_region(group)
+        _check_names(members, f"the members of {group!r} are a list of names")
     if not processes and not groups:
         raise UsageError("who takes part in a classic protocol is fixed: give processes=[…], or groups={…} of them")
     made = Setup.of(groups or {"all": processes}, processes)
@@ -103,6 +110,13 @@ def prepare(
     setup = replace(made, tree=tuple(tree) or star, open_groups=open_groups)
     require_fit(kind, setup)
     return setup
+
+
+def _check_names(names: Iterable[str], what: str) -> None:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise UsageError(f"{what}, not {names!r}")
+    for name in names:
+        check_connection_name(name)
 
 
 def mailbox_at(url: str, network: str, name: str) -> Mailbox:
@@ -176,8 +190,11 @@ class ClassicCast:
         members = setup.members(group)
         if not (setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
             raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
+        text = orjson.dumps(payload)
+        if NULL in text and lacks_number(payload):
+            raise unfit_number(group)
         self._published += 1
-        message = Message(f"{self.name}-{self._published}", self.name, group, orjson.dumps(payload).decode())
+        message = Message(f"{self.name}-{self._published}", self.name, group, text.decode())
         self._inbox.put_nowait(message)
         return message
 

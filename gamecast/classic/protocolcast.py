@@ -27,10 +27,13 @@ import orjson
 
 from adapters.embedded.server import EmbeddedServer
 from gamecast.classic import connection as classic
+from gamecast.client.arguments import check_pattern, checked_handler, checked_url, pairs_of
 from gamecast.client.bundle import Bundle, Outcome
 from gamecast.client.configuration import default_url
+from gamecast.client.payloads import unfit_payload
 from gamecast.event import Event, Gap, Receipt, Statistics
-from sequencing.errors import GamecastError, InvalidPayload, NotConnected, UnknownScheme, UsageError
+from sequencing.errors import GamecastError, NotConnected, UnknownScheme, UsageError
+from sequencing.names import check_region
 from sequencing.protocols import process as protocols
 from sequencing.protocols.catalogue import find_protocol
 
@@ -57,7 +60,7 @@ class ProtocolCast:
         network: str = "default",
     ) -> None:
         """Use `gamecast.connect`."""
-        self._url = default_url() if url is None else url
+        self._url = checked_url(default_url() if url is None else url)
         parts = urlsplit(self._url)
         if parts.scheme not in SCHEMES or (parts.scheme == "embedded" and parts.query):
             raise UnknownScheme(
@@ -116,7 +119,7 @@ class ProtocolCast:
         self._working()
         if since is not None:
             raise UsageError(f"{self.protocol} keeps no history to replay: leave out since")
-        for region in regions:
+        for region in map(check_region, regions):
             if issubclass(self._kind, protocols.Regrouping):
                 self._working().regroup(joins=[region])
             elif self.name in self.setup.members(region):
@@ -156,7 +159,7 @@ class ProtocolCast:
     def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, and return a future as `gamecast.Cast` does; here it is done already."""
         receipts: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        taken = list(events)
+        taken = pairs_of(events, "publish_all", "(region, payload) pairs")
         bundle = Bundle(receipts, [region for region, _ in taken])
         for region, payload in taken:
             try:
@@ -167,13 +170,14 @@ class ProtocolCast:
         return receipts
 
     def _hand_over(self, region: str, payload: Any) -> Receipt:
+        check_region(region)
         packed = [time.time_ns(), payload]
         if isinstance(payload, bytes):
             packed = [packed[0], b64encode(payload).decode(), "bytes"]
         try:
             self._working().publish_now(region, packed)
         except orjson.JSONEncodeError as error:
-            raise InvalidPayload(f"the payload for {region} is neither bytes nor what orjson takes: {error}") from error
+            raise unfit_payload(region, error) from error
         self._published[region] += 1
         return Receipt(region, EPOCH, self._published[region])
 
@@ -224,9 +228,10 @@ class ProtocolCast:
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern; see `run`."""
+        check_pattern(region_pattern)
 
         def register(handler: SomeHandler) -> SomeHandler:
-            self._handlers.append((region_pattern, handler))
+            self._handlers.append((region_pattern, checked_handler(handler)))
             return handler
 
         return register

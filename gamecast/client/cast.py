@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
-from gamecast.classic.protocolcast import ProtocolCast
+from gamecast.client.arguments import check_pattern, checked_handler, pairs_of
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
 from gamecast.client.history import Since
@@ -22,13 +22,14 @@ from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
-from gamecast.version import installed_version
+from gamecast.version import __version__
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
 if TYPE_CHECKING:
+    from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.recording.probes import Prober
     from gamecast.recording.recorder import Recorder
     from gamecast.recording.tap import Tap
@@ -104,6 +105,8 @@ def connect(
         return Cast(configured(url, name=name, **options))
     if name is None:
         raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
+    from gamecast.classic.protocolcast import ProtocolCast  # and thirty protocols, for whoever asks for one
+
     try:
         return ProtocolCast(url, name=name, protocol=protocol, **options)
     except TypeError as error:
@@ -195,7 +198,7 @@ class Cast:
         self._recorder = await asyncio.to_thread(
             open_recorder,
             record,
-            version=installed_version(),
+            version=__version__,
             ordering=self._configuration.ordering,
             url=self._network.url,
             is_private=urlsplit(self._configuration.url).scheme in ("embedded", "memory"),
@@ -262,7 +265,8 @@ class Cast:
         when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
         with itself.
         """
-        expected = frozenset(pair_of(one, other) for one, other in overlaps)
+        pairs = pairs_of(overlaps, "expect", "pairs of regions")
+        expected = frozenset(pair_of(one, other) for one, other in pairs)
         self._working()
         await self._network.expect(expected)
 
@@ -319,9 +323,10 @@ class Cast:
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
+        check_pattern(region_pattern)
 
         def register(handler: SomeHandler) -> SomeHandler:
-            self._handlers.append((region_pattern, handler))
+            self._handlers.append((region_pattern, checked_handler(handler)))
             return handler
 
         return register

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from gamecast.recording.options import Recording, as_recording
+from gamecast.client.arguments import check_numbers, checked_routes, checked_url
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
+
+if TYPE_CHECKING:
+    from gamecast.recording.options import Recording
 
 DEFAULT_URL = "embedded://"
 
@@ -45,9 +47,8 @@ class Limits:
     """How many events of each region its node keeps; counts for plans made from this connection."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
+        timeouts = "subscribe_timeout_s", "publish_timeout_s"
+        check_numbers(self, [name for name in self.__slots__ if name not in timeouts], timeouts)
 
 
 class LimitOptions(TypedDict, total=False):
@@ -107,20 +108,25 @@ def configured(
         raise UsageError(f"when_behind is {', '.join(map(repr, get_args(WhenBehind)))}, not {when_behind!r}")
     if ordering not in get_args(Ordering):
         raise UsageError(f"ordering is {', '.join(map(repr, get_args(Ordering)))}, not {ordering!r}")
-    try:
-        checked = Limits(**limits)
-    except TypeError as error:
-        raise UsageError(f"connect() has no such option: {error}") from error
+    if strange := sorted(limits.keys() - set(Limits.__slots__)):
+        raise UsageError(f"connect() has no option {strange[0]}; limits are {', '.join(Limits.__slots__)}")
+    checked = Limits(**limits)
     return Configuration(
-        url=default_url() if url is None else url,
+        url=checked_url(default_url() if url is None else url),
         name=generated_name() if name is None else check_connection_name(name),
         ordering=ordering,
         when_full=when_full,
         when_behind=when_behind,
         limits=checked,
-        routes=dict(routes or {}),
-        record=as_recording(record) if record is not None else None,
+        routes=checked_routes(routes),
+        record=_recording(record) if record is not None else None,
     )
+
+
+def _recording(record: str | Path | Recording) -> Recording:
+    from gamecast.recording.options import as_recording  # most connections record nothing
+
+    return as_recording(record)
 
 
 def default_url() -> str:
@@ -130,4 +136,4 @@ def default_url() -> str:
 
 def generated_name() -> str:
     """Return a name that no other connection has."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from adapters.network import Network, Position
+from gamecast.client.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.handing_out import HandingOut
 from gamecast.client.history import History, Recall, Since, parse_since
@@ -29,7 +30,6 @@ from sequencing.errors import (
     UsageError,
 )
 from sequencing.frames import StampedFrame
-from sequencing.names import check_region
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 from sequencing.subscriber import Subscriber
@@ -41,6 +41,11 @@ BATCH_EVENTS = 32
 """A batch is handed out when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
 twice the CPU."""
+
+LED_AFTER_S = 5.0
+UNLED_LOOKS = 2
+"""Who waits for a join looks that often, so far apart, whether anybody leads at all: after a leader that died there is
+another one in less than `LED_AFTER_S`."""
 
 
 class Incoming:
@@ -111,7 +116,7 @@ class Incoming:
 
     async def subscribe(self, regions: Iterable[str], since: Since | None) -> dict[str, Position]:
         """See `Cast.subscribe`."""
-        wanted = set(map(check_region, regions))
+        wanted = checked_regions(regions, "subscribe")
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._subscriber.wanted:
@@ -141,6 +146,8 @@ class Incoming:
         return {region: self._begins[region] for region in wanted if region in self._begins}
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
+        loop = asyncio.get_running_loop()
+        look_at, unled = loop.time() + LED_AFTER_S, 0
         while not wanted & self._subscriber.wanted <= self._subscriber.joined:
             if self._failure is not None:
                 raise self._failure
@@ -148,7 +155,15 @@ class Incoming:
                 raise NotConnected("the connection was closed before the regions were joined")
             self._require_room("regions to be joined")
             self._changed.clear()
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout_at(look_at):
+                    await self._changed.wait()
+            except TimeoutError:
+                error = await self._network.unled()
+                unled = unled + 1 if error is not None else 0
+                if error is not None and unled == UNLED_LOOKS:
+                    raise error from None
+                look_at = loop.time() + LED_AFTER_S
 
     def _require_room(self, awaited: str) -> None:
         """Raise `BufferFull` if the application waits for what cannot be read before it takes events."""
@@ -160,7 +175,7 @@ class Incoming:
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Cast.unsubscribe`."""
-        left = set(map(check_region, regions))
+        left = checked_regions(regions, "unsubscribe")
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 while self._failure is None and self._outgoing.awaits(left):

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from adapters.embedded.network import EmbeddedNetwork
-from adapters.memory import MemoryNetwork
 from adapters.network import Network
-from adapters.redis.connection import redacted
 from adapters.redis.network import RedisNetwork
+from adapters.urls import redacted
 from gamecast.client.configuration import Configuration
 from sequencing.errors import UnknownScheme, UsageError
+from sequencing.plan import Ordering
 
-_NETWORKS: dict[str, type[RedisNetwork | MemoryNetwork]] = {
-    "redis": RedisNetwork,
-    "rediss": RedisNetwork,
-    "unix": RedisNetwork,
-    "redis+sentinel": RedisNetwork,
-    "rediss+sentinel": RedisNetwork,
-    "redis+cluster": RedisNetwork,
-    "rediss+cluster": RedisNetwork,
-    "memory": MemoryNetwork,
-    "embedded": EmbeddedNetwork,
-}
+_IN_REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+
+
+class _MakeNetwork(Protocol):
+    def __call__(self, url: str, *, ordering: Ordering, retention_events: int) -> Network: ...
 
 
 def network_of(configuration: Configuration) -> Network:
     """Return the network at a URL, not open yet; raises `UnknownScheme` and `UsageError`."""
     scheme = urlsplit(configuration.url).scheme
-    if scheme not in _NETWORKS:
+    make_network = _maker(scheme)
+    if make_network is None:
         raise UnknownScheme(
             f"{redacted(configuration.url)!r} has an unknown scheme: use redis://, rediss://, unix://, "
             "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
         )
-    make_network: Callable[..., Network] = _NETWORKS[scheme]
     if configuration.routes:
-        if make_network is not RedisNetwork:
+        if scheme not in _IN_REDIS:
             raise UsageError(f"routes lead to servers that are there already, and {scheme}:// has none")
         make_network = partial(RedisNetwork, routes=configuration.routes)
     return make_network(
@@ -45,6 +38,21 @@ def network_of(configuration: Configuration) -> Network:
         ordering=configuration.ordering,
         retention_events=configuration.limits.retention_events,
     )
+
+
+def _maker(scheme: str) -> _MakeNetwork | None:
+    if scheme in _IN_REDIS:
+        return RedisNetwork
+    # A game server in a network of many loads neither.
+    if scheme == "memory":
+        from adapters.memory import MemoryNetwork
+
+        return MemoryNetwork
+    if scheme == "embedded":
+        from adapters.embedded.network import EmbeddedNetwork
+
+        return EmbeddedNetwork
+    return None
 
 
 def require_reachable(url: str) -> str:

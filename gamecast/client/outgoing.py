@@ -18,14 +18,14 @@ import orjson
 
 from adapters.backoff import Backoff
 from adapters.network import Lane, Network
+from gamecast.client.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
+from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
 from gamecast.event import Receipt
-from sequencing.compact import compact
 from sequencing.errors import (
     BufferFull,
     GamecastError,
-    InvalidPayload,
     NetworkError,
     NotConnected,
     OtherSideError,
@@ -61,6 +61,9 @@ ReceiptFuture = asyncio.Future[Receipt]
 Token = ReceiptFuture | Bundle | bytes
 """What stands for an event; for a marker its body."""
 
+_copied = b"".join
+"""As `sequencing.compact` does, without the call, which takes as long as it takes to look for a null."""
+
 _new_receipt = partial(tuple.__new__, Receipt)
 
 
@@ -87,6 +90,7 @@ class Outgoing:
         self._unplaced: set[str] = set()
         self._stale: set[tuple[str, int]] = set()
         self._renewing: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
@@ -132,7 +136,8 @@ class Outgoing:
         publisher = self._publisher
         if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
             raise self._full()
-        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in events]
+        pairs = pairs_of(events, "publish_all", "(region, payload) pairs")
+        encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
         add, now_ns = publisher.add, time.time_ns()
@@ -161,21 +166,30 @@ class Outgoing:
             await asyncio.gather(*(task for task, _ in self._lanes.values()))
             if self._renewing is not None:
                 await self._renewing
+            await asyncio.gather(*self._asking)
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
             self._fail(self._publisher.regions(), closed)
 
     def _encoded(self, region: str, payload: Any) -> bytes:
-        if region not in self._fit_regions:
-            self._require_fit(region)
+        try:
+            if region not in self._fit_regions:
+                self._require_fit(region)
+        except TypeError:
+            check_region(region)  # what has no hash is no name
+            raise
         encoded: bytes
         if type(payload) is bytes:
             encoded = payload
         else:
             try:
-                encoded = compact(orjson.dumps(payload))
+                text = orjson.dumps(payload)
             except (TypeError, RecursionError) as error:
-                raise InvalidPayload(f"the payload for region {region!r} cannot be encoded: {error}") from error
+                raise unfit_payload(region, error) from error
+            # Most texts lack the letter, which is found sooner than the word; and this way of finding that is quickest.
+            if LETTER_OF_NULL in text and text.rpartition(NULL)[1] and lacks_number(payload):
+                raise unfit_number(region)
+            encoded = _copied((text, b""))
         if len(encoded) > self._payload_bytes_max:
             raise PayloadTooLarge(
                 f"the payload for region {region!r} has {len(encoded):,} bytes encoded, more than payload_bytes_max="
@@ -215,9 +229,16 @@ class Outgoing:
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
         if region in self._publisher.unassigned():
+            asking = asyncio.create_task(self._give_up_place(region), name="gamecast unplaced")
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _give_up_place(self, region: str) -> None:
+        error = await self._network.unled()
+        if region in self._publisher.unassigned():
             self._unplaced.discard(region)
-            error = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
-            self._fail([region], error)
+            none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
+            self._fail([region], error or none)
 
     def _watch_stale(self) -> None:
         """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""

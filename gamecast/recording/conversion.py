@@ -35,7 +35,7 @@ from gamecast.recording.deliverylog import (
 )
 from gamecast.recording.files import SessionFiles
 from gamecast.recording.reading import SessionReader
-from sequencing.errors import UsageError
+from sequencing.errors import UsageError, unwritable
 
 OPEN_LOGS_MAX = 64
 ROWS_AT_ONCE = 16_384
@@ -337,4 +337,4 @@ def _require_new(directory: Path) -> None:
         if any(directory.iterdir()):
             raise UsageError(f"{directory} is not empty: name a new directory")
     except OSError as error:
-        raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from error
+        raise unwritable(f"{directory} cannot be written", error) from error

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from adapters.textlines import BUFFER_BYTES, read_lines
+from adapters.textlines import BUFFER_BYTES, foreign_encoding, read_lines
 from analytics.session.manifest import is_session
 from sequencing.checkers import DeliverySequence, Published
 from sequencing.checkers.stays import Placed, Position, Stay
@@ -407,7 +407,8 @@ def read_records(file: Path, on_progress: Progress | None = None) -> Iterator[tu
         try:
             record = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise InvalidInput(f"{file}, line {line}: is not JSON: {error.msg} (column {error.colno})") from error
+            wrong = foreign_encoding(text) or f"is not JSON: {error.msg} (column {error.colno})"
+            raise InvalidInput(f"{file}, line {line}: {wrong}") from error
         if type(record) is not dict:
             raise InvalidInput(f"{file}, line {line}: is not a JSON object but {_shown(record)}")
         yield line, record

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from gamecast.client.arguments import check_numbers
 from sequencing.errors import UsageError
+from sequencing.extras import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,10 @@ class Recording:
     probe_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("roll_s", "roll_bytes", "pending_rows_max", "probe_s"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
-        if not str(self.directory):
-            raise UsageError("record needs the directory of a session")
+        check_numbers(self, ("roll_bytes", "pending_rows_max"), ("roll_s", "probe_s"))
+        directory: object = self.directory
+        if not isinstance(directory, (str, PurePath)) or not str(directory):
+            raise UsageError(f"record needs the directory of a session, not {directory!r}")
 
     @property
     def clock(self) -> str:
@@ -50,15 +50,14 @@ class Recording:
 
 
 def as_recording(record: str | Path | Recording) -> Recording:
-    """Return how to record; raises `UsageError` where the extra that writes the files is not installed."""
+    """Return how to record; raises `ExtraMissing` where the extra that writes the files is not installed."""
     require_pyarrow()
     return record if isinstance(record, Recording) else Recording(record)
 
 
 def require_pyarrow() -> None:
-    """Raise `UsageError` if there is no pyarrow."""
-    if find_spec("pyarrow") is None:
-        raise UsageError("recording writes Parquet through pyarrow: pip install 'gamecast[recording]'")
+    """Raise `ExtraMissing` if there is no pyarrow."""
+    require("recording", "recording")
 
 
 @dataclass(frozen=True, slots=True)

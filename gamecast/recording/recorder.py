@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adapters.redis.connection import redacted
+from adapters.urls import redacted
 from analytics.session.manifest import Session, begin_session, is_session
 from analytics.session.schema import (
     CONNECTIONS,

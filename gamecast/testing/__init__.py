@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 
+from adapters.memory import parse_node_count
 from sequencing.checkers import DeliverySequence, Offence, PairOrder, Published, Verdict, compare_pairs, judge
 
 __all__ = ["DeliverySequence", "Offence", "PairOrder", "Published", "Verdict", "compare_pairs", "judge", "memory_url"]
@@ -16,4 +17,5 @@ __all__ = ["DeliverySequence", "Offence", "PairOrder", "Published", "Verdict", "
 
 def memory_url(*, nodes: int = 1) -> str:
     """Return the URL of a network of this process that no other test has."""
+    parse_node_count(f"nodes={nodes}")
     return f"memory://{secrets.token_hex(8)}?nodes={nodes}"

@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
-from traceback import format_exception
 from typing import Any, Self
 
 from redis import Redis
@@ -26,7 +25,7 @@ import gamecast
 from adapters.redis.control import RedisControl
 from gamecast.testing import DeliverySequence, judge
 from laboratory.bench.board import Board
-from laboratory.bench.parent import end_with_parent
+from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.peers.redis_client import redis_client
 from laboratory.bench.surroundings import allow_connections, managed, server_for
 from laboratory.bench.trial import TrialError
@@ -240,7 +239,7 @@ class _Crowd:
             except EOFError:
                 raise TrialError(f"a process of subscribers ended while it was to {what}") from None
             if said == "failed":
-                raise TrialError(f"a process of subscribers failed:\n{answer}")
+                raise TrialError(f"a process of subscribers failed: {answer}")
             for key, value in answer.items():
                 together[key] = together[key] + value if key in together else value
         return together
@@ -252,7 +251,7 @@ def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bo
     try:
         asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
-        pipe.send(("failed", "".join(format_exception(error))))
+        pipe.send(("failed", told(error)))
 
 
 class _Subscribers:

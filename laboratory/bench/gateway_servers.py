@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from laboratory.bench.parent import end_with_parent
+from sequencing.errors import ProcessFailed
 
 START_S_MAX = 30.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -47,7 +48,7 @@ def running(serve: Serve, redis_url: str) -> Iterator[ServerProcess]:
     theirs.close()
     try:
         if not ours.poll(START_S_MAX):
-            raise RuntimeError(f"{serve.__name__} did not start within {START_S_MAX:g} s")
+            raise ProcessFailed(f"{serve.__name__} did not start within {START_S_MAX:g} s")
         url = ours.recv()
         assert process.pid is not None
         yield ServerProcess(url, process.pid)

@@ -11,6 +11,8 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from laboratory.bench.embedding import BASES, CPU_MAX, MEMORY_MAX
+
 GOAL_SIZE = 32
 """With so many subscribers, everybody reading all is to show what it costs."""
 
@@ -93,4 +95,17 @@ def _joins(part: Mapping[str, Any]) -> Iterator[Goal]:
         yield Goal(f"joins/s, {kind}", figures["joins_per_s"], _JOINS_PER_S)
 
 
-_READERS = {"peers": _compared, "paths": _paths, "recording": _recording, "joins": _joins}
+def _embedding(part: Mapping[str, Any]) -> Iterator[Goal]:
+    for kind, name, wanted in (("CPU", "cpu_s", CPU_MAX), ("memory", "memory_mb", MEMORY_MAX)):
+        for program, most in wanted.items():
+            figure = f"{kind} of {program}, x {BASES[program]}"
+            yield Goal(figure, part["ratios"][program][name], most, at_most=True)
+
+
+_READERS = {
+    "peers": _compared,
+    "paths": _paths,
+    "recording": _recording,
+    "joins": _joins,
+    "embedding": _embedding,
+}

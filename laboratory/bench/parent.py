@@ -1,4 +1,4 @@
-"""The processes that the bench starts do not outlive it, however it ends."""
+"""The processes that the bench starts do not outlive it, however it ends, and tell it in a line what failed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ import signal
 import threading
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from traceback import print_exception
+
+from sequencing.errors import GamecastError
 
 
 def end_with_parent() -> None:
     """End this process when the one that started it is gone; the terminal's ^C is for that one, who then ends us."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def told(error: BaseException) -> str:
+    """Return the line that tells the parent of an error; one that is not gamecast's leaves its traceback, too."""
+    if isinstance(error, GamecastError):
+        return str(error)
+    print_exception(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _end_with_parent() -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from adapters.embedded.server import EmbeddedServers
 from adapters.redis.node import RedisNode
+from laboratory.bench.trial import TrialError
 from laboratory.bench.workload import payload_of
 from sequencing.frames import PublishedFrame, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
@@ -87,7 +88,7 @@ async def _measure(path: Sequence[RedisNode], atoms: int, frames: int, epoch: in
             await source.acknowledge(target.name, answer.accepted)
     received = await path[-1].read({region: (epoch, 0)}, frames_max=frames, block_ms=1)
     if len(received) != frames:
-        raise RuntimeError(f"{len(received)} of {frames} frames came to the end of the path of {region}")
+        raise TrialError(f"{len(received)} of {frames} frames came to the end of the path of {region}")
     return StampCost(
         nodes=len(path),
         atoms=atoms,

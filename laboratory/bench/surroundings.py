@@ -17,6 +17,7 @@ from adapters.redis.network import RedisNetwork
 from gamecast.client.configuration import Limits
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.trial import TrialError
+from laboratory.patience import Deadline
 from sequencing.errors import UsageError
 
 CONNECTIONS_A_SUBSCRIBER = 6
@@ -41,9 +42,9 @@ def managed(url: str) -> Iterator[int]:
     assert process.pid is not None
     try:
         with Redis.from_url(url) as redis:
-            deadline = time.monotonic() + LEADS_S_MAX
+            deadline = Deadline(LEADS_S_MAX)
             while not redis.exists(ControlKeys.lease):
-                if time.monotonic() > deadline or not process.is_alive():
+                if deadline.passed or not process.is_alive():
                     raise TrialError("the manager does not lead")
                 time.sleep(0.01)
         yield process.pid

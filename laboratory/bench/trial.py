@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from traceback import format_exception
 from typing import Any, Self
 
 from laboratory.bench.board import Board
 from laboratory.bench.cpu import PARTS
-from laboratory.bench.parent import end_with_parent
+from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.site import Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
@@ -120,7 +119,7 @@ class _Process:
             for process in [process for pipe, process in speakers.items() if pipe in heard]:
                 said, what = process._hear()
                 if said == "failed":
-                    raise TrialError(f"a process of the bench failed:\n{what}")
+                    raise TrialError(f"a process of the bench failed: {what}")
                 if process is self and said == word:
                     return what
             if progress() != seen:
@@ -143,7 +142,7 @@ def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> N
     try:
         pipe.send(("done", work(*task, pipe)))
     except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
-        pipe.send(("failed", "".join(format_exception(error))))
+        pipe.send(("failed", told(error)))
 
 
 _context = get_context("spawn")

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from traceback import format_exception
 from typing import Any, Self
 
 import gamecast
 from adapters.redis.survey import survey
 from laboratory.bench.cpu import process_cpu_s
-from laboratory.bench.parent import end_with_parent
+from laboratory.bench.parent import end_with_parent, told
 from laboratory.bench.workload import Grid
 from laboratory.capacity.publishing import publish
 from laboratory.capacity.receiving import receive
@@ -140,7 +139,7 @@ class Child:
         except EOFError as error:
             raise StandError(f"the process of {self._work.__name__} ended without a word") from error
         if word == "failed":
-            raise StandError(f"the process of {self._work.__name__} failed:\n{what}")
+            raise StandError(f"the process of {self._work.__name__} failed: {what}")
         return what
 
     def end(self) -> None:
@@ -158,7 +157,7 @@ def _run(work: Callable[..., None], task: object, pipe: Connection) -> None:
         work(task, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is waiting to hear of it
         with suppress(OSError):
-            pipe.send(("failed", "".join(format_exception(error))))
+            pipe.send(("failed", told(error)))
 
 
 def _serve(nodes: int, pipe: Connection) -> None:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from adapters.embedded.server import AppendFsync, EmbeddedServer
 from adapters.redis.connection import RedisConnection
+from laboratory.patience import Deadline
 from sequencing.errors import GamecastError
 
 LIBRARY = "faketime/libfaketimeMT.so.1"
@@ -87,10 +88,10 @@ class ClockedServer(EmbeddedServer):
         A server that does not answer meanwhile has it when it does.
         """
         self._clock.set(ahead_s)
-        deadline = time.monotonic() + SEEN_S_MAX
+        deadline = Deadline(SEEN_S_MAX)
         connection = RedisConnection(self.url)
         try:
-            while time.monotonic() < deadline:
+            while not deadline.passed:
                 with suppress(GamecastError):
                     seconds, micros = await connection.call("TIME", timeout_s=SEEN_S_MAX)
                     if abs(int(seconds) + int(micros) / 1e6 - time.time() - ahead_s) < NEAR_S:

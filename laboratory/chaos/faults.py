@@ -16,6 +16,7 @@ from adapters.redis.connection import RedisConnection
 from laboratory.chaos.clock import ClockedServer, clock_library
 from laboratory.chaos.network import Network
 from laboratory.chaos.schedule import LEADER, Fault, Kind
+from laboratory.patience import Deadline
 
 DISK_ROOM_BYTES = 7
 """What the append-only file may still grow by when the disk is full: less than any entry takes."""
@@ -78,8 +79,8 @@ async def carry_out(network: Network, faults: Sequence[Fault], struck: list[Stru
 
 async def _leader(network: Network) -> tuple[str | None, str | None]:
     """Wait for somebody to lead; return the token and the process, None for both when nobody does for long."""
-    deadline = time.monotonic() + LEADER_S_MAX
-    while time.monotonic() < deadline:
+    deadline = Deadline(LEADER_S_MAX)
+    while not deadline.passed:
         token, whom = await network.leader()
         if whom is not None:
             return token, whom

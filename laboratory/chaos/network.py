@@ -21,6 +21,7 @@ from laboratory.chaos.clock import Clock, ClockedServer
 from laboratory.chaos.notes import Kept
 from laboratory.chaos.proxy import Proxy
 from laboratory.chaos.server import serve
+from laboratory.patience import Deadline
 from laboratory.processes.children import TELL, Child, Guard
 from sequencing.errors import GamecastError
 from sequencing.keyspace import NodeKeys
@@ -135,12 +136,12 @@ class Network:
 
     async def _registered(self) -> None:
         """Wait until all nodes are registered: else the first servers would plan without them."""
-        deadline = time.monotonic() + 30.0
+        deadline = Deadline(30.0)
         connection = RedisConnection(self.redis[NODES[0]].url)
         try:
             while await connection.call("HLEN", ControlKeys.nodes) < len(NODES):
                 ended = {name: status for name, child in self.children.items() if (status := child.ended()) is not None}
-                if ended or time.monotonic() > deadline:
+                if ended or deadline.passed:
                     raise ChaosError(f"the nodes were not registered in time; ended: {ended}; see {self.directory}")
                 await asyncio.sleep(0.05)
         finally:

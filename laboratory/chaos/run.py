@@ -19,6 +19,7 @@ from laboratory.chaos.notes import Kept, read_notes, write_kept
 from laboratory.chaos.outcome import Outcome
 from laboratory.chaos.recovery import measure
 from laboratory.chaos.schedule import Fault, Kind, make_schedule
+from laboratory.patience import Deadline
 from sequencing.record import Record
 
 START_S_MAX = 60.0
@@ -151,9 +152,9 @@ def _write_files(directory: Path, kept: list[Kept], record: bytes, struck: list[
 
 
 async def _all_open(network: Network) -> None:
-    deadline = time.monotonic() + START_S_MAX
+    deadline = Deadline(START_S_MAX)
     while busy := [number for number in range(len(network.server_names)) if not _follows(network, number)]:
-        if time.monotonic() > deadline:
+        if deadline.passed:
             raise ChaosError(f"{network.server_names[busy[0]]} did not get anything at all; see {network.directory}")
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -165,12 +166,12 @@ def _follows(network: Network, number: int) -> bool:
 async def _rest(network: Network) -> str:
     """Have servers settle, publish one more round, and wait until all is handed out; return what is not, if so."""
     board = network.board
-    deadline = time.monotonic() + REST_S_MAX
+    deadline = Deadline(REST_S_MAX)
     for phase in (Phase.SETTLE, Phase.LAST):
         board.phase = phase
         seen, since = -1, time.monotonic()
         while (busy := network.busy_servers()) or time.monotonic() - since < QUIET_S:
-            if time.monotonic() > deadline:
+            if deadline.passed:
                 return "; ".join(busy) or "events are still handed out"
             await asyncio.sleep(LOOK_EVERY_S / 5)
             if (delivered := board.total(Slot.DELIVERED)) != seen or busy:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from gamecast.errors import UsageError
 from laboratory.planning.picture import quiet_style
+from sequencing.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,12 +49,9 @@ LOGARITHMIC = 20.0
 def figures(rows: Sequence[Row]) -> Iterator[tuple[str, str, Figure]]:
     """Yield a name, a title and a figure for each growth that there are rows for, of one group and of several.
 
-    Raises `UsageError` without matplotlib.
+    Raises `ExtraMissing` without matplotlib.
     """
-    try:
-        import_module("matplotlib")
-    except ImportError as error:
-        raise UsageError("plots need matplotlib: pip install 'gamecast[plots]'") from error
+    require("plots", "a plot")
     measured = [row for row in rows if "packets" in row]
     for varied in VARIED:
         for base in _bases(rows):

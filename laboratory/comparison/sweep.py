@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from laboratory.comparison.atoms import Atoms
 from laboratory.comparison.measure import measure
 from laboratory.comparison.workload import Kind, Workload, draw_workload
+from laboratory.processes.pool import mapped
 from laboratory.topologies.reading import read_topology
 from placement.topology import Topology
 from sequencing.errors import UsageError
@@ -67,14 +67,10 @@ def star(processes: Sequence[int], groups: Sequence[int], rates: Sequence[float]
 
 
 def run(names: Sequence[str], cases: Sequence[Case], world: World, jobs: int) -> Iterator[Row]:
-    """Yield the rows of each case, protocol by protocol; a protocol that does not fit says why in its row."""
+    """Return the rows of each case, protocol by protocol; a protocol that does not fit says why in its row."""
     work = [(name, case) for case in cases for name in names]
     measured = partial(_measure, world)
-    if jobs == 1 or len(work) == 1:
-        yield from map(measured, work)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(measured, work)
+    return mapped(measured, work, jobs=jobs)
 
 
 @lru_cache(maxsize=4)

@@ -19,6 +19,7 @@ from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.journey import Journey
 from laboratory.demo.plain import place_of, send
 from laboratory.demo.replay import BURST_EVENTS, IDLE_S_MAX, Delivered, Pace, Progress, Replay, Silence, finish
+from laboratory.patience import slowness
 from sequencing.checkers.stays import Position
 
 ALWAYS = "gamecast-demo"
@@ -50,7 +51,7 @@ async def replay_plain_roaming(
         async def travel() -> None:
             await journey.drive(pace)
             with suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_S_MAX):
+                async with asyncio.timeout(IDLE_S_MAX * slowness()):
                     await witness.complete.wait()
             # What it never heard of counts as the last of all.
             journey.place(dict.fromkeys(journey.receipts(), (2, 0)) | witness.positions)

@@ -6,13 +6,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from analytics.session.manifest import is_session
 from gamecast.recording.options import Recording
-from gamecast.version import installed_version
-from sequencing.errors import UsageError
+from gamecast.version import __version__
+from sequencing.errors import UsageError, unwritable
+from sequencing.extras import first_missing
 
 PROBE_S_MIN = 0.5
 PROBES_PER_S_MAX = 200
@@ -24,7 +24,7 @@ def session_recording(directory: Path, *, servers: int, probes: bool) -> Recordi
 
     ``probes``: whether the servers' direct way is this machine's. Raises `UsageError` if something else is there.
     """
-    if find_spec("pyarrow") is None:
+    if first_missing("recording", "recording"):
         return None
     if directory.exists() and not is_session(directory) and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"--record: {directory} is there and is no session: name another directory")
@@ -32,7 +32,7 @@ def session_recording(directory: Path, *, servers: int, probes: bool) -> Recordi
         try:
             shutil.rmtree(directory)
         except OSError as error:
-            raise UsageError(f"--record: {directory} cannot be replaced: {error.strerror or error}") from error
+            raise unwritable(f"--record: {directory} cannot be replaced", error) from error
     probe_s = max(PROBE_S_MIN, servers * servers / PROBES_PER_S_MAX)
     return Recording(directory, probe_host="127.0.0.1" if probes else None, probe_s=probe_s)
 
@@ -46,7 +46,7 @@ async def stamps_recorded(url: str, record: Recording | None) -> AsyncIterator[N
     from gamecast.recording.outside import OutsideTap
     from gamecast.recording.recorder import open_recorder
 
-    recorder = await asyncio.to_thread(open_recorder, record, version=installed_version(), ordering="acyclic", url=url)
+    recorder = await asyncio.to_thread(open_recorder, record, version=__version__, ordering="acyclic", url=url)
     tap = OutsideTap(recorder, url)
     try:
         await tap.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -14,10 +14,12 @@ from gamecast.recording.options import Recording
 from gamecast.sharing import share
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.recording import stamps_recorded
+from laboratory.patience import slowness
 from sequencing.checkers.stays import Placed, Stay
 
 IDLE_S_MAX = 10.0
-"""How long a server waits for its next delivery, once all is published, before the rest counts as lost."""
+"""How long a server waits for its next delivery, once all is published, before the rest counts as lost; longer where
+the machine is busy."""
 
 BURST_EVENTS = 32
 """As fast as possible still means that servers take turns: after so many events another one goes on."""
@@ -115,11 +117,11 @@ class Silence:
         """Note a delivery."""
         self.last_ns = time.monotonic_ns()
         if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX)
+            self._patience.reschedule(asyncio.get_running_loop().time() + IDLE_S_MAX * slowness())
 
     def patience(self) -> asyncio.Timeout:
         """Return a context that ends with TimeoutError when nothing is delivered for `IDLE_S_MAX`."""
-        self._patience = asyncio.timeout(IDLE_S_MAX)
+        self._patience = asyncio.timeout(IDLE_S_MAX * slowness())
         return self._patience
 
 
@@ -166,9 +168,16 @@ async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed:
     publishing = [
         asyncio.create_task(_publish(cast, workload.published_by(name), pace)) for name, cast in servers.items()
     ]
-    await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence)
+    if not await finish(publishing, [asyncio.create_task(receive(name)) for name in servers], silence):
+        await require_there(servers.values())
     seconds = max(1, silence.last_ns - begun_ns) / 1e9
     return Replay(len(workload.publications), deliveries, seconds)
+
+
+async def require_there(casts: Iterable[Cast]) -> None:
+    """Raise what keeps any connection from delivering: on a busy machine the network may have taken it for gone, and
+    nothing that it missed is lost then."""
+    await asyncio.gather(*(cast.ping() for cast in casts))
 
 
 async def open_servers(
@@ -200,15 +209,23 @@ async def finish(
     silence: Silence,
     *,
     background: Sequence[asyncio.Task[None]] = (),
-) -> None:
-    """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended."""
+) -> bool:
+    """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended.
+
+    Returns whether all receivers are done: what has not come when it is silent does not come any more.
+    """
     everyone = [*publishing, *receiving, *background]
     try:
         await _until_done(publishing, everyone)
-        async with silence.patience():
-            await _until_done(receiving, everyone)
-    except TimeoutError:
-        return  # what has not come by now counts as lost
+        patience = silence.patience()
+        try:
+            async with patience:
+                await _until_done(receiving, everyone)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            return False
+        return True
     finally:
         for task in everyone:
             task.cancel()

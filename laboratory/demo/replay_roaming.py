@@ -12,7 +12,7 @@ from gamecast.event import Event, Receipt
 from gamecast.recording.options import Recording
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.journey import Journey
-from laboratory.demo.replay import Delivered, Pace, Progress, Replay, Silence, finish, open_servers
+from laboratory.demo.replay import Delivered, Pace, Progress, Replay, Silence, finish, open_servers, require_there
 from laboratory.demo.watch import Watch
 
 
@@ -54,7 +54,8 @@ async def replay_roaming(
         travelling = asyncio.create_task(travel())
         receiving = [asyncio.create_task(receive(name)) for name in servers]
         completing = asyncio.create_task(journey.until_complete())
-        await finish([travelling], [completing], silence, background=receiving)
+        if not await finish([travelling], [completing], silence, background=receiving):
+            await require_there(servers.values())
         plan = await first.plan()
         if plan is None:
             raise PlanError("the network has no plan after a replay")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gamecast.errors import UsageError
 from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
 from laboratory.planning.picture import quiet_style, save
 from placement.baselines import vector_bytes
+from sequencing.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,11 +45,8 @@ CLAIM = "#666666"
 
 
 def require_matplotlib() -> None:
-    """Raise `UsageError` unless matplotlib is there."""
-    try:
-        import_module("matplotlib")
-    except ImportError as error:
-        raise UsageError("--plots needs matplotlib: pip install 'gamecast[plots]'") from error
+    """Raise `ExtraMissing` unless matplotlib is there."""
+    require("plots", "--plots")
 
 
 def draw(runs: Sequence[Run], curves: Mapping[str, Curve], subscribers: int, directory: Path) -> list[Path]:

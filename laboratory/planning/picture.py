@@ -9,12 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gamecast.errors import UsageError
 from laboratory.planning.figures import PlanFigures
+from sequencing.errors import unwritable
+from sequencing.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,10 +33,7 @@ def require_drawable(file: Path) -> None:
     """Raise `UsageError` unless matplotlib is there and ``file`` is named like a picture that it can write."""
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--picture {file}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    try:
-        import_module("matplotlib")
-    except ImportError as error:
-        raise UsageError("--picture needs matplotlib: pip install 'gamecast[plots]'") from error
+    require("plots", "--picture")
 
 
 def draw_plan(figures: PlanFigures, file: Path) -> None:
@@ -78,4 +76,4 @@ def save(figure: Figure, file: Path) -> None:
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             figure.savefig(file, dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.25, metadata=undated)
     except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror or error}") from error
+        raise unwritable(f"{file}: cannot be written", error) from error

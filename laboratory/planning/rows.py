@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from adapters.textlines import LINE_BYTES_MAX, read_lines
+from adapters.textlines import LINE_BYTES_MAX, foreign_encoding, read_lines
 from gamecast.errors import InvalidInput
 
 STANDARD_INPUT = Path("-")
@@ -62,7 +62,7 @@ def read_rows(file: Path, columns: Row, take: Callable[[str, str], None], *, ski
         except _Unusable as error:
             raise InvalidInput(f"{shown}, line {number}: {error}") from error
         except ValueError as error:
-            complaint = f"{shown}, line {number}: {_says(error)}"
+            complaint = f"{shown}, line {number}: {foreign_encoding(line) or _says(error)}"
             if skipped is None:
                 raise InvalidInput(complaint) from error
             skipped.add(complaint)
@@ -73,8 +73,6 @@ class _Unusable(Exception):
 
 
 def _says(error: ValueError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"is not UTF-8: {error.reason}"
     if isinstance(error, orjson.JSONDecodeError):
         return f"is not JSON: {error.msg}"
     return str(error)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from laboratory.processes.children import Child, Guard, spawn
+from sequencing.errors import ProcessFailed
 
 ANSWER_S_MAX = 10.0
 CHUNK_BYTES = 1 << 16
@@ -37,7 +38,7 @@ class ForwarderProcess:
         """Label → port, once it is started."""
 
     def start(self) -> None:
-        """Start it, and wait until it listens; raises `RuntimeError` when it does not."""
+        """Start it, and wait until it listens; raises `ProcessFailed` when it does not."""
         self._child.start()
         self._far_pipe.close()
         self.ports = dict(zip(self._labels, self._hear(), strict=True))
@@ -52,8 +53,11 @@ class ForwarderProcess:
         return f"redis://127.0.0.1:{self.ports[label]}"
 
     def ask(self, *words: str) -> Any:
-        """Have it do something, see `Forwarder.obey`; return its answer."""
-        self._pipe.send(words)
+        """Have it do something, see `Forwarder.obey`; return its answer, or raise as `start` does."""
+        try:
+            self._pipe.send(words)
+        except OSError as error:
+            raise ProcessFailed(f"{self._child.name} ended with status {self._child.ended()}") from error
         return self._hear()
 
     def _hear(self) -> Any:
@@ -61,8 +65,8 @@ class ForwarderProcess:
             if self._pipe.poll(ANSWER_S_MAX):
                 return self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"{self._child.name} ended with status {self._child.ended()}") from error
-        raise RuntimeError(f"{self._child.name} did not answer for {ANSWER_S_MAX:g} s")
+            raise ProcessFailed(f"{self._child.name} ended with status {self._child.ended()}") from error
+        raise ProcessFailed(f"{self._child.name} did not answer for {ANSWER_S_MAX:g} s")
 
 
 class Link:

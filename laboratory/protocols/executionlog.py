@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from adapters.textlines import read_lines
+from adapters.textlines import foreign_encoding, read_lines
 from sequencing.errors import InvalidInput
 from sequencing.executions.record import Event, Kind, Record, Sent
 
@@ -88,7 +88,7 @@ def _read(file: Path) -> Iterator[Line]:
         try:
             line = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise InvalidInput(f"{where}: is not JSON: {error}") from error
+            raise InvalidInput(f"{where}: {foreign_encoding(text) or f'is not JSON: {error}'}") from error
         if not isinstance(line, dict):
             raise InvalidInput(f"{where}: is not a JSON object")
         yield where, line

@@ -22,6 +22,7 @@ from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
 from sequencing.delivery import Missing, Ready
+from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Plan
@@ -119,7 +120,7 @@ class _World:
 
     def play(self, sendings: Sequence[Sending]) -> dict[str, list[Received]]:
         if not self.engine.run(SETTLE_MS, lambda: all(server.joined for server in self.servers.values())):
-            raise RuntimeError("the simulated servers did not join")
+            raise UsageError("under such conditions servers do not even join: less loss, or faster nodes, may help")
         self.engine.run(self.engine.now + self.block_ms)
         self._apart, self.engine.conditions = True, self._conditions
         begin_ms = self.engine.now
@@ -132,7 +133,10 @@ class _World:
             begin_ms + last_ms + STALL_MS,
             lambda: sum(len(server.received) for server in self.servers.values()) >= expected,
         ):
-            raise RuntimeError(f"something was not delivered {STALL_MS:g} ms after the last publication")
+            waited = f"{STALL_MS / 1000:g} s after the last publication"
+            raise UsageError(
+                f"under such conditions something is not delivered {waited}: less loss, or faster nodes, may help"
+            )
         return {name: server.received for name, server in self.servers.items()}
 
     def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:

@@ -216,13 +216,17 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    deadline = Deadline(60)
-    while not list(tmp_path.glob("gamecast-chaos-*/server-8.notes.jsonl")) and not deadline.passed:
-        time.sleep(0.1)
-    time.sleep(4.0)  # some faults
-    yield process, tmp_path
-    process.kill()
-    process.communicate()
+    try:
+        deadline = Deadline(60)
+        while not list(tmp_path.glob("gamecast-chaos-*/server-8.notes.jsonl")):
+            assert process.poll() is None, process.communicate()
+            assert not deadline.passed
+            time.sleep(0.1)
+        time.sleep(4.0)  # some faults
+        yield process, tmp_path
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

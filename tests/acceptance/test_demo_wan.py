@@ -6,9 +6,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
-from tests.patience import scaled
+from tests.patience import scaled, slowness
 from tests.shared_data import SHARED_DATA, needs_shared_data
 
 
@@ -24,4 +22,5 @@ def test_between_three_continents_the_measured_stretch_is_within_a_tenth_of_the_
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["lost"], found["inversions"], found["wan"]["same_plan"]) == (0, 0, True)
-    assert found["wan"]["measured_over_predicted"] == pytest.approx(1, abs=0.1)
+    # The model knows the ways, and not how long a process waits for its turn on a machine that is busy.
+    assert 0.9 <= found["wan"]["measured_over_predicted"] <= 1 + 0.1 * slowness()

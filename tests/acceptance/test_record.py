@@ -21,10 +21,8 @@ import gamecast
 from adapters.redis.survey import survey
 from analytics.session.schema import TABLE_OF
 from cli.main import cli
-from gamecast.recording import options
 from gamecast.recording.deliverylog import read_delivery_logs
 from gamecast.recording.reading import SessionReader
-from laboratory.demo import recording as demo_recording
 from tests.patience import patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
@@ -92,7 +90,7 @@ async def test_it_ends_by_itself_after_so_many_seconds_with_one_json_document(tm
     async with gamecast.connect("embedded://", name="a") as a:
         await a.subscribe("forest")
         command = [*COMMAND, "record", a.url, "--out", str(tmp_path / "s"), "--seconds", "0.5", "--json"]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=scaled(60))
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert {"frames", "events", "stamps", "missed", "session", "id", "files", "rows", "lost", "trouble"} <= set(report)
@@ -223,8 +221,7 @@ def test_the_demo_replaces_its_session_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_the_demo_writes_logs_and_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (options, demo_recording):
-        monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     done = call("demo", "--servers", "2", "--duration-s", "20", "--record", tmp_path, "--json")
     assert done.exit_code == 0
     assert done.stderr.count("pyarrow") == 1

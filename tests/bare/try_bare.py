@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ PROBES = {"demo": ["demo", "--help"], "test": ["test", "--collect-only", "--quie
 
 def main() -> int:
     arguments = parsed(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and clean up
     try:
         check_this_machine()
         commands = [[name, *(arguments.pytest if name == "test" else ())] for name in arguments.only or PROBES]
@@ -150,9 +152,13 @@ class Machine:
         started_s, lines = time.monotonic(), []
         with process:
             assert process.stdout is not None
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                lines.append(line)
+            try:
+                for line in process.stdout:
+                    print(line, end="", flush=True)
+                    lines.append(line)
+            except BaseException:
+                process.kill()  # and with it all that runs in its namespaces
+                raise
         return Ran(process.returncode, "".join(lines), time.monotonic() - started_s)
 
 

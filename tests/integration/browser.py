@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.patience import scaled
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -41,7 +43,7 @@ async def browser(
                 lambda message: opened.complaints.append(message.text) if message.type == "error" else None,
             )
             opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-            opened.page.set_default_timeout(20_000)
+            opened.page.set_default_timeout(scaled(20) * 1000)
             yield opened
         finally:
             await chromium.close()

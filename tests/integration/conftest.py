@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 
 if TYPE_CHECKING:
@@ -36,12 +37,24 @@ def three_redis_servers() -> Iterator[EmbeddedServers]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark of a test run; skips where there is no Java for it."""
+    """The one Spark of a test run; a Spark Connect server is part of it."""
+    import tests.integration.spark_session  # noqa: F401 - sets what the JVM is started with
     from analytics.jobs.spark import open_spark
-    from tests.integration.spark_session import HAS_JAVA, NO_JAVA  # also sets what the JVM is started with
 
-    if not HAS_JAVA:
-        pytest.skip(NO_JAVA)
-    session = open_spark("local[2]", memory="1g")
+    settings = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(free_port()),
+    }
+    arguments = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
+        session = open_spark("local[2]", memory="1g")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_connect(spark: SparkSession) -> str:
+    """Where that server is."""
+    return f"sc://127.0.0.1:{spark.conf.get('spark.connect.grpc.binding.port')}"

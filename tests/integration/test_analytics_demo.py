@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 
+from cli.main import cli
 from tests.integration.spark_session import needs_spark
 from tests.patience import scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
@@ -29,6 +31,7 @@ def run(*arguments: object) -> dict[str, object]:
     return found
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_figures_of_a_recorded_demo_are_those_of_numpy(tmp_path: Path) -> None:
     demo = run("demo", BLACK_GOLD, "--nodes", 3, "--record", tmp_path / "demo", "--json")
     names = [f"server-{number}" for number in range(1, 9)]
@@ -37,7 +40,9 @@ def test_the_figures_of_a_recorded_demo_are_those_of_numpy(tmp_path: Path) -> No
     matrix = tmp_path / "matrix.csv"
     lines = [",".join([name, *map(str, row)]) for name, row in zip(names, delays.tolist(), strict=True)]
     matrix.write_text("\n".join([",".join(["", *names]), *lines]))
-    found = run("analyze", tmp_path / "demo", "--master", "local[2]", "--direct", matrix, "--json")
+    analyzed = CliRunner().invoke(cli, ["analyze", str(tmp_path / "demo"), "--direct", str(matrix), "--json"])
+    assert (analyzed.exit_code, analyzed.stderr) == (0, "")
+    found = json.loads(analyzed.stdout)
 
     rows = ds.dataset(sorted(map(str, (tmp_path / "demo").rglob("deliveries/*/[!.]*.parquet")))).to_table().to_pandas()
     assert rows.events.sum() > len(rows), "a row is all that was handed out together"

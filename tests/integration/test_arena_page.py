@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="the arena's page is served by aiohttp (the gateway extra)")
 
 from tests.integration.browser import browser
+from tests.patience import scaled
 
 ROOT = Path(__file__).parents[2]
 COMPARED_MIN = 1_500
@@ -51,7 +52,7 @@ async def test_worlds_stay_the_same_with_gamecast_and_diverge_with_plain_pub_sub
                 && whole(document.querySelector("#plain .counter").textContent) >= diverged;
             }""",
             arg=[COMPARED_MIN, DIVERGED_MIN],
-            timeout=90_000,
+            timeout=scaled(90) * 1000,
         )
         assert await page.get_by_test_id("gamecast-divergence").inner_text() == "0"
         assert "All worlds are the same" in await page.locator("#gamecast .verdict").inner_text()

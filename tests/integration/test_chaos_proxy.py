@@ -18,7 +18,7 @@ import redis
 from adapters.embedded.server import EmbeddedServer
 from laboratory.chaos.proxy import Proxy
 from laboratory.processes.children import Child, Guard
-from tests.patience import Deadline
+from tests.patience import Deadline, scaled
 
 WAIT_S_MAX = 10.0
 TRIES_MAX = 20
@@ -160,7 +160,7 @@ def test_children_and_files_end_with_a_parent_that_is_killed_also_those_that_are
     directory = tmp_path / "files"
     directory.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", ABANDON, str(directory)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", ABANDON, str(directory)], capture_output=True, text=True, check=False, timeout=scaled(60)
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     deadline = Deadline(WAIT_S_MAX)

@@ -17,7 +17,8 @@ import redis
 import gamecast
 import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
-from adapters.manager import LEASE_MS, LOOK_EVERY_MS, Manager, Seen
+from adapters.leader import Leader
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Seen
 from adapters.redis.control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
 from adapters.redis.hands import RedisHands
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
@@ -156,16 +157,16 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
     client: redis.Redis, controls: tuple[RedisControl, RedisControl], redis_server: EmbeddedServer
 ) -> None:
     old, new = controls
-    manager = Manager(old, RedisHands(redis_server.url, retention_events=100), "acyclic")
-    assert await old.look(manager._token, JUMP_MS) is not None
+    leader = Leader(old, RedisHands(redis_server.url, retention_events=100), "acyclic", "old", asyncio.Event())
+    assert await old.look("old", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
-    assert await manager._goes_on(record().plan, wait_s=0.0)
+    assert await leader._goes_on(record().plan, wait_s=0.0)
     client.delete(ControlKeys.lease)
     assert await new.look("new", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
-    manager._look_at = 0.0
-    assert not await manager._goes_on(record().plan, wait_s=0.0)
-    await manager.stop()
+    leader._look_at = 0.0
+    assert not await leader._goes_on(record().plan, wait_s=0.0)
+    await leader.close()
 
 
 async def test_nobody_is_taken_for_gone_because_the_clock_jumped_ahead_and_who_dies_then_is_soon(

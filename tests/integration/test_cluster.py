@@ -20,11 +20,12 @@ from redis.crc import key_slot
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.redis.connection import RedisConnection, redacted
+from adapters.redis.connection import RedisConnection
 from adapters.redis.control import ControlKeys
 from adapters.redis.node import RedisNode
 from adapters.redis.places import places_of
 from adapters.redis.relays import RedisRelays
+from adapters.urls import redacted
 from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
 from sequencing.node import Answer, Verdict
@@ -35,7 +36,7 @@ from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
 from tests.integration.test_faults import casts_on, publish_and_check
 from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, register, rest, roam
-from tests.patience import Deadline, patience
+from tests.patience import Deadline, patience, scaled
 
 NODES = ("n1", "n2", "n3")
 RANGES = ((0, 8_000), (8_001, 11_900), (11_901, 16_383))
@@ -308,7 +309,7 @@ async def test_node_status_and_doctor_know_clusters(cluster: Cluster) -> None:
 
 async def command(*arguments: str) -> str:
     call = [sys.executable, "-m", "gamecast", *arguments]
-    done = await asyncio.to_thread(subprocess.run, call, capture_output=True, text=True, timeout=30)
+    done = await asyncio.to_thread(subprocess.run, call, capture_output=True, text=True, timeout=scaled(30))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

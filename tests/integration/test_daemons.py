@@ -20,7 +20,7 @@ import redis
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from adapters.manager import LEASE_MS
+from adapters.leadership import LEASE_MS
 from adapters.redis.control import ControlKeys, RedisControl
 from adapters.redis.survey import NetworkState, survey
 from cli.main import main

@@ -17,6 +17,7 @@ import redis
 from adapters.embedded.server import EmbeddedServer
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
+from tests.patience import slowness
 
 WAIT_S_MAX = 30.0
 TRIES = 10
@@ -71,7 +72,7 @@ def test_a_round_trip_takes_what_both_ways_take_to_less_than_a_millisecond(
         with closing(connected(proxy, label)) as connection:
             times_ms = round_trips_ms(connection, 40)[1:]
             assert min(times_ms) >= expected_ms - 0.01
-            assert min(times_ms) < expected_ms + 1.0
+            assert min(times_ms) < expected_ms + slowness()
 
 
 def test_a_connection_opens_a_round_trip_before_it_first_answers(
@@ -82,7 +83,7 @@ def test_a_connection_opens_a_round_trip_before_it_first_answers(
     for _ in range(TRIES):
         with closing(connected(proxy, "far")) as connection:
             firsts_ms += round_trips_ms(connection, 1)
-    assert 98 < min(firsts_ms) < 105
+    assert 98 < min(firsts_ms) < 100 + 5 * slowness()
 
 
 def test_each_way_has_its_own_delay(through: Through) -> None:
@@ -101,7 +102,7 @@ def test_each_way_has_its_own_delay(through: Through) -> None:
                         one.sendall(b"x")
                         other.recv(1)
                         took_ms.append((time.perf_counter() - began_s) * 1000)
-                    assert expected_ms - 0.01 < min(took_ms) < expected_ms + 1
+                    assert expected_ms - 0.01 < min(took_ms) < expected_ms + slowness()
 
 
 def test_bytes_stay_in_order_and_a_far_way_is_as_wide_as_a_near_one(
@@ -116,7 +117,7 @@ def test_bytes_stay_in_order_and_a_far_way_is_as_wide_as_a_near_one(
         assert client.get("wide") == payload
         seconds = time.perf_counter() - began_s
         client.delete("wide")
-    assert seconds < 10
+    assert seconds < 10 * slowness()
 
 
 def test_what_is_sent_in_pieces_arrives_in_the_same_rhythm(through: Through) -> None:
@@ -144,8 +145,8 @@ def test_what_is_sent_in_pieces_arrives_in_the_same_rhythm(through: Through) -> 
     assert [byte for byte, _ in came] == list(range(50))
     late_ms = [(at_s - began_s) * 1000 - 60 for (_, at_s), began_s in zip(came, sent_s, strict=True)]
     assert min(late_ms) > -0.01
-    assert min(late_ms) < 1.0
-    assert statistics.median(late_ms) < 10.0  # what is late delays nothing after it
+    assert min(late_ms) < slowness()
+    assert statistics.median(late_ms) < 10.0 * slowness()  # what is late delays nothing after it
 
 
 def test_what_was_said_before_a_close_still_arrives(through: Through) -> None:

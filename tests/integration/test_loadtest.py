@@ -17,12 +17,17 @@ import pytest
 from gamecast import blocking
 from gamecast.recording.deliverylog import find_delivery_logs, read_delivery_logs, read_published
 from sequencing.checkers.stays import judge_stays
-from tests.patience import scaled
+from tests.patience import scaled, slowness
 
 # Not by importing it: that would patch this process, and every later test would run in greenlets.
 if find_spec("locust") is None:
     pytest.skip("load tests need the 'loadtest' extra", allow_module_level=True)
 ROOT = Path(__file__).parents[2]
+
+
+def seconds(idle: int) -> str:
+    """So long that on a busy machine too there is something to judge."""
+    return str(round(idle * slowness()))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,7 @@ def requests_in(out: Path) -> dict[tuple[str, str], int]:
 
 def test_servers_in_one_process_are_judged_while_they_run_and_at_the_end(network: str, tmp_path: Path) -> None:
     ran = load(
-        tmp_path, "--network", network, "--seconds", "6", "--servers", "5", "--regions", "4", "--shape", "churn",
+        tmp_path, "--network", network, "--seconds", seconds(6), "--servers", "5", "--regions", "4", "--shape", "churn",
         "--logs", str(tmp_path / "logs"),
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -77,7 +82,7 @@ def test_servers_in_one_process_are_judged_while_they_run_and_at_the_end(network
 def test_servers_clients_and_publishers_come_and_go_at_a_gateway_that_is_started_for_them(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="the gateway needs the 'gateway' extra")
     ran = load(
-        tmp_path, "--seconds", "7", "--servers", "3", "--sockets", "5", "--posters", "2", "--regions", "4",
+        tmp_path, "--seconds", seconds(7), "--servers", "3", "--sockets", "5", "--posters", "2", "--regions", "4",
         "--shape", "churn", "--processes", "2", "--nodes", "2",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -93,8 +98,8 @@ def test_servers_clients_and_publishers_come_and_go_at_a_gateway_that_is_started
 
 def test_a_match_is_played_by_servers_of_two_processes_that_join_and_leave(network: str, tmp_path: Path) -> None:
     ran = load(
-        tmp_path, "--network", network, "--seconds", "7", "--servers", "4", "--workload", "trace", "--speed", "20",
-        "--processes", "2",
+        tmp_path, "--network", network, "--seconds", seconds(7), "--servers", "4", "--workload", "trace",
+        "--speed", "20", "--processes", "2",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     judgement = judgement_in(tmp_path)
@@ -106,7 +111,7 @@ def test_a_match_is_played_by_servers_of_two_processes_that_join_and_leave(netwo
 @pytest.mark.parametrize(("plant", "processes"), [("duplicate", "0"), ("inversion", "2"), ("loss", "2")])
 def test_a_violation_fails_the_run(network: str, tmp_path: Path, plant: str, processes: str) -> None:
     ran = load(
-        tmp_path, "--network", network, "--seconds", "6", "--servers", "4", "--regions", "4", "--rate", "20",
+        tmp_path, "--network", network, "--seconds", seconds(6), "--servers", "4", "--regions", "4", "--rate", "20",
         "--plant", plant, "--processes", processes,
     )  # fmt: skip
     assert ran.returncode == 1, ran.stdout + ran.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 import redis
@@ -31,7 +32,7 @@ class Leaders:
 
     def __init__(self, url: str, count: int) -> None:
         self.managers = [
-            Manager(RedisControl(url), RedisHands(url, retention_events=10_000), ordering="acyclic")
+            Manager(RedisControl(url), partial(RedisHands, url, retention_events=10_000), ordering="acyclic")
             for _ in range(count)
         ]
         self._tasks = {manager: asyncio.create_task(manager.run()) for manager in self.managers}

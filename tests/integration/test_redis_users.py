@@ -14,8 +14,9 @@ from adapters.redis.connection import RedisConnection
 from adapters.redis.control import ControlKeys, RedisControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.survey import survey
-from adapters.redis.users import ROLES, as_user_of, new_users
-from adapters.redis.users import without_user as plain
+from adapters.redis.users import ROLES, new_users
+from adapters.urls import as_user_of
+from adapters.urls import without_user as plain
 from gamecast.errors import AuthenticationFailed, NotAllowed
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

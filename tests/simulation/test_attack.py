@@ -16,6 +16,7 @@ from laboratory.simulation.attack import Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.shrinking import shrink
 from sequencing.delivery import Delivery, Missing, Ready
+from tests.patience import scaled
 from tests.simulation.mutations import MUTATIONS
 
 SEEDS = 300
@@ -113,5 +114,5 @@ def test_every_deliberate_bug_still_applies() -> None:
 @pytest.mark.parametrize("word", ["first atom", "not woken", "without a TICK", "enough", "causal wait is left"])
 def test_deliberate_bugs_are_noticed(word: str) -> None:
     command = [sys.executable, str(MUTATE), "--only", word, "--seeds", "60"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=scaled(300), check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

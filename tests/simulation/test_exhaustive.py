@@ -26,7 +26,7 @@ from laboratory.exploration.worlds_changing import ChangingWorld
 from laboratory.exploration.worlds_enumerated import memberships, one_each, planned, sound_plans
 from laboratory.exploration.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
-from sequencing import manager
+from sequencing import manager, transition
 from sequencing.conditions import violations
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.errors import InvalidInput
@@ -79,7 +79,7 @@ def test_every_interleaving_of_a_change_keeps_every_promise(title: str) -> None:
 def test_the_search_notices_a_walk_with_a_round_of_its_sweep_less(
     waits_on: str, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manager, "links_to_sweep", lambda *of: (links_to_sweep(*of)[0], rounds))
+    monkeypatch.setattr(transition, "links_to_sweep", lambda *of: (links_to_sweep(*of)[0], rounds))
     [offender, *_] = explore(
         ChangingWorld(dict(CHANGES)[f"x walks from a to c, and what came before waits on {waits_on}"])
     ).offenders

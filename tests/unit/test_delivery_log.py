@@ -160,7 +160,7 @@ def test_an_index_that_two_files_have_is_named_with_both(tmp_path: Path) -> None
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(line(0).encode() + b"\n" + line(1, "x").encode().replace(b'"x"', b'"\xff"'))
-    with pytest.raises(InvalidInput, match=r"log\.jsonl, line 2: is not JSON"):
+    with pytest.raises(InvalidInput, match=r"log\.jsonl, line 2: is not UTF-8"):
         read_delivery_logs([file])
 
 

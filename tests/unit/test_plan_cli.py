@@ -126,8 +126,6 @@ def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("rows", "regions", "overlaps", "atoms", "components"),
     [
-        ("", 0, 0, 0, 0),
-        ("subscriber,region\n", 0, 0, 0, 0),
         ("s,a\n", 1, 0, 0, 0),
         ("s,a\nt,a\nu,a\n", 1, 0, 0, 0),
         ("s,a\ns,b\nt,c\n", 3, 0, 0, 0),
@@ -136,7 +134,7 @@ def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monke
         ("s,a\ns,a\nt,a\ns,b\nt,b\nt,b\n", 2, 1, 1, 1),
         ("s,a\nt,a\ns,b\nt,b\nu,c\nv,c\nu,d\nv,d\n", 4, 2, 2, 2),
     ],
-    ids=["nothing", "a header", "one row", "one region", "no overlaps", "all in all", "no subscribers", "twice", "two"],
+    ids=["one row", "one region", "no overlaps", "all in all", "no subscribers", "twice", "two"],
 )
 def test_worlds_at_the_edges_are_planned(
     tmp_path: Path, rows: str, regions: int, overlaps: int, atoms: int, components: int

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from adapters.textlines import read_lines
+from adapters.textlines import foreign_encoding, read_lines
 from sequencing.errors import InvalidInput
 
 FloatArray = npt.NDArray[np.float64]
@@ -261,4 +261,4 @@ def _text_lines(file: Path) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{file}, line {number}: is not UTF-8: {error.reason}") from error
+            raise InvalidInput(f"{file}, line {number}: {foreign_encoding(line)}") from error

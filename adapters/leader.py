@@ -1,0 +1,160 @@
+"""Leading at work: the waits and tries around `sequencing.manager` and `sequencing.transition`.
+
+Imported by who leads, when that begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, Hands, Seen
+from sequencing.changes import Changes, changes_asked
+from sequencing.errors import GamecastError
+from sequencing.plan import Ordering, Plan
+from sequencing.record import Record, Wish
+from sequencing.transition import Task, Transition
+
+GATHER_S = 0.005
+GATHER_LOOKS_MAX = 10
+"""Where no overlaps are declared a join mostly takes an epoch, which each of the others has to go over into. So among
+many, whoever wants something is given so long for others to want something, too; as often as somebody does, up to
+here."""
+
+AGAIN_S = 0.002
+"""How long to wait before asking again whether an old epoch, or a link, has drained: about what a hop takes."""
+
+logger = logging.getLogger("gamecast.manager")
+
+
+class Leader:
+    """What a manager does while it leads."""
+
+    def __init__(self, control: Control, hands: Hands, ordering: Ordering, token: str, stop: asyncio.Event) -> None:
+        """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end."""
+        self._control = control
+        self._hands = hands
+        self._ordering: Ordering = ordering
+        self._token = token
+        self._stop = stop
+        self._look_at = 0.0
+        self._waits_for: tuple[int, int, str] | None = None
+
+    async def turn(self, seen: Seen) -> None:
+        """Do what follows from what was seen just now; if that is nothing, wait until somebody asks for something."""
+        self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
+        latest = await self._gather(seen) if seen.is_crowded() else seen
+        if latest is None:
+            return
+        record = latest.record or Record(Plan(1, 0, self._ordering, dict(latest.nodes), {}, ()))
+        following = await self._following(latest, record)
+        if following is not None:
+            if await self._control.save(self._token, following):
+                await self._move(following)
+        elif record.behind:
+            await self._move(record)
+        else:
+            await self._control.asked(latest.asked, block_ms=LOOK_EVERY_MS)
+
+    async def close(self) -> None:
+        """Release the connections to the nodes; waits for them are broken off."""
+        await self._hands.close()
+
+    async def _gather(self, seen: Seen) -> Seen | None:
+        """Look until nobody wants anything new; None when somebody else leads now."""
+        for _ in range(GATHER_LOOKS_MAX):
+            # Not by `asked`: a Redis that is idle looks every 100 ms only at what blocks.
+            await asyncio.sleep(GATHER_S)
+            latest = await self._look()
+            if latest is None or latest.asked == seen.asked:
+                return latest
+            seen = latest
+        return seen
+
+    async def _look(self) -> Seen | None:
+        self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
+        return await self._control.look(self._token, LEASE_MS)
+
+    async def _following(self, seen: Seen, record: Record) -> Record | None:
+        runs = await self._hands.runs(seen.nodes)
+        announced = not record.plan.paths or seen.is_announced(record.plan)
+        # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
+        there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
+        losing = {name: run for name, run in runs.items() if name in seen.may_lose}
+        expected = record.expected
+        if seen.expected != len(expected):
+            expected = await self._control.expected()
+        changes = partial(changes_asked, record, seen.wishes, seen.published, runs=losing, expected=expected)
+        deciding = asyncio.ensure_future(asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced))
+        return deciding.result() if await self._leads_until(deciding) else None
+
+    async def _move(self, record: Record) -> None:
+        """Bring a transition to its end, unless the lease is lost, or a node of it turns out to have begun anew."""
+        transition, plan = Transition(record), record.plan
+        announced = False
+        while not transition.finished and not self._stop.is_set():
+            if transition.prepared and not announced:
+                announced = await self._control.announce(self._token, record)
+                if not announced:
+                    return
+            tasks = transition.tasks()
+            performing = asyncio.gather(*(self._perform(task, plan) for task in tasks))
+            if not await self._leads_until(performing):
+                return
+            for task, answer in zip(tasks, performing.result(), strict=True):
+                transition.done(task, answer)
+            if (left := transition.tasks()) and not await self._goes_on(plan, wait_s=AGAIN_S if left == tasks else 0):
+                return
+        if transition.finished and (announced or await self._control.announce(self._token, record)):
+            await self._control.save(self._token, record.settled())
+
+    async def _leads_until(self, performing: asyncio.Future[Any]) -> bool:
+        """Wait for tasks, which may take longer than a lease; return whether it is still ours.
+
+        What a node is asked to do can be asked again, by whoever leads then; so nothing is broken off.
+        """
+        leads = True
+        while True:
+            await asyncio.wait((performing,), timeout=LOOK_EVERY_MS / 1000)
+            if performing.done():
+                return leads
+            leads = leads and not self._stop.is_set() and await self._control.keep(self._token, LEASE_MS)
+
+    async def _goes_on(self, plan: Plan, *, wait_s: float) -> bool:
+        """Wait; return whether the lease is still ours, and the nodes are in the runs that the plan means."""
+        await asyncio.sleep(wait_s)
+        if time.monotonic() < self._look_at:
+            return await self._control.keep(self._token, LEASE_MS)
+        seen = await self._look()
+        if seen is None or seen.taken:
+            return False
+        runs = await self._hands.runs({name: plan.nodes[name] for name in seen.may_lose.intersection(plan.nodes)})
+        return all(plan.runs.get(name) == run for name, run in runs.items())
+
+    async def _perform(self, task: Task, plan: Plan) -> Any:
+        try:
+            return await self._hands.perform(task, plan)
+        except GamecastError as error:
+            if self._waits_for != (waits_for := (plan.epoch, plan.version, task.node)):
+                self._waits_for = waits_for
+                logger.warning("manager: plan %d.%d waits for node %s: %r", *waits_for, error)
+            return False
+
+
+def _decide(
+    record: Record,
+    changes_of: Callable[[], Changes | None],
+    wishes: Mapping[str, Wish],
+    nodes: Mapping[str, str],
+    announced: bool,
+) -> Record | None:
+    changes = changes_of()
+    if changes is None:
+        return None
+    from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
+
+    return following(record, changes, wishes, nodes=nodes, announced=announced)

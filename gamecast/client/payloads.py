@@ -1,0 +1,63 @@
+"""Numbers that JSON has none for: orjson writes NaN and the infinities as null, without a word.
+
+Whoever published one would be told that all is well, and whoever gets it a null that nobody sent. To look for such
+numbers in all payloads would take longer than writing them. But each leaves a null in the text, so only payloads in
+whose text there is one, be it of a None, or a word that somebody says, are looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from sequencing.errors import InvalidPayload
+
+NULL = b"null"
+LETTER_OF_NULL = NULL[1]
+
+
+def lacks_number(payload: Any) -> bool:
+    """Return whether NaN or an infinity stands anywhere in a payload that orjson has written."""
+    return _any_lacks((payload,))
+
+
+def unfit_number(region: str) -> InvalidPayload:
+    """Return the error for such a payload."""
+    return InvalidPayload(
+        f"the payload for region {region!r} has NaN or an infinity in it, which JSON cannot carry: send None, or a text"
+    )
+
+
+def unfit_payload(region: str, error: Exception) -> InvalidPayload:
+    """Return the error for a payload that orjson refuses."""
+    return InvalidPayload(
+        f"the payload for region {region!r} cannot be encoded: {error}: send what JSON can carry, or bytes"
+    )
+
+
+def _any_lacks(values: Iterable[Any]) -> bool:
+    for each in values:
+        kind = type(each)
+        if kind is str or kind is int or each is None or kind is bool:
+            continue
+        if kind is float:
+            if each - each != 0:  # of all numbers, only those without a place in JSON
+                return True
+        elif _any_lacks(each if kind is list or kind is tuple else _parts(each)):
+            return True
+    return False
+
+
+def _parts(of: Any) -> Iterable[Any]:
+    """Return what orjson writes of something that is no number."""
+    if isinstance(of, dict):
+        return of.values()
+    if isinstance(of, Enum):
+        return (of.value,)
+    if isinstance(of, list):
+        return of
+    if is_dataclass(of):
+        return (getattr(of, field.name, None) for field in fields(of) if not field.name.startswith("_"))
+    return ()

@@ -1,0 +1,167 @@
+"""``./dev loadtest``: starts a network, unless there is one, and runs locust on it without a browser.
+
+Writes into a directory: ``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``. The exit status is 0
+when every promise was kept and no request failed, 1 when a promise was broken, 2 for wrong use, 3 if the network is not
+there, the run comes to no judgement, or requests failed though every promise was kept, and 130 when it is interrupted:
+then what there is is judged, and a promise that was broken is told by 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import orjson
+
+from gamecast import blocking
+from gamecast.client.networks import require_reachable
+from gamecast.ending import BROKEN, DONE
+from gamecast.errors import ProcessFailed
+from gamecast.interrupts import Raised
+from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
+from sequencing.errors import unwritable
+
+READY_S_MAX = 30.0
+END_S_MAX = 20.0
+LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+SOCKETS, POSTERS = 16, 2
+"""Unless it is told otherwise: some of every kind."""
+COMMAND = ("-m", "gamecast")
+"""Python's arguments that run ``gamecast``, wherever it is installed."""
+
+
+def load_test(arguments: Sequence[str] | None = None) -> int:
+    """Run the load test that the arguments ask for; return the exit status. Raises what hinders it."""
+    parsed = _parser().parse_args(arguments)
+    parsed.run = parsed.run or f"load-{secrets.token_hex(3)}"
+    with Raised(), ExitStack() as stack:
+        return _run(parsed, stack)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="./dev loadtest", description=(__doc__ or "").partition("\n\n")[2], allow_abbrev=False
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=3, help="Sequencing nodes of the network that is started.  [default: 3]"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=0, help="Worker processes beside the one that leads.  [default: none]"
+    )
+    parser.add_argument("--out", type=Path, default=Path("loadtest-report"), help="  [default: loadtest-report]")
+    add_to(parser)
+    add_hidden_to(parser)
+    if find_spec("aiohttp") is not None:  # without it, no gateway can be started
+        parser.set_defaults(sockets=SOCKETS, posters=POSTERS)
+    return parser
+
+
+def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
+    out: Path = parsed.out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(f"--out {out}", error) from error
+    if parsed.network:
+        require_reachable(parsed.network)
+        with blocking.connect(parsed.network):
+            pass  # else every user would find out that it is not there
+    elif parsed.gateway and not parsed.servers:
+        pass  # clients of a gateway need not know the network behind it
+    else:
+        parsed.network = stack.enter_context(_network(parsed.nodes))
+    if (parsed.sockets or parsed.posters) and not parsed.gateway:
+        parsed.gateway = stack.enter_context(_gateway(parsed.network))
+    parsed.judgement = parsed.judgement or str(out / "judgement.json")
+    options = Options.of(parsed)  # checks them
+    options.scenario()
+    Path(parsed.judgement).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "locust", "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--html", str(out / "report.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
+    if parsed.processes:
+        command += ["--processes", str(parsed.processes)]
+    for name in Options.__slots__:
+        if name != "token" and (value := getattr(options, name)) != "":
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    sys.stdout.flush()  # before locust writes there
+    status, interrupted = _watched(command, os.environ | {TOKEN_VARIABLE: options.token})
+    sys.stdout.write(f"The report is {out / 'report.html'}, the figures are {out / 'stats'}_*.csv.\n")
+    if not Path(parsed.judgement).exists():
+        if interrupted:
+            raise KeyboardInterrupt
+        raise ProcessFailed(f"the run ended without a judgement, and locust with status {status}")
+    if not orjson.loads(Path(parsed.judgement).read_bytes())["fine"]:
+        return BROKEN
+    if interrupted:
+        raise KeyboardInterrupt
+    if status:
+        raise ProcessFailed("every promise was kept, but requests failed: see the error report above")
+    return DONE
+
+
+def _watched(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+    """Run locust to its end; what interrupts this interrupts locust, which then judges what there is.
+
+    Returns its exit status, and whether it was interrupted.
+    """
+    interrupted = False
+    with subprocess.Popen(command, env=environment) as locust:
+        while True:
+            try:
+                return locust.wait(), interrupted
+            except KeyboardInterrupt:
+                interrupted = True
+                with suppress(ProcessLookupError):
+                    locust.send_signal(signal.SIGINT)
+
+
+@contextmanager
+def _network(nodes: int) -> Iterator[str]:
+    # A gateway comes in a process of its own: it shares no core with the relays then.
+    command = [sys.executable, *COMMAND, "up", "--no-gateway", "--json", "--nodes", str(nodes)]
+    with _daemon(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise ProcessFailed(f"no network could be started: gamecast up ended with status {process.wait()}")
+        yield str(orjson.loads(line)["url"])
+
+
+@contextmanager
+def _gateway(network: str) -> Iterator[str]:
+    command = [sys.executable, *COMMAND, "gateway", network, "--port", "0"]
+    with _daemon(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        deadline_s = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline_s and (line := process.stderr.readline()):
+            _, found, where = line.decode().rstrip().partition(" listens at ")
+            if found:
+                yield where
+                return
+        raise ProcessFailed(f"no gateway could be started: it ended with status {process.poll()}")
+
+
+@contextmanager
+def _daemon(
+    command: Sequence[str], *, stdout: int | None = None, stderr: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    # In a group of its own: an interrupt from the terminal is for locust first.
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, start_new_session=True, env=environment, stdout=stdout, stderr=stderr) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(END_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
