@@ -23,7 +23,7 @@ class _Stream:
     next: int
     last: int | None
     received: int
-    finished: bool = False
+    finished: bool
     queue: deque[tuple[Ready, dict[int, int]]] = field(default_factory=deque)
 
 
@@ -33,14 +33,15 @@ class Replay:
     def __init__(self, epoch: int, regions: Mapping[str, tuple[int, int | None]]) -> None:
         """``regions``: region → (after, last): the region sequences to begin after and to end with (None: its TICK)."""
         self.epoch = epoch
-        self._streams = {region: _Stream(after + 1, last, after) for region, (after, last) in regions.items()}
-        for stream in self._streams.values():
-            stream.finished = stream.last is not None and stream.last < stream.next
+        self._streams = {
+            region: _Stream(after + 1, last, after, last is not None and last <= after)
+            for region, (after, last) in regions.items()
+        }
 
     @property
     def finished(self) -> bool:
-        """Whether everything was returned."""
-        return all(stream.finished and not stream.queue for stream in self._streams.values())
+        """Whether everything was returned: what is read to its ends waits for nothing."""
+        return all(stream.finished for stream in self._streams.values())
 
     def wanted(self) -> dict[str, tuple[int, int]]:
         """Return what to read next: region → (epoch, region sequence) to read after."""

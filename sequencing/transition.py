@@ -62,7 +62,7 @@ class Transition:
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        return not self._tasks and not self._phases
+        return not self._tasks
 
     def tasks(self) -> list[Task]:
         """Return what is to be done now, in any order; the same again until it is `done`."""
@@ -77,8 +77,7 @@ class Transition:
         elif isinstance(task, Tails):
             self._tails[task.node] = answer
         self._tasks.remove(task)
-        if not self._tasks:
-            self._next_phase()
+        self._next_phase()
 
     def _next_phase(self) -> None:
         while not self._tasks and self._phases:
@@ -225,11 +224,10 @@ class Open:
     node: str
     regions: tuple[tuple[str, int, tuple[tuple[str, Accepted], ...]], ...]
 
-    def perform(self, node: Node) -> bool:
+    def perform(self, node: Node) -> None:
         """Do it at a node in memory."""
         for region, epoch, accepted in self.regions:
             node.open(region, epoch, dict(accepted))
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +249,10 @@ class Seal:
     node: str
     regions: tuple[tuple[str, int, int], ...]
 
-    def perform(self, node: Node) -> bool:
+    def perform(self, node: Node) -> None:
         """Do it at a node in memory."""
         for region, epoch, tick in self.regions:
             node.seal(region, epoch, tick)
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +263,9 @@ class Forget:
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...] = ()
 
-    def perform(self, node: Node) -> bool:
+    def perform(self, node: Node) -> None:
         """Do it at a node in memory."""
         node.forget(self.steps, self.link_ends)
-        return True
 
 
 Task = Prepare | Tails | Emptied | Close | Open | Drain | Seal | Forget

@@ -120,6 +120,28 @@ def test_as_many_rounds_are_swept_as_the_longest_chain_of_nodes_has_links_and_on
     assert links_to_sweep(apart, "a") == ({}, 0)
     assert links_to_sweep(apart, "c") == ({"n2": ("n3",)}, 1)
     assert links_to_sweep(replace(CHAIN, runs={"n2": "r"}), "a")[0]["n1"] == ("n2#r",)
+    assert links_to_sweep(CHAIN, ["a", "unknown"]) == links_to_sweep(CHAIN, "a")
+    assert links_to_sweep(CHAIN, ["unknown"]) == ({}, 0)
+
+
+def test_of_two_trees_that_are_swept_together_the_longer_chain_counts_and_targets_are_in_order() -> None:
+    names = [f"n{number}" for number in range(1, 10)]
+    star = {target: ("n1", target) for target in names[1:6]}
+    plan = replace(
+        CHAIN, nodes=dict.fromkeys(names, ""), paths={**star, "x": ("n7", "n8", "n9"), "y": ("n9",)}, atoms=()
+    )
+    links = {"n1": tuple(names[1:6]), "n7": ("n8",), "n8": ("n9",)}
+    for regions in (["n2", "x"], ["x", "n2"]):
+        assert links_to_sweep(plan, regions) == (links, 2)
+    longer = replace(plan, paths={**star, "x": ("n7", "n8")})
+    assert links_to_sweep(longer, ["n2", "x"])[1] == 2
+
+
+def test_links_are_emptied_when_each_is() -> None:
+    node = Node("n1", links={"n2": [LinkedFrame(5, StampedFrame("a", 1, 1, b"", b"", b""))], "n3": []})
+    assert not Emptied("n1", (("n2", 5), ("n3", 5)), 0).perform(node)
+    assert not Emptied("n1", (("n3", 5), ("n2", 6)), 0).perform(node)
+    assert Emptied("n1", (("n2", 4), ("n3", 5)), 0).perform(node)
 
 
 def test_each_subscriber_and_each_expected_pair_counts_for_two() -> None:

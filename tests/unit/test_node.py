@@ -8,6 +8,7 @@ import pytest
 
 from sequencing import node as node_module
 from sequencing.frames import UNKNOWN_END, PublishedFrame
+from sequencing.keyspace import keyspace
 from sequencing.node import TICK_META, Answer, LinkedFrame, Node, TransferAnswer, TransferVerdict, Verdict
 from sequencing.plan import Atom, AtomId, Plan, Step
 
@@ -242,3 +243,7 @@ def test_links_to_what_has_begun_anew_are_dropped() -> None:
     n2.forget([], ["n1"])
     assert n1.links == {}
     assert n2.transfer("n1", [LinkedFrame(1, n2.egress[1, "a"][0])]) == TransferAnswer(TransferVerdict.OK, 1)
+
+
+def test_a_node_that_was_told_nothing_has_stored_nothing() -> None:
+    assert keyspace(Node("n1")) == {}
