@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from multiprocessing import active_children
 from typing import TypeVar
 
@@ -30,10 +31,17 @@ def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, 
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             yield from results
         except BaseException:
+            threading.excepthook = _leave_out_cancelled
             pool.shutdown(wait=False, cancel_futures=True)
             for process in active_children():
                 process.kill()
             raise
+
+
+def _leave_out_cancelled(told: threading.ExceptHookArgs) -> None:
+    """Say nothing of a pool's thread that would fail what is cancelled already."""
+    if not issubclass(told.exc_type, InvalidStateError):
+        threading.__excepthook__(told)
 
 
 def _leave_interrupts() -> None:
