@@ -371,7 +371,8 @@ def process(door: str, *arguments: str, modules: Path | None = None, stdout: Any
 
 @pytest.mark.parametrize("door", DOORS)
 def test_ctrl_c_while_modules_are_imported_ends_with_130_and_without_a_word(door: str, tmp_path: Path) -> None:
-    (tmp_path / "orjson.py").write_text(INTERRUPT)
+    for module in ("click.py", "orjson.py"):
+        (tmp_path / module).write_text(INTERRUPT)
     ended = process(door, "--help", modules=tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
 
