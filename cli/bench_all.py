@@ -11,7 +11,8 @@ import orjson
 from rich.console import Console
 
 from cli.bench_options import json_option, named
-from gamecast.ending import BROKEN
+from gamecast.ending import BROKEN, DONE, INTERRUPTED
+from gamecast.errors import ProcessFailed
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
 PARTS = {
@@ -55,7 +56,7 @@ def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as
     prints, too.
 
     Exit status: 0, or 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more;
-    else as that of the part that could not be measured.
+    2 for wrong use, 3 if a part could not be measured.
     """
     from laboratory.bench.goals import goals_of, report
 
@@ -65,10 +66,12 @@ def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as
         click.echo(f"measuring: {part}", err=True)
         command = ("bench", *PARTS[part], "--json", *(QUICKLY[part] if quick else ()))
         run = subprocess.run([sys.executable, "-m", "gamecast", *command], stdout=subprocess.PIPE, check=False)
-        if run.returncode not in (0, 1) or not run.stdout:
-            context.exit(run.returncode or 1)
+        if run.returncode == INTERRUPTED:
+            raise KeyboardInterrupt
+        if run.returncode not in (DONE, BROKEN) or not run.stdout:
+            raise ProcessFailed(f"`gamecast {' '.join(command)}` ended with status {run.returncode}, and no figures")
         measured[part] = orjson.loads(run.stdout)
-        is_broken |= run.returncode == 1
+        is_broken |= run.returncode == BROKEN
     goals = goals_of(measured)
     if as_json:
         document = {"goals": [goal.as_dict() for goal in goals], "parts": measured}
