@@ -34,6 +34,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[GROUPS] = str(groups_file(node.config))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist tells that this worker has collected
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave them there."""
     tell_groups(session.config, session.items)
