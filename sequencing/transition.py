@@ -224,10 +224,11 @@ class Open:
     node: str
     regions: tuple[tuple[str, int, tuple[tuple[str, Accepted], ...]], ...]
 
-    def perform(self, node: Node) -> None:
+    def perform(self, node: Node) -> bool:
         """Do it at a node in memory."""
         for region, epoch, accepted in self.regions:
             node.open(region, epoch, dict(accepted))
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +250,11 @@ class Seal:
     node: str
     regions: tuple[tuple[str, int, int], ...]
 
-    def perform(self, node: Node) -> None:
+    def perform(self, node: Node) -> bool:
         """Do it at a node in memory."""
         for region, epoch, tick in self.regions:
             node.seal(region, epoch, tick)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +265,10 @@ class Forget:
     steps: tuple[tuple[int, str], ...]
     link_ends: tuple[str, ...] = ()
 
-    def perform(self, node: Node) -> None:
+    def perform(self, node: Node) -> bool:
         """Do it at a node in memory."""
         node.forget(self.steps, self.link_ends)
+        return True
 
 
 Task = Prepare | Tails | Emptied | Close | Open | Drain | Seal | Forget
