@@ -28,8 +28,10 @@ def is_command() -> bool:
     words = sys.orig_argv
     if "-m" in words:
         return words[words.index("-m") + 1 :][:1] in (["gamecast"], ["loadtest"])
-    directory, name = os.path.split(sys.argv[0] if getattr(sys, "argv", None) else "")
-    return name == "gamecast" and directory == os.path.split(sys.executable)[0]
+    script = sys.argv[0] if getattr(sys, "argv", None) else ""
+    beside = os.path.dirname(sys.executable)
+    # Some install the script as a link from elsewhere, and some reach their environment by one.
+    return os.path.basename(script) == "gamecast" and beside in map(os.path.dirname, (script, os.path.realpath(script)))
 
 
 def end_process(work: Callable[[], int]) -> NoReturn:

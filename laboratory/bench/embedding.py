@@ -26,6 +26,13 @@ from sequencing.errors import OtherSideError
 
 FOUNDATIONS, IMPORT, CONNECTION, CLICK = "foundations", "import", "connection", "click"
 
+AS_SCRIPT = """
+import os, sys
+sys.argv = [os.path.join(os.path.dirname(sys.executable), "gamecast"), "{}"]
+from gamecast.__main__ import main
+main()
+"""
+
 PROGRAMS = {
     FOUNDATIONS: "import asyncio, orjson, redis.asyncio",
     IMPORT: "import gamecast; gamecast.connect",
@@ -53,9 +60,8 @@ async def main():
 asyncio.run(main())
 """,
     CLICK: "import click",
-    # As the console script does.
-    "--version": "import sys; sys.argv = ['gamecast', '--version']; from gamecast.__main__ import main; main()",
-    "--help": "import sys; sys.argv = ['gamecast', '--help']; from gamecast.__main__ import main; main()",
+    "--version": AS_SCRIPT.format("--version"),
+    "--help": AS_SCRIPT.format("--help"),
 }
 """What is measured; given the URL of a network in which somebody else leads."""
 

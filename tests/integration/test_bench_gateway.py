@@ -14,6 +14,7 @@ pytest.importorskip("aiohttp")
 from cli.bench import bench
 from laboratory.bench import gateway_soak
 from laboratory.bench.gateway_servers import gateway, running
+from sequencing.errors import ProcessFailed
 
 SMALL = ["--clients", "6", "--seconds", "3", "--events-per-s", "20", "--churn", "0.2"]
 PEERS = {"gamecast", "socketio"} if find_spec("socketio") is not None else {"gamecast"}
@@ -102,7 +103,7 @@ def test_a_table_for_a_person_has_a_column_for_each_peer(soaked: dict[str, Any])
 def test_a_server_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laboratory.bench.gateway_servers.START_S_MAX", 0.0)
     with (
-        pytest.raises(RuntimeError, match="gateway did not start within 0 s"),
+        pytest.raises(ProcessFailed, match="gateway did not start within 0 s"),
         running(gateway, "redis://127.0.0.1:1"),
     ):
         pytest.fail("it started")

@@ -22,7 +22,7 @@ from adapters.redis.survey import survey
 from sequencing.plan import Plan
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.integration.test_gateway_resuming import Wanderer
-from tests.patience import patience
+from tests.patience import patience, scaled
 
 
 async def until_kept(running: Running, number: int = 1) -> None:
@@ -235,7 +235,7 @@ async def test_of_many_who_drop_at_any_moment_nothing_stays_but_their_places(red
             for _ in range(20):
                 gone = asyncio.Event()
                 staying = asyncio.create_task(wanderer.stay(running.url, gone))
-                await asyncio.sleep(chance.random() * 0.15)
+                await asyncio.sleep(scaled(chance.random() * 0.15))
                 gone.set()
                 await staying
 

@@ -61,8 +61,8 @@ async def register(control_url: str, urls: Mapping[str, str], *, may_lose: bool 
 async def roam(
     players: Sequence[LivePlayer], seconds: float, seed: int, disturb: Callable[[float], None] = lambda _: None
 ) -> None:
-    random, begun = Random(seed), time.monotonic()
-    while (passed := time.monotonic() - begun) < seconds:
+    random, deadline = Random(seed), Deadline(seconds)
+    while (passed := seconds - deadline.look()) < seconds:
         for player in players:
             player.act(random, REGIONS)
         disturb(passed)

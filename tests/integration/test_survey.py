@@ -117,7 +117,7 @@ def at_rest(state: NetworkState) -> bool:
 def keyspace(url: str) -> dict[bytes, bytes | None]:
     """Return all that is on a server, but for what changes each time somebody looks around or is heard of."""
     with redis.Redis.from_url(url) as client:
-        moving = {ControlKeys.alive.encode(), ControlKeys.looked.encode()}
+        moving = {key.encode() for key in (ControlKeys.alive, ControlKeys.led, ControlKeys.looked)}
         return {key: client.dump(key) for key in client.scan_iter() if key not in moving}
 
 

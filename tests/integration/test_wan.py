@@ -21,7 +21,7 @@ from gamecast.errors import UsageError
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
 from tests.events import take
-from tests.patience import scaled
+from tests.patience import scaled, slowness
 
 MATRIX = "from,west,east,south\nwest,0.5,30,70\neast,40,0.5,50\nsouth,60,45,0.5\n"
 """Not symmetric, and two machines in one place are not in one."""
@@ -150,7 +150,8 @@ def test_the_demo_measures_the_stretch_that_the_simulation_predicts(matrix: Path
     for destination, least in wan["paths_alone"]["by_destination"].items():
         assert wan["measured"]["by_destination"][destination] >= least
     assert wan["measured"]["mean"] > 1.05 * wan["paths_alone"]["mean"]
-    assert wan["measured_over_predicted"] == pytest.approx(1, abs=0.1)
+    # The model knows the ways, and not how long a process waits for its turn on a machine that is busy.
+    assert 0.9 <= wan["measured_over_predicted"] <= 1 + 0.1 * slowness()
 
 
 def test_the_table_tells_measured_and_predicted_and_who_stands_where(matrix: Path) -> None:
