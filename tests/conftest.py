@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.patience import Deadline, cores, slowness
-from tests.side_by_side import GROUPS, Groups, groups_file, remember_seconds, tell_groups
+from tests.side_by_side import GROUPS, SPARK, Groups, group, groups_file, remember_seconds, tell_groups
 
 # How long drawing and testing take says how busy the machine is. With CI set, hypothesis sees to that itself.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,7 +20,8 @@ if "CI" not in os.environ:
 
 WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
-WORKERS_A_CORE = 3
+WORKERS_A_CORE = 4
+YIELDING = 3
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -44,6 +45,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     """Hand out tests by these groups, unless another way than the default is asked for."""
     return Groups(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let Spark, whose tests follow each other in one worker, have the processors when it wants them."""
+    if hasattr(item.config, "workerinput") and group(item) != SPARK and os.nice(0) == 0:
+        os.nice(YIELDING)
 
 
 _seconds: dict[str, float] = {}
