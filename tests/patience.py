@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from laboratory.patience import Deadline, cores, slowness
 
-__all__ = ["Deadline", "cores", "patience", "scaled", "slowness"]
+__all__ = ["Deadline", "besides_waiting", "cores", "patience", "scaled", "slowness"]
 
 LOOK_S = 0.25
 
@@ -42,3 +42,9 @@ async def patience(seconds: float) -> AsyncIterator[None]:
             yield
         finally:
             timer.cancel()
+
+
+def besides_waiting(stderr: str) -> str:
+    """Return what was said but for servers that took longer than the product waits for them, and then were there."""
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if "nothing answers at" not in line or "TimeoutError" not in line)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from cli.main import cli
 from tests.integration.spark_session import needs_spark
-from tests.patience import scaled
+from tests.patience import besides_waiting, scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 pytestmark = [needs_spark, needs_shared_data, pytest.mark.timeout(600)]
@@ -26,7 +26,7 @@ def run(*arguments: object) -> dict[str, object]:
     done = subprocess.run(
         [*GAMECAST, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=scaled(500)
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, besides_waiting(done.stderr)) == (0, "")
     found: dict[str, object] = json.loads(done.stdout)
     return found
 

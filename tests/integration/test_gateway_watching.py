@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.embedded.server import EmbeddedServer
 from gamecast.gateway import extensions
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.patience import patience
+from tests.patience import patience, scaled
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
@@ -94,7 +94,7 @@ async def test_what_is_held_for_a_client_that_dropped_is_counted_while_its_place
 ) -> None:
     url = redis_server.url
     async with (
-        running_gateway(url, extensions=tuple(extensions(url)), keep_s=1.0) as running,
+        running_gateway(url, extensions=tuple(extensions(url)), keep_s=scaled(1.0)) as running,
         Socket.open(running.url, name="drops") as drops,
         Socket.open(running.url, name="talks") as talks,
     ):
