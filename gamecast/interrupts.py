@@ -29,9 +29,9 @@ def is_command() -> bool:
     if "-m" in words:
         return words[words.index("-m") + 1 :][:1] in (["gamecast"], ["loadtest"])
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
-    beside = os.path.dirname(sys.executable)
+    beside, _ = os.path.split(sys.executable)
     # Some install the script as a link from elsewhere, and some reach their environment by one.
-    return os.path.basename(script) == "gamecast" and beside in map(os.path.dirname, (script, os.path.realpath(script)))
+    return (beside, "gamecast") in (os.path.split(script), os.path.split(os.path.realpath(script)))
 
 
 def end_process(work: Callable[[], int]) -> NoReturn:
