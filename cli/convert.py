@@ -10,7 +10,6 @@ import click
 import orjson
 
 from gamecast.ending import WRONG_USE
-from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import __version__
 from sequencing.errors import InvalidInput, UsageError
@@ -47,7 +46,9 @@ def convert(
     out.
     """
     require_pyarrow()
+    # After that: the extra brings what both take.
     from gamecast.recording.conversion import logs_to_session, session_to_logs
+    from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 
     if form == "log":
         if published is not None:

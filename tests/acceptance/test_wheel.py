@@ -89,6 +89,21 @@ def test_the_wheel_works_beside_folders_of_the_flat_names(wheel: dict[str, bytes
     assert done.returncode == 0, done.stderr
 
 
+def test_the_command_of_the_wheel_finds_its_subcommands(wheel: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in wheel.items():
+        write(tmp_path / name, content)
+    done = subprocess.run(
+        [sys.executable, "-m", "gamecast", "publish", "--help"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Publish events to a region" in done.stdout
+
+
 def write(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)

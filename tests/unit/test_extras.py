@@ -61,6 +61,8 @@ def test_every_extra_that_is_named_brings_its_module(module: str) -> None:
         ("aiohttp", "up --gateway", "gateway"),
         ("numpy", "up --no-gateway", "planner"),
         ("networkx", "manager redis://127.0.0.1:1", "planner"),
+        ("pyarrow", "convert a b --to log", "recording"),
+        ("scipy", "audit {}", "planner"),
         ("pyarrow", "record redis://127.0.0.1:1 --out {}", "recording"),
     ],
 )

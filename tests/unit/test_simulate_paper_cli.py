@@ -101,7 +101,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Any:
     trace = ("--trace", BLACK_GOLD) if SHARED_DATA.is_dir() else ()
     file = a_matrix(tmp_path_factory.mktemp("topology"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(splitting, "STEPS_MAX", 10_000)  # how good rows get is not the point here
+        patched.setattr(splitting, "STEPS_MAX", 500)  # how good rows get is not the point here
         return orjson.loads(run("placement", file, "--rtt", *trace, "--runs", "1", "--jobs", "1", "--json").stdout)
 
 

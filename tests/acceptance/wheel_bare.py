@@ -1,0 +1,41 @@
+"""What the installed wheel must do where nothing but what it requires itself is installed: no extra.
+
+usage: python wheel_bare.py
+"""
+
+import asyncio
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import gamecast
+import gamecast.blocking
+
+REQUIRED = {"gamecast", "hiredis", "orjson", "redis"}
+INSTALLERS = {"pip", "setuptools"}
+
+
+def refused(url: str) -> str:
+    try:
+        asyncio.run(gamecast.connect(url).open())
+    except gamecast.ExtraMissing as error:
+        return str(error)
+    raise AssertionError(f"{url} was opened without a planner")
+
+
+def main() -> None:
+    installed = {distribution.name for distribution in distributions()}
+    assert installed - INSTALLERS == REQUIRED, f"installed: {sorted(installed)}"
+    gamecast.connect("redis://127.0.0.1:1", name="bare")
+    assert "gamecast[planner]" in refused("memory://bare")
+    assert "gamecast[embedded]" in refused("embedded://")
+    command = Path(sys.executable).with_name("gamecast")
+    told = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    assert told.returncode == 2, told
+    (line,) = told.stderr.splitlines()
+    assert line == "gamecast: this command needs click: pip install 'gamecast[cli]'", line
+
+
+if __name__ == "__main__":
+    main()
