@@ -86,6 +86,8 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(INFRASTRUCTURE, "a process that was needed ended without a word")
         case MemoryError():
             return Ending(INFRASTRUCTURE, "the memory is full")
+        case _ if _is_redis_away(error):
+            return Ending(INFRASTRUCTURE, f"a Redis server does not answer: {error}")
     return Ending(BUG, f"this is a bug of gamecast's, please report what stands above: {_named(error)}")
 
 
@@ -103,7 +105,7 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
         _flush(sys.stdout)
     except BaseException as error:  # noqa: BLE001 - this is where all of them end
         status, said = ending(error)
-        if status == BUG:
+        if status == BUG and not isinstance(error, SystemExit):  # which says that this was told already
             _say("".join(traceback.format_exception(error)).rstrip())
         if said is not None:
             _say(f"{name}: {' '.join(said.split())}")
@@ -116,6 +118,11 @@ def _ending_of_system(error: OSError) -> Ending:
     if error.filename is None:
         return Ending(INFRASTRUCTURE, f"the system refuses something: {error.strerror or _named(error)}")
     return ending_of(unwritable(" or ".join(str(name) for name in (error.filename, error.filename2) if name), error))
+
+
+def _is_redis_away(error: BaseException) -> bool:
+    exceptions = sys.modules.get("redis.exceptions")  # only what is loaded can have raised
+    return exceptions is not None and isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -23,9 +23,13 @@ import redis.asyncio
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.ownloop import OwnLoop
 from laboratory.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish
+from sequencing.errors import Unreachable
 
 LOOPS_MAX = 32
 """With more game servers than that some share a loop: a thread and three file descriptors each are not free."""
+
+ANSWER_S_MAX = 60.0
+"""How long a server may take to answer: it has a busy machine to itself as little as we have."""
 
 TOLD_EVERY_S = 0.1
 """How often deliveries are counted, for the progress and for the silence that ends the wait for lost ones."""
@@ -82,7 +86,7 @@ class _GameServer:
 
     async def open(self, urls: Sequence[str]) -> None:
         """Connect and subscribe. Connections open on first use, which is not to count as a publication's delay."""
-        self._clients = [await self._stack.enter_async_context(redis.asyncio.from_url(url)) for url in urls]
+        self._clients = [await self._stack.enter_async_context(client_of(url)) for url in urls]
         self.subscriptions = await _subscribe(self._stack, self._clients, self._regions)
         await asyncio.gather(*(client.ping() for client in self._clients))
         if not self._expected:
@@ -148,10 +152,21 @@ async def _subscribe(
             subscription = await stack.enter_async_context(client.pubsub())
             await subscription.subscribe(*channels)
             for _ in channels:
-                confirmed = await subscription.get_message(timeout=10)
-                assert confirmed is not None
+                await until_confirmed(subscription)
             subscriptions.append(subscription)
     return subscriptions
+
+
+def client_of(url: str) -> redis.asyncio.Redis:
+    """Return a client that waits for as long as a server on a busy machine may take."""
+    client: redis.asyncio.Redis = redis.asyncio.from_url(url, socket_timeout=ANSWER_S_MAX)
+    return client
+
+
+async def until_confirmed(subscription: redis.asyncio.client.PubSub) -> None:
+    """Wait until the server has confirmed a channel; raises `Unreachable`."""
+    if await subscription.get_message(timeout=ANSWER_S_MAX) is None:
+        raise Unreachable(f"a Redis server did not confirm a subscription within {ANSWER_S_MAX:g} s")
 
 
 async def send(sender: str, clients: Sequence[redis.asyncio.Redis], due: Sequence[Publication]) -> None:

@@ -17,7 +17,7 @@ import redis.asyncio
 
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.journey import Journey
-from laboratory.demo.plain import place_of, send
+from laboratory.demo.plain import client_of, place_of, send, until_confirmed
 from laboratory.demo.replay import BURST_EVENTS, IDLE_S_MAX, Delivered, Pace, Progress, Replay, Silence, finish
 from laboratory.patience import slowness
 from sequencing.checkers.stays import Position
@@ -36,7 +36,7 @@ async def replay_plain_roaming(
         background = [witness.listen(await _listener(stack, url, everything=True)) for url in redis_urls]
         ports: dict[str, _PlainPort] = {}
         for name in workload.servers:
-            clients = [await stack.enter_async_context(redis.asyncio.from_url(url)) for url in redis_urls]
+            clients = [await stack.enter_async_context(client_of(url)) for url in redis_urls]
             ports[name] = _PlainPort(name, clients, [await _listener(stack, url) for url in redis_urls])
         journey = Journey(workload, ports)
 
@@ -160,9 +160,8 @@ class _PlainPort:
 
 
 async def _listener(stack: AsyncExitStack, url: str, *, everything: bool = False) -> redis.asyncio.client.PubSub:
-    client = await stack.enter_async_context(redis.asyncio.from_url(url))
+    client = await stack.enter_async_context(client_of(url))
     subscription: redis.asyncio.client.PubSub = await stack.enter_async_context(client.pubsub())
     await (subscription.psubscribe("cell:*") if everything else subscription.subscribe(ALWAYS))
-    confirmed = await subscription.get_message(timeout=10)
-    assert confirmed is not None
+    await until_confirmed(subscription)
     return subscription
