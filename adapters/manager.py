@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 STAND_EVERY_MS = 1_000
 """How often those who do not lead try whether they may."""
+FAILURES_MAX = 3
+ASIDE_S = 5.0
+"""For so long who leads and fails again and again, for reasons of its own, leaves leading to others: for longer than a
+lease lasts and they take to look."""
 
 logger = logging.getLogger("gamecast.manager")
 
@@ -43,12 +47,13 @@ class Manager:
 
     async def run(self) -> None:
         """Stand for election, and lead when elected, until `stop`; network trouble is waited out."""
-        backoff = Backoff()
+        backoff, failures = Backoff(), 0
         try:
             while not self._stop.is_set():
                 try:
                     await self._turn()
                     backoff.reset()
+                    failures = 0
                 except NotAllowed as error:
                     # Servers of a secured network publish and subscribe, and leave leading to others.
                     logger.info("manager: this user may not lead: %s", error)
@@ -63,11 +68,23 @@ class Manager:
                     if self._stop.is_set():
                         return
                     logger.warning("manager: %r", error)
+                    failures += 1
+                    if failures >= FAILURES_MAX and self.leads and not isinstance(error, GamecastError):
+                        await self._stand_aside()
                     await backoff.wait()
         finally:
             with suppress(GamecastError):
                 await self._control.resign(self._token)
             await self._close()
+
+    async def _stand_aside(self) -> None:
+        """Leave leading to others for a while: what does not work in this process may work in theirs."""
+        self.leads = False
+        with suppress(GamecastError):
+            await self._control.resign(self._token)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ASIDE_S):
+                await self._stop.wait()
 
     async def stop(self) -> None:
         """Let `run` return, and give the lease back; waits are broken off."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+ESCAPES = "in passwords, the characters : / ? # @ [ ] % are written %3A %2F %3F %23 %40 %5B %5D %25"
 
 _NO_PORT = re.compile(r"\A([^,/?\[\]:]*:)(?!\d*(?:\Z|[,/?]))[^,/?]*")
 """What stands where a port would: a password whose host was forgotten."""
 
 
+_SHOWN = ("db", "protocol", "service", "nodes", "ssl_check_hostname", "max_connections", "health_check_interval")
+_OPTION = re.compile(r"([?&])([^=&?]*)(=?)([^&]*)")
+
+
 def redacted(url: str) -> str:
-    """Return the URL without its passwords, for messages and logs; also one that is none, as without its scheme."""
+    """Return the URL without its passwords, for messages and logs; also one that is none, as without its scheme.
+
+    Of the options at its end, only the values of those are shown that are known to be no secrets.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "", url
@@ -19,7 +28,31 @@ def redacted(url: str) -> str:
     if not at and scheme != "unix":
         place = _NO_PORT.sub(r"\1***", place)
     known = f"{user}{':***' if colon else ''}{at}{place}"
-    return scheme + separator + re.sub(r"(password=)[^&]*", r"\1***", known)
+    place, question, options = known.partition("?")
+    return scheme + separator + place + _OPTION.sub(_shown, question + options)
+
+
+def _shown(option: re.Match[str]) -> str:
+    before, name, equals, value = option.groups()
+    if not equals:
+        return f"{before}***" if name else before
+    return f"{before}{name}={value if name in _SHOWN or name.endswith('timeout') else '***'}"
+
+
+def split_url(url: str) -> SplitResult:
+    """Return the parts of a URL; raises `ValueError` for what is none, which repeats nothing of it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError(f"it cannot be read ({ESCAPES})") from None
+    options = parts.query.split("&")
+    if parts.scheme not in ("memory", "embedded") and (parts.fragment or not all(map(_is_option, options))):
+        raise ValueError(f"it has a ? or # that begins no options ({ESCAPES})")
+    return parts
+
+
+def _is_option(text: str) -> bool:
+    return not text or re.match(r"\w+=", text) is not None
 
 
 def without_user(url: str) -> str:

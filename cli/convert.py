@@ -13,6 +13,7 @@ from gamecast.ending import WRONG_USE
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import __version__
 from sequencing.errors import InvalidInput, UsageError
+from sequencing.extras import require
 
 
 @click.command()
@@ -45,8 +46,11 @@ def convert(
     Exit status: 0 if all was converted, 2 for wrong input: also if files of the session cannot be read and were left
     out.
     """
+    if form == "session":
+        for extra in ("planner", "recording"):
+            require(extra, "--to session", told="planner,recording")
     require_pyarrow()
-    # After that: the extra brings what both take.
+    # After that: the extras bring what these take.
     from gamecast.recording.conversion import logs_to_session, session_to_logs
     from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 

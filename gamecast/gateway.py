@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from adapters.gateway.application import make_application
-from adapters.gateway.dashboard.routes import dashboard
-from adapters.gateway.gateway import Extension
-from adapters.gateway.guard import Guard
-from adapters.gateway.networkmetrics import network_metrics
-from adapters.gateway.ports import Connection, Page, WhenBehind
-from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewaySettings
-from adapters.gateway.shelf import RedisShelf
-from adapters.gateway.tracing import Tracing
 from adapters.redis.connection import RedisConnection
 from adapters.redis.network import RedisNetwork
 from gamecast.client.holding import HOLD_BOUNDS_MS
@@ -22,7 +13,19 @@ from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
 from gamecast.sharing import share
 from sequencing.errors import GamecastError
+from sequencing.extras import needed_by
 from sequencing.plan import Ordering
+
+with needed_by("gamecast.gateway"):
+    from adapters.gateway.application import make_application
+    from adapters.gateway.dashboard.routes import dashboard
+    from adapters.gateway.gateway import Extension
+    from adapters.gateway.guard import Guard
+    from adapters.gateway.networkmetrics import network_metrics
+    from adapters.gateway.ports import Connection, Page, WhenBehind
+    from adapters.gateway.serving import serving
+    from adapters.gateway.shelf import RedisShelf
+    from adapters.gateway.tracing import Tracing
 
 READY_S_MAX = 2.0
 

@@ -25,13 +25,31 @@ INTERRUPTED = 130
 
 def is_command() -> bool:
     """Return whether this process is a command of ours, and no program of somebody's that uses the library."""
-    words = sys.orig_argv
-    if "-m" in words:
-        return words[words.index("-m") + 1 :][:1] in (["gamecast"], ["loadtest"])
+    if (module := _module_of(sys.orig_argv[1:])) is not None:
+        return module in ("gamecast", "loadtest")
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
     beside, _ = os.path.split(sys.executable)
     # Some install the script as a link from elsewhere, and some reach their environment by one.
     return (beside, "gamecast") in (os.path.split(script), os.path.split(os.path.realpath(script)))
+
+
+def _module_of(words: list[str]) -> str | None:
+    """Return what Python's own -m names, None where it runs something else; other programs have a -m of their own."""
+    words = [*words]
+    while words and words[0][:1] == "-" and len(words[0]) > 1:
+        option = words.pop(0)
+        if option[:2] == "--":
+            del words[: option == "--check-hash-based-pycs"]
+            continue
+        for place, letter in enumerate(option[1:], 2):
+            if letter == "m":
+                return option[place:] or (words or [""])[0]
+            if letter == "c":
+                return None
+            if letter in "WX":  # the rest, or the next word, is theirs
+                del words[: not option[place:]]
+                break
+    return None
 
 
 def end_process(work: Callable[[], int]) -> NoReturn:

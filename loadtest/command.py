@@ -29,6 +29,7 @@ from gamecast.errors import ProcessFailed
 from gamecast.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 from sequencing.errors import unwritable
+from sequencing.extras import require
 
 READY_S_MAX = 30.0
 END_S_MAX = 20.0
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     out: Path = parsed.out
+    require("loadtest", "a load test")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -137,8 +137,12 @@ class PartlyPublished(GamecastError):
     def __init__(self, first: GamecastError, outcomes: Sequence[object]) -> None:
         failed = sum(isinstance(outcome, GamecastError) for outcome in outcomes)
         super().__init__(f"{failed} of {len(outcomes)} events were not published, or may not have been: {first}")
+        self.first = first
         self.outcomes = tuple(outcomes)
         """Of each event, in the order of the call: its receipt, or its error."""
+
+    def __reduce__(self) -> tuple[type[PartlyPublished], tuple[GamecastError, Sequence[object]]]:
+        return type(self), (self.first, self.outcomes)
 
 
 class PlanError(GamecastError):
@@ -146,9 +150,13 @@ class PlanError(GamecastError):
 
 
 class NobodyLeads(PlanError):
-    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`."""
+    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`.
+
+    Regions that were subscribed to stay asked for, and are joined when somebody leads.
+    """
 
     retriable = True
+    definite = False
 
 
 class EmbeddedServerError(GamecastError):

@@ -18,12 +18,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import hiredis
 import redis.asyncio
 from redis import crc, exceptions
 
+from adapters.urls import ESCAPES, split_url
 from sequencing.errors import Unreachable
 
 CONNECT_TIMEOUT_S = 5.0
@@ -319,7 +320,7 @@ def connection_to(url: str) -> Any:
 
 def _require_place(url: str) -> None:
     """Raise `ValueError` for what redis-py would take for something else, or would repeat though it may be a secret."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme == "unix":
         if not parts.path:
             raise ValueError("it names no socket: unix:///run/redis.sock")
@@ -327,12 +328,10 @@ def _require_place(url: str) -> None:
     try:
         parts.port  # noqa: B018 - it is looked at when it is asked for
     except ValueError:
-        raise ValueError(
-            "its port is no number (in passwords, the characters : / ? # @ are written %3A %2F %3F %23 %40)"
-        ) from None
+        raise ValueError(f"its port is no number ({ESCAPES})") from None
     database = parts.path.removeprefix("/")
     if database and not database.isdecimal():
-        raise ValueError(f"a database has a number, as in redis://127.0.0.1:6379/0, not {database!r}")
+        raise ValueError("a database has a number, as in redis://127.0.0.1:6379/0")
 
 
 async def _ask(url: str, question: tuple[Any, ...]) -> Any:

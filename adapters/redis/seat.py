@@ -51,8 +51,8 @@ class RedisSeat:
         except GamecastError:
             return None  # nobody knows
         return NobodyLeads(
-            f"nobody leads the network, so nobody makes its plans: run `gamecast manager`, or let this process lead; "
-            f"{self.cannot_lead}"
+            f"nobody leads the network, so nobody makes its plans, and what is asked for waits for them: run `gamecast "
+            f"manager`, or let this process lead; {self.cannot_lead}"
         )
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:

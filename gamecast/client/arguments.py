@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from adapters.urls import redacted
+from adapters.urls import redacted, split_url
 from sequencing.errors import InvalidName, UnknownScheme, UsageError
 from sequencing.names import check_region
 
@@ -26,7 +25,7 @@ def checked_url(url: object) -> str:
     if "://" not in url:
         raise UnknownScheme(f"{redacted(url)!r} does not say what it is a URL of: write redis://… before it")
     try:
-        urlsplit(url)
+        split_url(url)
     except ValueError as error:
         raise UnknownScheme(f"{redacted(url)!r} is no URL: {error}") from error
     return url

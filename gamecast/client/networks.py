@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from adapters.network import Network
 from adapters.redis.network import RedisNetwork
 from adapters.urls import redacted
+from gamecast.client.arguments import checked_url
 from gamecast.client.configuration import Configuration
 from sequencing.errors import UnknownScheme, UsageError
 from sequencing.plan import Ordering
@@ -56,8 +57,8 @@ def _maker(scheme: str) -> _MakeNetwork | None:
 
 
 def require_reachable(url: str) -> str:
-    """Return a URL by which networks of other processes are reached; raises `UsageError` for other kinds."""
-    scheme = urlsplit(url).scheme
+    """Return a URL by which networks of other processes are reached; raises `UsageError` for any other."""
+    scheme = urlsplit(checked_url(url)).scheme
     if scheme in ("memory", "embedded"):
         whose = "this process" if scheme == "memory" else "the connection that opens it"
         raise UsageError(

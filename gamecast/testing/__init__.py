@@ -10,7 +10,10 @@ from __future__ import annotations
 import secrets
 
 from adapters.memory import parse_node_count
-from sequencing.checkers import DeliverySequence, Offence, PairOrder, Published, Verdict, compare_pairs, judge
+from sequencing.extras import needed_by
+
+with needed_by("gamecast.testing"):
+    from sequencing.checkers import DeliverySequence, Offence, PairOrder, Published, Verdict, compare_pairs, judge
 
 __all__ = ["DeliverySequence", "Offence", "PairOrder", "Published", "Verdict", "compare_pairs", "judge", "memory_url"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
+import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -37,11 +39,19 @@ def refused(call: Callable[[], object], kind: type[UsageError], said: str) -> No
         (f"user:{SECRET}@host", r"'user:\*\*\*@host' does not say what it is a URL of: write redis://… before it"),
         (f"redis:/user:{SECRET}@host", "write redis://… before it"),
         (f"http://user:{SECRET}@host", "use redis://"),
-        ("redis://host/abc", "a database has a number, as in redis://127.0.0.1:6379/0, not 'abc'"),
+        ("redis://host/abc", "a database has a number, as in redis://127.0.0.1:6379/0"),
+        (f"redis:///user:{SECRET}@host", "a database has a number"),
         ("redis://host/1/2", "a database has a number"),
         (f"redis://user:{SECRET}", r"'redis://user:\*\*\*' is not a Redis URL: its port is no number"),
-        (f"redis://user:{SECRET}/#?@host", "its port is no number .in passwords, the characters : / . # @ are written"),
+        (f"redis://user:{SECRET}/#?@host", "begins no options .in passwords, the characters : / . # @ "),
         (f"redis://user:{SECRET}@[::1", "is no URL"),
+        (f"redis://user:x[{SECRET}]y@host", "cannot be read .in passwords"),
+        (f"redis://user:{SECRET}\uff0f@host", "cannot be read .in passwords"),
+        (f"redis://user:x@{SECRET}#x@host", "begins no options .in passwords"),
+        (f"redis://user:x@{SECRET}?x@host", "begins no options"),
+        (f"redis://host?passwd={SECRET}", "there is no option 'passwd'"),
+        (f"redis:/user:{SECRET}@host", "does not say what it is a URL of"),
+        (f"redis;//user:{SECRET}@host", "does not say what it is a URL of"),
         (f"redis://host?password={SECRET}&sokcet_timeout=1", "there is no option 'sokcet_timeout'"),
         (f"redis+sentinel://user:{SECRET}@host", "names the service after the sentinels"),
         ("unix://", "names no socket"),
@@ -74,6 +84,7 @@ def test_so_it_is_with_a_classic_protocol(url: Any) -> None:
             "redis+sentinel://a:1,b:2/main?sentinel_password=***",
         ),
         (f"redis://user:{SECRET}", "redis://user:***"),
+        (f"redis://host?passwd={SECRET}&{SECRET}&db=1", "redis://host?passwd=***&***&db=1"),
         (f"user:{SECRET}@host", "user:***@host"),
         ("localhost:6379", "localhost:6379"),
     ],
@@ -228,3 +239,10 @@ def test_a_callback_that_would_wait_for_itself_is_told_so_and_does_not_hang() ->
 
 def _result(made: Any) -> Any:
     return made.result(10) if hasattr(made, "result") else made
+
+
+def test_an_event_that_was_partly_published_is_told_to_other_processes_too() -> None:
+    error = gamecast.PartlyPublished(gamecast.Unreachable("gone"), [gamecast.Unreachable("gone"), "a receipt"])
+    for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert str(copied) == str(error)
+        assert copied.outcomes[1] == "a receipt"
