@@ -12,6 +12,7 @@ import argparse
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -90,7 +91,10 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     command = [sys.executable, "-m", "locust", "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--html", str(out / "report.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
     if parsed.processes:
-        command += ["--processes", str(parsed.processes)]
+        # Those of this run meet at a port of their own, where nobody else's processes come.
+        port = str(_free_port())
+        command += ["--processes", str(parsed.processes), "--master-bind-host", "127.0.0.1"]
+        command += ["--master-bind-port", port, "--master-port", port]
     for name in Options.__slots__:
         if name != "token" and (value := getattr(options, name)) != "":
             command += [f"--{name.replace('_', '-')}", str(value)]
@@ -108,6 +112,13 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if status:
         raise ProcessFailed("every promise was kept, but requests failed: see the error report above")
     return DONE
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def _watched(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
