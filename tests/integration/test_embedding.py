@@ -142,6 +142,6 @@ async def test_a_network_that_only_this_process_could_lead_is_refused_at_once() 
 def test_nobody_leads_is_a_kind_of_the_plan_s_errors_that_may_pass() -> None:
     assert issubclass(gamecast.NobodyLeads, gamecast.PlanError)
     assert gamecast.NobodyLeads.retriable
-    assert gamecast.NobodyLeads.definite
+    assert not gamecast.NobodyLeads.definite  # what was asked for stays asked for
     with pytest.raises(gamecast.GamecastError, match=r"gamecast\[planner\]"):
         raise gamecast.NobodyLeads

@@ -10,7 +10,8 @@ from random import Random
 
 import redis
 
-from adapters.embedded.server import EmbeddedServers
+import gamecast
+from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.manager import Manager
 from adapters.redis.control import RedisControl
 from adapters.redis.hands import RedisHands
@@ -18,7 +19,7 @@ from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
 from tests.integration.live_player import LivePlayer, LiveRelays, stopped
-from tests.patience import Deadline
+from tests.patience import Deadline, patience
 
 REGIONS = "abcdef"
 REST_S_MAX = 20.0
@@ -171,3 +172,20 @@ async def test_a_node_that_comes_back_with_nothing_is_taken_back_and_what_is_los
     may_lose = {(region, epoch): True for region in REGIONS for epoch in range(players[0].plan.epoch)}
     assert judged(players, urls, unrest, may_lose) == []
     assert any(delivered.missing for player in players for delivered in player.session.deliveries)
+
+
+async def test_who_leads_and_cannot_do_what_leaders_do_leaves_it_to_others(redis_server: EmbeddedServer) -> None:
+    def broken() -> RedisHands:
+        raise ValueError("numpy.dtype size changed")
+
+    manager = Manager(RedisControl(redis_server.url), broken, ordering="acyclic")
+    standing = asyncio.create_task(manager.run())
+    try:
+        async with patience(20):
+            while not manager.leads:  # noqa: ASYNC110 - the manager looks by itself
+                await asyncio.sleep(0.01)
+        async with gamecast.connect(redis_server.url, name="healthy") as cast, patience(25):
+            await cast.subscribe("forest")
+    finally:
+        await manager.stop()
+        await standing
