@@ -99,9 +99,9 @@ def parse_meta(meta: bytes) -> Meta:
 
 
 def own_number(meta: bytes, incarnation: int) -> int:
-    """Return the last of the publisher's own numbers on a frame, 0 when it is of another incarnation."""
+    """Return the last of the publisher's own numbers on a frame, 0 when it is of an earlier incarnation."""
     _, count, sent_by, first, _ = meta.split(b" ", 4)
-    return int(first) + int(count) - 1 if int(sent_by) == incarnation else 0
+    return int(first) + int(count) - 1 if int(sent_by) >= incarnation else 0
 
 
 def parse_stamp(stamp: bytes) -> list[int]:

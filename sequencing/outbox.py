@@ -123,5 +123,5 @@ class Outbox(Generic[Token]):
         return taken, error
 
     def renew(self, incarnation: int) -> None:
-        """Number events anew, as those of another incarnation."""
-        self.incarnation, self.next = incarnation, 1
+        """Go on as another incarnation, with numbers that were not used: so each is that of one event for good."""
+        self.incarnation = incarnation

@@ -261,9 +261,9 @@ class Publisher(Generic[Token]):
         return failed
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
-        """Number some regions' events anew, after a failure that left open whether a frame was accepted.
+        """Go on in some regions as another incarnation, after a failure that left open whether a frame was accepted.
 
-        Going on with the old numbers could let a later frame pass for a repeat of the one whose fate is unknown.
+        Going on as the same could let a later frame pass for a repeat of the one whose fate is unknown.
         """
         self.incarnation = max(self.incarnation, incarnation)
         for region in regions:
@@ -280,6 +280,8 @@ class Publisher(Generic[Token]):
         taken, error = state.fail(error)
         self.stale.pop(state.name, None)
         self._give_up(state, taken, numbered=True)
+        if not error.definite:
+            state.next += len(taken.tokens)
         return _failed(state.name, taken, error)
 
     def _fail_waiting(self, state: Outbox[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
@@ -312,7 +314,6 @@ class Publisher(Generic[Token]):
             "event(s), before or after somebody delivered them"
         )
         forgotten = self._fail_taken(state, error)
-        state.next += len(forgotten.tokens)
         self._note(state)
         return forgotten
 

@@ -19,7 +19,7 @@ class Returns:
     """What became known since it was asked for last, whether it is handed out or not."""
 
     def __init__(self, name: str, incarnation: int) -> None:
-        """``name`` and ``incarnation``: of the connection."""
+        """``name`` and ``incarnation``: of the connection as it began; it may have later ones."""
         self._name = name
         self._incarnation = incarnation
         self._passed: dict[str, int] = {}

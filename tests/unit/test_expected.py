@@ -70,6 +70,12 @@ def test_what_nobody_expected_begins_an_epoch_also_where_a_single_subscriber_has
     assert ("a", "d") in {tuple(sorted(atom.regions)) for atom in jumped.plan.atoms}
 
 
+def test_who_walks_to_where_nobody_expected_it_begins_an_epoch_whatever_it_leaves() -> None:
+    jumped = next_record(RECORD, {**WISHES, "y": Wish(1, 2, {"b": 1, "d": 2})}, (), planner)
+    assert jumped is not None
+    assert (jumped.plan.epoch, jumped.members["y"], jumped.leaving) == (3, frozenset("bd"), {})
+
+
 def test_nobody_hears_of_a_walk_before_all_links_were_emptied_in_each_round() -> None:
     record = next_record(RECORD, {**WISHES, "x": wish(3, c=3)}, (), planner)
     assert record is not None

@@ -167,6 +167,24 @@ def test_three_twins_of_three_subscribers_are_tied_whichever_of_them_is_joined()
     assert {joined.plan.epoch_of(region) for region in "abc"} == {joined.plan.epoch}
 
 
+def test_what_several_come_to_have_in_common_is_tied_also_where_only_one_of_the_regions_is_joined() -> None:
+    wishes = {"s0": wish("a"), "s1": wish("pq"), "s2": wish("q"), "s3": wish("q")}
+    record = changed(EMPTY, wishes, Planner())
+    both = Wish(1, 2, {"q": 1, "p": 2})
+    joined = changed(record, {**wishes, "s2": both, "s3": both}, planner := Planner())
+    assert planner.asked[0][1] == set("pq")
+    assert [atom.regions for atom in joined.plan.atoms] == [("p", "q")]
+
+
+def test_what_a_single_subscriber_has_besides_what_a_node_lost_goes_on() -> None:
+    wishes = {"s": wish("ab")}
+    plan = replace(EMPTY.plan, paths={"a": ("n1",), "b": ("n2",)}, runs={"n2": "one"})
+    record = Record(plan, {"s": frozenset("ab")}, wishes)
+    following = changed(record, wishes, planner := Planner(), runs={"n2": "two"})
+    assert planner.asked[0][1] == {"b"}
+    assert {region: following.plan.epoch_of(region) for region in "ab"} == {"a": 1, "b": 2}
+
+
 def test_nothing_is_decided_while_a_transition_is_under_way_and_no_node_is_lost() -> None:
     record = next_record(EMPTY, {"s1": wish("ab"), "s2": wish("ab")}, (), Planner())
     assert record is not None

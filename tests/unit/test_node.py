@@ -121,6 +121,10 @@ def test_an_egress_stream_is_trimmed_now_and_then_and_keeps_what_it_promises(mon
     assert [out.last for out in n1.egress[1, "b"]] == [15, 18, 20]
 
 
+def test_a_node_keeps_a_million_events_of_a_region_unless_it_is_told_otherwise() -> None:
+    assert Node("n1").retention_events == 1_000_000
+
+
 def live(closing: dict[str, int]) -> tuple[Node, Node]:
     """A network in epoch 1 whose nodes have the steps of epoch 2 beside those in use."""
     n1, n2 = network()
@@ -198,6 +202,12 @@ def test_a_publishers_first_frame_in_an_epoch_may_follow_on_what_is_lost() -> No
         Answer(Verdict.OK, (1, 1)),
         Answer(Verdict.GAP, (7,)),
         Answer(Verdict.OK, (1, 2)),
+    ]
+    both, _ = live({})
+    assert both.publish([frame("a", 7, epoch=2), frame("a", 9), frame("a", 11)]) == [
+        Answer(Verdict.OK, (2, 1)),
+        Answer(Verdict.OK, (1, 1)),
+        Answer(Verdict.GAP, (9,)),
     ]
 
 

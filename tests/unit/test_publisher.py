@@ -194,7 +194,7 @@ def test_after_uncertainty_new_numbers_keep_a_new_frame_from_passing_for_the_los
     assert publisher.take("n1") == []
     publisher.renew(["a"], 2)
     [again] = publisher.take("n1")
-    assert (again.first, again.incarnation) == (1, 2)
+    assert (again.first, again.incarnation) == (3, 2)
     [resolved] = publisher.answered("n1", node.publish([again]))
     assert (resolved.tokens, resolved.first_sequence, resolved.error) == (["a3"], 3, None)
     assert node.publish(lost) == [Answer(Verdict.FENCED, (2,))]
@@ -291,7 +291,7 @@ def test_what_moves_away_from_a_node_that_is_given_up_is_given_up_there() -> Non
     add(publisher, "a2")
     assert publisher.take("n2") == []
     publisher.renew(publisher.doubtful(), 2)
-    assert numbered(publisher.take("n2")) == [("a", 1, 1)]
+    assert numbered(publisher.take("n2")) == [("a", 2, 1)]
 
 
 def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sequencing.errors import PlanError
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import ENDED_EPOCHS_KEPT, OldEpoch, Record, Wish, pair_of
+from sequencing.record import OldEpoch, Record, Wish, pair_of
 
 NODES = {"n1": "", "n2": "", "n3": ""}
 FIRST = Plan(1, 1, "acyclic", NODES, {"a": ("n1", "n2"), "b": ("n2", "n3"), "c": ("n1",)}, (), {}, {"n2": "one"})
@@ -60,16 +60,16 @@ def test_a_plan_that_moves_nothing_leaves_nothing_behind() -> None:
     assert again.old_epochs() == (), "also where that is not seen at once"
 
 
-def test_streams_that_have_ended_at_a_node_that_may_lose_them_are_kept_in_mind_for_some_epochs() -> None:
+def test_streams_that_have_ended_at_a_node_that_may_lose_them_are_kept_in_mind_for_256_epochs() -> None:
     plan = following(FIRST, 2, "a", "b", "c")
     settled = Record(plan, behind=(FIRST,), ended={"n2": (("z", 1),)}, leaving={"s": frozenset("a")}).settled()
     assert settled.ended == {"n2": (("z", 1), ("a", 1))}, "b and c ended at nodes that lose nothing"
     assert (settled.behind, settled.leaving) == ((), {})
-    late = Record(following(plan, ENDED_EPOCHS_KEPT + 1, "a"), behind=(plan,), ended=settled.ended).settled()
+    late = Record(following(plan, 257, "a"), behind=(plan,), ended=settled.ended).settled()
     assert late.ended == {"n2": (("a", 2),)}
-    later = Record(replace(plan, epoch=ENDED_EPOCHS_KEPT + 2), ended={"n2": (("z", 1), ("y", 2), ("a", 3))}).settled()
+    later = Record(replace(plan, epoch=258), ended={"n2": (("z", 1), ("y", 2), ("a", 3))}).settled()
     assert later.ended == {"n2": (("a", 3),)}
-    just = Record(replace(plan, epoch=ENDED_EPOCHS_KEPT), ended={"n2": (("z", 0), ("a", 1))}).settled()
+    just = Record(replace(plan, epoch=256), ended={"n2": (("z", 0), ("a", 1))}).settled()
     assert just.ended == {"n2": (("a", 1),)}
 
 

@@ -63,6 +63,13 @@ def test_a_transfer_of_large_frames_has_few_of_them() -> None:
     assert found == [2, 4, 8, 16, 32, 64, 128, 256, 256]
 
 
+def test_a_transfer_has_up_to_256_frames_and_up_to_four_mebibytes_of_them() -> None:
+    assert Relay().frames_max == 256
+    unlimited = Relay(10_000)
+    unlimited.read([linked(1, bytes(1023))])
+    assert unlimited.frames_max == 4096
+
+
 def test_a_frame_that_is_larger_than_a_transfer_goes_alone_and_an_empty_read_says_nothing_about_the_next() -> None:
     relay = Relay(256)
     relay.read([linked(1, bytes(2 * TRANSFER_BYTES))])

@@ -65,6 +65,12 @@ def test_of_an_end_that_nobody_knows_it_is_not_known_what_is_missing() -> None:
     assert told(sealed.receive("a", [frame(f"a{UNKNOWN_END}", kind=2)])) == ["a3-0 missing", f"a{UNKNOWN_END}"]
     assert told(gone.receive("a", [])) == ["a3-0 missing"]
     assert gone.finished
+    assert told(gone.receive("a", [frame("a3")])) == [], "what was told to be missing does not come"
+
+
+def test_a_region_that_is_to_end_where_it_begins_or_before_is_not_read() -> None:
+    replay = Replay(1, {"a": (3, 3), "b": (5, 3)})
+    assert (replay.finished, replay.wanted()) == (True, {})
 
 
 def test_what_a_node_lost_of_the_end_is_missing_behind_what_it_has_of_the_region() -> None:

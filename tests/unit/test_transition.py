@@ -34,6 +34,7 @@ def gone_to(record: Record, nodes: Mapping[str, Node]) -> list[str]:
         assert tasks
         for task in tasks:
             answer = task.perform(nodes[task.node])
+            assert answer is not None, "whoever waits for it is answered"
             lines.append(f"{'prepared: ' if prepared else ''}{task.node} {told(task, answer)}")
             transition.done(task, answer)
             transition.done(task, answer)  # one that comes twice is ignored
