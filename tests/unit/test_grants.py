@@ -53,7 +53,7 @@ def test_a_plan_that_knew_of_the_wish_grants_it_from_the_epoch_of_the_region_on(
     grants.want("a")
     grants.want("bc")
     assert grants.take(record("abc", 1, older="a")) == ["a"], "it has not heard of b and c yet"
-    assert grants.take(record("abc", 2, epoch=4, older="b")) == ["b", "c"]
+    assert sorted(grants.take(record("abc", 2, epoch=4, older="b"))) == ["b", "c"]
     assert grants.mine == {"a": 2, "b": 3, "c": 4}, "what is granted stays so"
     assert grants.take(record("abc", 2, epoch=5)) == []
     assert grants.mine == {"a": 2, "b": 3, "c": 4}
