@@ -253,6 +253,7 @@ class Publisher(Generic[Token]):
             state = self._regions[region]
             if state.node is not None:
                 self._ready.get(state.node, {}).pop(region, None)
+            self.stale.pop(region, None)
             if state.taken is not None:
                 failed.append(self._fail_taken(state, under_way))
                 self._doubt(state, failed[-1].error)

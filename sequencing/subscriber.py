@@ -106,6 +106,7 @@ class Subscriber:
     def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them."""
         if self._grants.want(regions):
+            self._adjusted = False
             self._asked_after = {region: state.after for region, state in self._regions.items()}
         return self._handed_out(self._go_on())
 
@@ -227,7 +228,7 @@ class Subscriber:
         """Return how many frames of a region that is being read are received and wait for others."""
         epoch = self._epochs[self._regions[region].epoch]
         waiting = sum(frame.region == region for frame in epoch.held)
-        return waiting + epoch.delivery.held(region)
+        return waiting + (epoch.delivery.held(region) if region in epoch.delivery.regions else 0)
 
     @property
     def held_frames(self) -> int:
@@ -357,7 +358,8 @@ class Subscriber:
         self.is_settled = (
             self._adjusted
             and self.joined == self._regions.keys()
-            and not any(epoch.barrier or epoch.delivery.is_behind_gap for epoch in self._epochs.values())
+            and not any(state.later for state in self._regions.values())
+            and not any(epoch.barrier or epoch.held or epoch.delivery.is_behind_gap for epoch in self._epochs.values())
         )
         return out
 

@@ -542,7 +542,7 @@ def test_own_events_are_noted_also_where_they_are_not_handed_out() -> None:
     assert me.joined == set("abc")
 
 
-def silent_c(keep: str, joins: str, granted: str = "abcde") -> tuple[Subscriber, dict[str, int], dict[int, int]]:
+def silent_c(keep: str, joins: str, granted: str = "abcde") -> tuple[Subscriber, dict[str, int], dict[AtomId, int]]:
     """A subscriber that follows c for the atom with what it keeps, has joined another region, and wants c again.
 
     Returns it, the last sequences that it has received, and the last numbers of the atoms.
