@@ -114,8 +114,6 @@ class Delivery:
             if not (stream.queue or self._waiting or joins.views) and not self._is_ahead(numbers):
                 self._deliver(stream, Ready(frame, meta), out)  # as nearly always: nothing waits, nor has to
                 self._advance(stream, numbers)
-                if stream.ended:
-                    self._end(stream, [])
                 continue
             stream.queue.append((Ready(frame, meta), numbers))
             self.held_frames += 1
@@ -327,7 +325,7 @@ class Delivery:
         """Note what a head shows to the views that have not begun."""
         for atom, number in numbers.items():
             view = self._joins.views.get(atom)
-            if view is not None and not view.waiting and number > view.begin:
+            if view is not None and not view.waiting and number >= view.begin:
                 self._settle_view(atom, view, stream.region, work)
 
     def _settle_view(self, atom: int, view: View, region: str, work: list[_Stream]) -> None:

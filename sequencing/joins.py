@@ -4,10 +4,10 @@ The joiner marks the region: it publishes a JOIN, and drops what comes before it
 region has no first number for the joiner, so a *view* of it begins at M, the largest number of the atom that is on a
 marker of the new regions or was delivered until these came. Up to M the atom binds nobody here; above M its numbers
 bind as ever, and nothing above M is delivered before each region of the atom can bring nothing up to M any more,
-because only then all up to M is delivered: it shows a number above M at its head, or has ended, or all numbers between
-the last that it showed and M were shown by others. A region that stays quiet is marked, too, to show one: those that
-were there before along with the new ones, so that in a quiet world all is settled in one round; and once more who turns
-out to need it. What a new region brings up to M is not handed out: somebody else may order it against what was
+because only then all up to M is delivered: it shows M or a number above it at its head, or has ended, or all numbers
+between the last that it showed and M were shown by others. A region that stays quiet is marked, too, to show one: those
+that were there before along with the new ones, so that in a quiet world all is settled in one round; and once more who
+turns out to need it. What a new region brings up to M is not handed out: somebody else may order it against what was
 delivered here. So whatever is handed out of a new region is above every M of its atoms, hence after all that was
 delivered up to M and in the order of the numbers with all above: the order of passage through the atom's node, which is
 everybody's. Regions that were delivered before the join never wait for a marker. If one of them is left meanwhile, the
@@ -56,7 +56,7 @@ class Joins:
         fresh: list[int] = []
         for atom, members in regions_of.items():
             left = self.views.get(atom)
-            if atom in before and (left is None or not left.is_left or set(left.members).issuperset(members)):
+            if atom in before and (left is None or set(left.members).issuperset(members)):
                 continue
             waiting = {region for region in members if self.marker(region) is not None}
             self.views[atom] = View(members, waiting, left.begin if left is not None else 0)
@@ -70,14 +70,14 @@ class Joins:
         self._forget(region)
         for atom, view in list(self.views.items()):
             if region in view.members:
-                view.members = tuple(sorted(other for other in view.members if self._holds_back(other, atom)))
+                view.members = tuple(other for other in view.members if other in self.regions)
                 view.is_left = True
                 if view.waiting == {region}:
                     view.unsettled = view.bringing(ended)
                 else:
                     view.unsettled.intersection_update(view.members)
                 view.waiting.discard(region)
-                if not view.members or not (view.waiting or view.unsettled):
+                if not (view.waiting or view.unsettled):
                     self.end(atom)
 
     def marked(self, region: str, last: int, numbers: Mapping[int, int], ended: HasEnded) -> list[int]:
@@ -110,10 +110,10 @@ class Joins:
     def blocks(self, region: str, atom: int, number: int) -> bool:
         """Return whether a frame of a region has to wait, as far as the view of an atom on its stamp can tell."""
         view = self.views[atom]
-        if view.is_left and region not in view.members:
+        if region not in view.members:
             return False
         if view.waiting:
-            return self._holds_back(region, atom)
+            return region in self.regions
         return number > view.begin
 
     def came_along(self, region: str, body: bytes | None) -> None:
@@ -142,7 +142,7 @@ class Joins:
         for atom, view in self.views.items():
             if view.waiting:
                 there = quiet.intersection(view.members) - view.along.keys() if view.waiting <= marked else set[str]()
-                due = {region for region in there if not (ended(region) or self._holds_back(region, atom))}
+                due = {region for region in there if not (ended(region) or region in self.regions)}
             else:
                 due = {region for region in view.unsettled - view.nudged if view.along.get(region) is None}
                 due = {region for region in due if last_number(region, atom) <= view.begin}
@@ -175,10 +175,9 @@ class Joins:
 
     def _came(self, region: str, atoms: Iterable[int], ended: HasEnded) -> list[int]:
         """Note that nothing needs to wait for the marker of a region any more."""
-        joining = self.regions.get(region)
-        if joining is not None:
-            joining.marker = None
-            self._hand_out_if_due(region, joining)
+        joining = self.regions[region]
+        joining.marker = None
+        self._hand_out_if_due(region, joining)
         known: list[int] = []
         for atom in atoms:
             view = self.views.get(atom)
@@ -188,10 +187,6 @@ class Joins:
                     view.unsettled = view.bringing(ended)
                     known.append(atom)
         return known
-
-    def _holds_back(self, region: str, atom: int) -> bool:
-        joining = self.regions.get(region)
-        return joining is not None and atom in joining.atoms
 
     def _hand_out_if_due(self, region: str, joining: Joining) -> None:
         if joining.marker is None and not joining.atoms:
@@ -221,7 +216,7 @@ class View:
     """The atom's regions; once one of them was left, those that are being joined: only they are held back."""
     waiting: set[str]
     """Regions whose marker has not come."""
-    begin: int = 0
+    begin: int
     is_left: bool = False
     unsettled: set[str] = field(default_factory=set)
     """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""

@@ -21,13 +21,14 @@ from tests.mutants.operators import Mutant, integers_in, mutants_of
 
 CORE = (
     *("node", "keyspace", "relay", "record", "replay", "delivery", "joins", "transition", "manager", "causal_wait"),
-    *("expected", "subscriber", "grants", "shadows", "publisher", "outbox"),
+    *("expected", "subscriber", "grants", "shadows", "publisher", "outbox", "returns"),
 )
 UNIT = (
     *("node", "node_scenarios", "relay", "replay", "delivery", "subscriber", "publisher", "manager", "expected"),
     *("outgoing", "history", "redis_record", "compact", "shared_news", "record", "transition", "manager_asks"),
+    *("grants", "returns", "outbox", "silence"),
 )
-PROPERTY = "causal_waits", "replays"
+PROPERTY = "causal_waits", "replays", "shadow_sets"
 WORLDS = (
     "test_shadows.py",
     "test_joining_worlds.py::test_nothing_is_delivered_the_wrong_way_round_and_all_that_is_wanted_is_joined[0]",

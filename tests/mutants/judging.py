@@ -126,7 +126,7 @@ class Judge:
     def _tests(self, mutant: Mutant) -> list[str]:
         """Return the tests that call what has changed, first those that are likely to notice soon."""
         classes = mutant.function.split(".")
-        is_function = bool(mutant.function) and not classes[-1][0].isupper()
+        is_function = bool(mutant.function) and not classes[-1].lstrip("_")[0].isupper()
         tests = self._calling[mutant.file, mutant.function] if is_function else self._items
         here = f"{mutant.file} {mutant.function}"
 

@@ -11,7 +11,7 @@ from sequencing.errors import NotConnected, OutOfMemory, PublishUncertain, Refus
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher
+from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher, Resolved
 
 UNDER_WAY, WAITING = PublishUncertain("lost"), NotConnected("closed")
 
@@ -540,3 +540,336 @@ def test_markers_do_not_wait_for_deliveries() -> None:
     add(publisher, "a1 b1")
     publisher.mark("b", b"here", "mark")
     assert sorted(numbered(publisher.take("n1"))) == [("a", 1, 1), ("b", 1, 1)]
+
+
+def test_frames_carry_the_incarnation_which_never_goes_back() -> None:
+    publisher: Publisher[str] = Publisher("p", 5)
+    publisher.assign(plan({"a": "n1", "b": "n1"}))
+    add(publisher, "a1 b1")
+    assert ([frame.incarnation for frame in publisher.take("n1")], publisher.incarnation) == ([5, 5], 5)
+    publisher.renew(["a"], 7)
+    assert publisher.incarnation == 7
+    publisher.renew(["b"], 6)
+    assert publisher.incarnation == 7
+
+
+def test_what_failed_has_no_number_and_neither_payloads_nor_times_are_told_of_what_became_of_it() -> None:
+    publisher = assigned("a")
+    publisher.add("a", b"secret", binary=True, sent_at_ns=12345, token="a1")
+    [failed] = publisher.failed("a", under_way=UNDER_WAY, waiting=WAITING)
+    assert (failed.epoch, failed.first_sequence, failed.sent_at_ns, failed.payloads) == (0, 0, [12345], [b"secret"])
+    assert failed == Resolved("a", ["a1"], error=WAITING)
+    assert "secret" not in repr(failed)
+    assert "12345" not in repr(failed)
+
+
+def test_errors_tell_which_events_of_whom_were_refused_where_and_why() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1 a2")
+    publisher.take("n1")
+    [refused] = publisher.answered("n1", [Answer(Verdict.GAP, (7,))])
+    assert str(refused.error) == (
+        "the ingress of region 'a' refused events 1…2 of 'p': "
+        f"{Answer(Verdict.GAP, (7,)).encode().decode()} (sent in epoch 1)"
+    )
+
+
+def test_markers_are_counted_like_events_and_need_no_event_before_them() -> None:
+    publisher = assigned("a")
+    assert (publisher.mark("a", b"here", "mark"), publisher.woken()) == ("n1", {"n1"})
+    assert publisher.mark("b", b"there", "other") is None
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (2, len(b"herethere"))
+    publisher.take("n1")
+    publisher.answered("n1", [ok(1, 1)])
+    assert (publisher.buffered_events, publisher.buffered_bytes) == (1, len(b"there"))
+
+
+def test_nothing_wakes_a_node_for_a_region_that_no_plan_has_given_a_place() -> None:
+    publisher = assigned("b")
+    add(publisher, "c1 b1")
+    assert (publisher.woken(), publisher.unassigned()) == ({"n1"}, ["c"])
+    publisher.assign(plan({"b": "n2"}, 2))
+    assert (publisher.unassigned(), numbered(publisher.take("n2"))) == (["c"], [("b", 1, 1)])
+    publisher.failed("c", under_way=UNDER_WAY, waiting=WAITING)
+    assert publisher.unassigned() == [], "it has no events any more"
+
+
+def test_a_plan_that_leaves_a_region_where_it_is_wakes_nobody() -> None:
+    publisher = assigned("ab")
+    add(publisher, "a1 b1")
+    publisher.woken()
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    assert publisher.woken() == {"n2"}
+    assert (numbered(publisher.take("n1")), numbered(publisher.take("n2"))) == ([("a", 1, 1)], [("b", 1, 1)])
+
+
+def test_it_tells_what_is_under_way_and_how_much_a_request_would_carry() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1 a2")
+    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (False, 2)
+    publisher.take("n1")
+    add(publisher, "a3 a4 a5")
+    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (True, 0)
+    publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
+    assert (publisher.is_under_way("n1"), publisher.waiting_events("n1")) == (False, 2), "the same again"
+
+
+@pytest.mark.parametrize(("fill_bytes", "regions"), [(4, "a"), (5, "ab"), (8, "ab"), (9, "abc")])
+def test_a_request_takes_frames_until_it_is_full(
+    fill_bytes: int, regions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "REQUEST_FILL_BYTES", fill_bytes)
+    publisher = assigned("abc")
+    for region in "abc":
+        publisher.mark(region, b"four", region)
+    assert [frame.region for frame in publisher.take("n1")] == list(regions)
+
+
+def test_an_answer_that_is_lost_says_nothing_of_what_is_under_way_elsewhere_since() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.failed("a", under_way=OutOfMemory("full"), waiting=WAITING)
+    publisher.assign(plan({"a": "n2"}, 2))
+    add(publisher, "a2")
+    publisher.take("n2")
+    publisher.unanswered("n1")
+    full = OutOfMemory("full")
+    assert [each.error for each in publisher.give_up("n2", under_way=full, waiting=full)] == [full]
+
+
+def test_what_is_given_up_is_not_offered_again() -> None:
+    publisher = assigned("ab")
+    add(publisher, "a1 b1")
+    full = OutOfMemory("full")
+    assert len(publisher.give_up("n1", under_way=full, waiting=full)) == 2
+    assert (publisher.take("n1"), publisher.buffered_events) == ([], 0)
+    add(publisher, "a2 b2")
+    assert len(publisher.failed("ab", under_way=full, waiting=full)) == 2
+    assert (publisher.take("n1"), publisher.buffered_events) == ([], 0)
+
+
+def test_what_waits_to_be_offered_again_is_given_up_with_its_node_and_with_no_other() -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
+    assert [each.tokens for each in publisher.give_up("n2", under_way=UNDER_WAY, waiting=WAITING)] == [["b1"]]
+    assert [each.error for each in publisher.give_up("n1", under_way=UNDER_WAY, waiting=WAITING)] == [UNDER_WAY]
+    assert publisher.doubtful() == ["a"]
+
+
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_only_regions_whose_fate_is_open_need_a_new_incarnation(all_at_once: bool) -> None:
+    """The answers of n1 to b were lost, and c … h hang there; full says for certain what becomes of a."""
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(plan(dict.fromkeys("bcdefgh", "n1") | {"a": "n2"}))
+    add(publisher, "a1 b1 c1 d1 e1 f1 g1 h1")
+    publisher.take("n1")
+    publisher.take("n2")
+    publisher.unanswered("n1")
+    full = OutOfMemory("full")
+    if all_at_once:
+        publisher.failed("abcdefgh", under_way=full, waiting=full)
+    else:
+        publisher.give_up("n2", under_way=full, waiting=full)
+        publisher.give_up("n1", under_way=full, waiting=full)
+    assert publisher.doubtful() == list("bcdefgh")
+
+
+def test_of_one_node_too_only_regions_whose_fate_is_open_need_a_new_incarnation() -> None:
+    publisher = assigned("a")
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    add(publisher, "a1 b1")
+    publisher.take("n2")
+    publisher.unanswered("n2")
+    publisher.answered("n2", [Answer(Verdict.STALE, (2,))])
+    publisher.assign(Plan(2, 1, "acyclic", {"n1": "", "n2": ""}, {"a": ("n1",), "b": ("n1",)}, (), {"a": 1}))
+    assert sorted(numbered(publisher.take("n1"))) == [("a", 1, 1), ("b", 1, 1)]
+    full = OutOfMemory("full")
+    publisher.give_up("n1", under_way=full, waiting=full)
+    assert publisher.doubtful() == ["b"]
+
+
+def test_what_waits_where_a_region_has_moved_to_goes_when_its_old_node_is_given_up() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.assign(plan({"a": "n2"}, 2))
+    add(publisher, "a2")
+    assert publisher.take("n2") == []
+    full = OutOfMemory("full")
+    assert [each.tokens for each in publisher.give_up("n1", under_way=full, waiting=full)] == [["a1"]]
+    assert numbered(publisher.take("n2")) == [("a", 1, 1)]
+
+
+def test_what_was_stale_and_is_given_up_keeps_nothing_from_going() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.STALE, (1,))])
+    full = OutOfMemory("full")
+    publisher.failed("a", under_way=full, waiting=full)
+    add(publisher, "a2")
+    assert (publisher.stale, numbered(publisher.take("n1"))) == ({}, [("a", 1, 1)])
+
+
+@pytest.mark.parametrize(("before", "after"), [("x", "y"), ("y", "x"), ("x", None)])
+def test_a_node_begins_anew_when_its_run_is_another_one(before: str, after: str | None) -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(in_run(before, {"a": "n1"}, 1))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.assign(plan({"a": "n2"}, 2) if after is None else in_run(after, {"a": "n2"}, 2))
+    [forsaken] = publisher.forsaken()
+    assert str(forsaken.error) == (
+        "a node of 'a' has begun anew, and may have accepted and lost 1 event(s), "
+        "before or after somebody delivered them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("epoch", "before", "after", "forsaken"),
+    [(3, "x", "x", True), (3, "x", "", True), (3, "", "x", True), (3, "", "", False), (2, "x", "x", False)],
+)
+def test_where_nodes_may_begin_anew_each_may_have_done_so_between_plans_that_were_not_told(
+    epoch: int, before: str, after: str, forsaken: bool
+) -> None:
+    publisher: Publisher[str] = Publisher("p", 1)
+    publisher.assign(replace(plan({"a": "n1"}, 1), runs={"n9": before} if before else {}))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.unanswered("n1")
+    publisher.assign(replace(plan({"a": "n1"}, 1), runs={"n9": before} if before else {}))
+    assert publisher.forsaken() == [], "that is the same plan"
+    publisher.assign(replace(plan({"a": "n1"}, epoch), runs={"n9": after} if after else {}))
+    assert bool(publisher.forsaken()) == forsaken
+
+
+def test_what_is_forsaken_makes_room_for_what_waits_also_where_its_region_stays() -> None:
+    """a1 may have been accepted by n1; its region has moved to n2 and stays there when n1 begins anew."""
+    publisher = uncertain_at("n1")
+    publisher.assign(in_run("x", {"a": "n2", "b": "n2"}, 2))
+    publisher.answered("n1", [Answer(Verdict.STALE, (2,))])
+    anew = replace(in_run("y", {"a": "n2", "b": "n2"}, 3), epochs={"a": 2, "b": 2})
+    publisher.assign(anew)
+    assert ([each.tokens for each in publisher.forsaken()], publisher.take("n2")) == ([["a1"]], [])
+    publisher = uncertain_at("n1")
+    publisher.assign(in_run("x", {"a": "n2", "b": "n2"}, 2))
+    publisher.answered("n1", [Answer(Verdict.STALE, (2,))])
+    add(publisher, "a2")
+    publisher.assign(anew)
+    assert numbered(publisher.take("n2")) == [("a", 2, 1)]
+
+
+def test_who_does_not_wait_need_not_be_told_what_was_delivered() -> None:
+    publisher = assigned("a")
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.passed("a", 1)
+    publisher.ended("a", 1)
+    publisher.gone("a", 1, 1)
+    assert publisher.awaited() == set()
+    assert len(publisher.answered("n1", [ok(1, 1)])) == 1
+
+
+def test_it_tells_in_which_regions_it_has_yet_to_deliver_its_own_events() -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(1, 1)])
+    assert publisher.awaited() == {"a", "b"}
+    publisher.passed("a", 1)
+    assert publisher.awaited() == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "last", "free"), [(1, 4, False), (1, 5, True), (1, 6, True), (2, 1, True), (0, 9, False)]
+)
+@pytest.mark.parametrize("told_first", [False, True])
+def test_what_was_accepted_up_to_where_something_is_missing_is_not_waited_for(
+    epoch: int, last: int, free: bool, told_first: bool
+) -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    if told_first:
+        publisher.gone("a", epoch, last)
+    publisher.answered("n1", [ok(1, 5)])
+    if not told_first:
+        publisher.gone("a", epoch, last)
+    assert numbered(publisher.take("n1")) == ([("b", 1, 1)] if free else [])
+
+
+def test_an_epoch_that_has_ended_says_nothing_of_what_was_accepted_in_a_later_one_or_not_yet() -> None:
+    publisher: Publisher[str] = Publisher("p", 1, causal=True)
+    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(2, 1)])
+    add(publisher, "a2 b1")
+    publisher.ended("a", 1)
+    publisher.passed("a", 1)
+    assert (numbered(publisher.take("n1")), publisher.take("n2")) == ([("a", 2, 1)], [])
+    publisher.ended("a", 2)
+    assert publisher.take("n2") == [], "nobody knows where a2 will be accepted"
+
+
+def test_what_is_sent_twice_is_delivered_once() -> None:
+    publisher = causal()
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.WAIT, (1,))])
+    publisher.take("n1")
+    add(publisher, "a2 b1")
+    publisher.answered("n1", [ok(1, 1)])
+    publisher.passed("a", 1)
+    assert numbered(publisher.take("n1")) == [("a", 2, 1)], "b1 waits for a2"
+
+
+def test_markers_wait_for_no_event_and_no_event_waits_for_them() -> None:
+    publisher = causal()
+    publisher.mark("b", b"here", "first")
+    assert [frame.kind for frame in publisher.take("n1")] == [FrameKind.JOIN]
+    publisher.answered("n1", [ok(1, 1)])
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(1, 5)])
+    publisher.mark("a", b"here", "second")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(1, 7)])
+    publisher.passed("b", 1)
+    publisher.mark("b", b"there", "third")
+    full = OutOfMemory("full")
+    assert [each.tokens for each in publisher.failed("b", under_way=full, waiting=full)] == [["third"], ["b1"]]
+    add(publisher, "b2")
+    publisher.gone("a", 1, 5)
+    assert numbered(publisher.take("n1")) == [("b", 2, 1)], "the marker behind it does not matter"
+
+
+def test_events_that_are_given_up_before_they_were_sent_are_not_waited_for() -> None:
+    publisher = causal("abc")
+    add(publisher, "a1 b1 b2 c1")
+    publisher.take("n1")
+    full = OutOfMemory("full")
+    publisher.failed("b", under_way=full, waiting=full)
+    publisher.answered("n1", [ok(1, 1)])
+    assert publisher.take("n1") == []
+    publisher.passed("a", 1)
+    assert numbered(publisher.take("n1")) == [("c", 1, 1)]
+
+
+def test_what_is_under_way_is_waited_for_though_what_followed_it_was_given_up() -> None:
+    publisher: Publisher[str] = Publisher("p", 1, causal=True)
+    publisher.assign(plan({"a": "n1", "b": "n3"}))
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.assign(Plan(2, 1, "acyclic", dict.fromkeys(["n1", "n2", "n3"], ""), {"a": ("n2",), "b": ("n3",)}, ()))
+    add(publisher, "a2 b1")
+    full = OutOfMemory("full")
+    assert [each.tokens for each in publisher.give_up("n2", under_way=full, waiting=full)] == [["a2"]]
+    assert publisher.take("n3") == []
+    publisher.answered("n1", [ok(1, 1)])
+    publisher.passed("a", 1)
+    assert numbered(publisher.take("n3")) == [("b", 1, 1)]

@@ -18,9 +18,21 @@ ABC = Atom(AtomId(2), ("a", "b", "c"), "n1")
 ACD = Atom(AtomId(3), ("a", "c", "d"), "n1")
 
 
-def record(granted: str, said: int, *atoms: Atom, epoch: int = 1, version: int = 1) -> Record:
-    paths = dict.fromkeys("abcd", ("n1",))
-    plan = Plan(epoch, version, "acyclic", {"n1": ""}, paths, atoms)
+CDE = Atom(AtomId(4), ("c", "d", "e"), "n1")
+
+
+def record(
+    granted: str,
+    said: int,
+    *atoms: Atom,
+    epoch: int = 1,
+    version: int = 1,
+    older: str = "",
+    path: tuple[str, ...] = ("n1",),
+) -> Record:
+    """``older``: the regions whose numbering began in epoch 1."""
+    paths = dict.fromkeys("abcde", path)
+    plan = Plan(epoch, version, "acyclic", dict.fromkeys(path, ""), paths, atoms, dict.fromkeys(older, 1))
     return Record(plan, {"me": frozenset(granted)}, {"me": Wish(1, said)})
 
 
@@ -322,3 +334,275 @@ def test_whoever_hears_of_an_epoch_that_runs_already_marks_what_it_joins() -> No
     me.subscribe("b")
     me.update(record("b", 1, AB, epoch=2, version=3))
     assert me.reads()["b"] == Read("n1", 2, None)
+
+
+def test_before_anything_is_wanted_all_is_settled_and_nothing_is_there_to_leave() -> None:
+    me = Subscriber("me", 1)
+    assert (me.unsubscribe("a"), me.is_settled, me.joined) == ([], True, set())
+    assert (me.subscribe("ab"), me.unsubscribe("b"), me.wanted) == ([], [], {"a"})
+    assert (me.reads(), me.marks(), me.held_frames) == ({}, [], 0)
+
+
+def test_a_marker_tells_who_published_it_and_which_of_its_markers_it_is() -> None:
+    me = Subscriber("me", 7)
+    me.subscribe("ab")
+    found = Record(record("ab", 1).plan, {"me": frozenset("ab")}, {"me": Wish(7, 1)})
+    me.update(found)
+    for region in "ab":
+        me.found_end(region, 1, None)
+    assert me.marks() == [("a", b"me 7 1"), ("b", b"me 7 2")]
+
+
+def test_a_plan_that_stays_as_it_was_may_grant_what_is_wanted_by_now() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    plan = record("a", 0).plan
+    me.update(Record(plan, {"me": frozenset("a")}, {"me": Wish(1, 0)}))
+    turns = me.turns
+    me.update(Record(plan, {"me": frozenset("a"), "other": frozenset("b")}, {"me": Wish(1, 0)}))
+    assert (me.reads(), me.turns) == ({}, turns), "it is about others"
+    me.update(Record(plan, {"me": frozenset("a")}, {"me": Wish(1, 1)}))
+    assert me.reads() == {"a": Read("n1", 1, None)}
+    assert me.turns > turns, "there is something else to read"
+
+
+def test_each_node_is_asked_for_what_leaves_the_network_there() -> None:
+    me = Subscriber("me", 1)
+    me.update(record("", 0, path=("n1", "n2")))
+    me.subscribe("a")
+    me.update(record("a", 1, path=("n1", "n2"), version=2))
+    assert (me.reads("n2"), me.reads("n1")) == ({"a": Read("n2", 1, None)}, {})
+    me.found_end("a", 1, tick("a4"))
+    me.update(record("a", 1, epoch=2, path=("n2", "n3")))
+    assert me.reads() == {"a": Read("n3", 2, 0)}
+    me.subscribe("b")
+    me.update(record("ab", 2, epoch=3, path=("n3", "n4"), older=""))
+    assert me.reads("n4") == {"b": Read("n4", 3, 0)}
+
+
+def test_a_region_that_is_granted_as_an_epoch_begins_may_be_the_only_one() -> None:
+    me = Subscriber("me", 1)
+    me.update(record("", 0))
+    me.subscribe("b")
+    me.update(record("b", 1, epoch=2))
+    assert me.reads() == {"b": Read("n1", 2, 0)}
+    [(_, marker)] = me.marks()
+    event = frame("b1", epoch=2, body=marker)
+    assert names(me.receive([event])) == ["b1"]
+    assert me.joined == set(), "an event that reads like the marker is none"
+    me.receive([marked("b2", marker, epoch=2)])
+    assert (me.joined, me.is_settled) == ({"b"}, True)
+
+
+def test_a_region_of_an_epoch_that_runs_is_joined_at_its_marker_also_when_others_have_a_newer_one() -> None:
+    me = Subscriber("me", 1)
+    me.update(record("", 0, epoch=3, older="b"))
+    me.subscribe("b")
+    me.update(record("b", 1, epoch=3, version=2, older="b"))
+    assert me.reads() == {"b": Read("n1", 1, None)}
+
+
+def test_only_what_is_wanted_is_marked_as_an_epoch_begins() -> None:
+    me = joined("a", granted="abc")
+    me.subscribe("c")
+    me.update(record("abc", 2, ABC, epoch=2))
+    assert set(me.reads()) == set("abc"), "b orders a and c"
+    assert [region for region, _ in me.marks()] == ["c"]
+    me.receive([tick("a2")])
+    me.update(record("abc", 2, ABC, epoch=3))
+    me.receive([tick("a1", "2,1", epoch=2), tick("b1", "2,2", epoch=2)])
+    assert (me.reads()["b"], me.marks()) == (Read("n1", 3, 0), [])
+
+
+def test_an_end_is_found_once_in_the_epoch_that_is_read() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    me.update(record("a", 1, epoch=2))
+    assert me.found_end("b", 2, frame("b7", epoch=2)) == []
+    for epoch in (1, 3):
+        assert me.found_end("a", epoch, frame("a7", epoch=epoch)) == []
+    assert me.reads()["a"].after is None
+    assert me.receive([frame("a8", epoch=2)]) == [], "it is not known yet what comes before"
+    assert me.reads()["a"].after is None
+    me.found_end("a", 2, frame("a7", epoch=2))
+    me.found_end("a", 2, frame("a9", epoch=2))
+    assert me.reads()["a"].after == 7
+
+
+def test_what_is_not_read_and_what_was_received_before_keeps_nothing_from_what_comes_with_it() -> None:
+    me = joined("a")
+    again = [frame("b1"), frame("a2", epoch=2), frame("a1"), frame("a2"), frame("a3"), frame("a2"), frame("a3")]
+    assert names(me.receive(again)) == ["a2", "a3"]
+    assert me.reads()["a"].after == 3
+    assert names(me.receive([frame("a2"), frame("a4", epoch=0), frame("a4")])) == ["a4"]
+
+
+def test_nobody_is_marked_along_before_the_marker_of_what_is_joined_may_go() -> None:
+    me = joined("a", AB, granted="ab")
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, version=2))
+    assert (me.marks(), me.joined) == ([], {"a"})
+    me.found_end("b", 1, frame("b7"))
+    assert [region for region, _ in me.marks()] == ["b", "a"]
+    assert (me.joined, me.is_settled) == ({"a"}, False)
+
+
+def test_who_has_not_reached_an_epoch_is_not_marked_along_for_what_is_joined_in_it() -> None:
+    me = joined("a", AB, granted="ab")
+    me.update(record("ab", 1, AB, epoch=2))
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, epoch=2, version=2))
+    me.found_end("b", 2, None)
+    assert [region for region, _ in me.marks()] == ["b"]
+
+
+def test_a_marker_that_may_be_missing_is_published_again() -> None:
+    me = Subscriber("me", 1)
+    me.subscribe("a")
+    me.update(record("a", 1))
+    me.found_end("a", 1, frame("a7"))
+    [(_, marker)] = me.marks()
+    assert me.receive([frame("a8"), frame("a9")]) == []
+    assert me.marks() == []
+    assert me.receive([frame("a20")]) == []
+    assert me.marks() == [("a", marker)]
+
+
+def test_a_marker_that_was_not_published_yet_is_not_missing() -> None:
+    me = joined("a", AB, granted="ab")
+    me.subscribe("b")
+    me.update(record("ab", 2, AB, epoch=2))
+    me.receive([frame("b5", "1,9", epoch=2)])
+    assert [region for region, _ in me.marks()] == ["b"]
+
+
+def test_who_waits_behind_a_gap_asks_those_that_show_nothing() -> None:
+    me = joined("ab", AB)
+    a, b = (me.reads()[region].after or 0 for region in "ab")
+    assert (me.is_settled, me.marks()) == (True, [])
+    assert names(me.receive([frame(f"a{a + 9}", f"1,{a + b + 7}")])) == []
+    assert (me.is_settled, me.held("a"), me.held("b"), me.held_frames) == (False, 1, 0, 1)
+    assert [region for region, _ in me.marks()] == ["b"]
+    assert names(me.receive([frame(f"b{b + 1}", f"1,{a + b + 9}")])) == [f"a{a + 9}"]
+    assert names(me.unsubscribe("a")) == [f"b{b + 1}"], "nothing waits for a any more"
+    assert (me.is_settled, me.held_frames) == (True, 0)
+
+
+def test_an_epoch_is_settled_when_the_one_before_has_ended_and_nothing_of_that_is_kept() -> None:
+    me = joined("ab", AB)
+    a, b = (me.reads()[region].after or 0 for region in "ab")
+    me.update(record("ab", 1, AB, epoch=2))
+    assert (me.joined, me.is_settled) == (set("ab"), False)
+    me.receive([tick(f"a{a + 1}", f"1,{a + b + 1}")])
+    assert (me.joined, me.is_settled) == (set("ab"), False), "it stays joined on its way"
+    again = frame("a1", "1,2", epoch=2)
+    assert names(me.receive([again, again])) == []
+    assert names(me.receive([again])) == []
+    assert (me.held("a"), me.held("b"), me.held_frames) == (1, 0, 1)
+    me.receive([tick(f"b{b + 1}", f"1,{a + b + 2}")])
+    assert (me.held("a"), me.held_frames, me.is_settled, me.marks()) == (1, 1, True, [])
+    assert names(me.receive([frame("b1", "1,1", epoch=2)])) == ["b1", "a1"]
+    assert list(me._epochs) == [2]
+
+
+def test_what_is_left_while_its_epoch_waits_for_others_takes_its_frames_along_and_no_others() -> None:
+    me = joined("abc")
+    me.update(record("abc", 1, epoch=2))
+    me.receive([tick("a2"), tick("b2")])
+    assert names(me.receive([frame("a1", epoch=2), frame("b1", epoch=2), frame("b2", epoch=2)])) == []
+    assert me.held_frames == 3
+    me.unsubscribe("b")
+    assert (me.held_frames, set(me.reads()), me.joined) == (1, set("ac"), set("ac"))
+    assert names(me.receive([tick("c2")])) == ["a1"]
+
+
+def test_regions_of_different_epochs_are_left_alone_by_each_other() -> None:
+    me = joined("a", granted="ab")
+    me.subscribe("b")
+    me.update(record("ab", 2, epoch=2, older="a"))
+    assert me.reads() == {"a": Read("n1", 1, 1), "b": Read("n1", 2, 0)}
+    assert names(me.receive([frame("a2"), frame("b1", epoch=2)])) == ["a2", "b1"]
+    assert me.unsubscribe("b") == []
+    assert (me.reads(), names(me.receive([frame("a3")]))) == ({"a": Read("n1", 1, 2)}, ["a3"])
+
+
+def test_own_events_are_noted_also_where_they_are_not_handed_out() -> None:
+    me = joined("ab", AB, granted="abc")
+    me.returns.passed()
+    a, b = (me.reads()[region].after or 0 for region in "ab")
+    me.subscribe("c")
+    me.update(record("abc", 2, AB, version=2))
+    me.found_end("c", 1, frame("c3"))
+    [(_, marker), *_] = me.marks()
+    assert me.receive([frame("c4", meta="0 2 1 5 me")]) == []
+    assert (me.returns.passed(), me.receive([frame("c5")]), me.returns.passed()) == ({"c": 6}, [], {})
+    assert names(me.receive([frame(f"a{a + 1}", f"1,{a + b + 1}", meta="0 1 1 8 me")])) == [f"a{a + 1}"]
+    assert me.returns.passed() == {"a": 8}
+    me.receive([marked("c6", marker)])
+    assert me.joined == set("abc")
+
+
+def silent_c(keep: str, joins: str, granted: str = "abcde") -> tuple[Subscriber, dict[str, int], dict[AtomId, int]]:
+    """A subscriber that follows c for the atom with what it keeps, has joined another region, and wants c again.
+
+    Returns it, the last sequences that it has received, and the last numbers of the atoms.
+    """
+    me = joined("abcde", ABC, CDE)
+    last = {region: read.after or 0 for region, read in me.reads().items()}
+    numbers = {atom.id: sum(last[region] for region in atom.regions) for atom in (ABC, CDE)}
+    me.unsubscribe(set("abcde") - set(keep))
+    assert set(me.reads()) == {"c", *keep}
+    me.subscribe(joins)
+    me.update(record(granted, 3, ABC, CDE, version=2))
+    me.found_end(joins, 1, frame(f"{joins}{last[joins]}"))
+    marks = dict(me.marks())
+    last[joins] += 1
+    [atom] = [atom for atom in (ABC, CDE) if joins in atom.regions]
+    numbers[atom.id] += 1
+    me.receive([marked(f"{joins}{last[joins]}", marks[joins], f"{atom.id},{numbers[atom.id]}")])
+    assert me.joined == {*keep, joins}
+    me.subscribe("c")
+    me.update(record(granted, 4, ABC, CDE, version=3))
+    return me, last, numbers
+
+
+@pytest.mark.parametrize(("keep", "joins", "orders"), [("de", "a", "b"), ("ab", "e", "d")])
+def test_a_shadow_that_is_wanted_again_is_handed_out_behind_where_atoms_begin_to_order_it(
+    keep: str, joins: str, orders: str
+) -> None:
+    me, last, numbers = silent_c(keep, joins)
+    assert (me.joined, me.reads()[orders].after) == ({*keep, joins}, None)
+    with_joined, with_kept = (ABC.id, CDE.id) if joins == "a" else (CDE.id, ABC.id)
+    binding, free = numbers[with_kept], numbers[with_joined]
+    place = last["c"]
+
+    def c(number: int, *, others: int) -> StampedFrame:
+        stamp = {with_kept: binding + 1 + others, with_joined: free + number}
+        return frame(f"c{place + others}", ",".join(f"{atom},{each}" for atom, each in stamp.items()))
+
+    me.receive([frame(f"{keep[0]}{last[keep[0]] + 1}", f"{with_kept},{binding + 1}")])
+    assert names(me.receive([c(1, others=1)])) == [], "it is followed, and not handed out"
+    me.found_end(orders, 1, frame(f"{orders}{last[orders]}"))
+    marks = dict(me.marks())
+    me.receive([marked(f"{orders}{last[orders] + 1}", marks[orders], f"{with_joined},{free + 3}")])
+    assert me.joined == {*keep, joins}
+    me.receive([frame(f"{joins}{last[joins] + 1}", f"{with_joined},{free + 5}")])
+    assert names(me.receive([c(2, others=2)])) == []
+    assert names(me.receive([c(4, others=3)])) == [f"{joins}{last[joins] + 1}"], "that is how far c is by then"
+    assert (me.joined, me.begin("c")) == ({*keep, joins, "c"}, (1, place + 3))
+    assert names(me.receive([c(6, others=4)])) == [f"c{place + 4}"]
+
+
+@pytest.mark.parametrize(("keep", "joins"), [("de", "a"), ("ab", "e")])
+def test_a_shadow_is_ordered_by_atoms_that_the_plan_reckons_with_only(keep: str, joins: str) -> None:
+    me, last, _ = silent_c(keep, joins, granted="".join({*keep, joins, "c"}))
+    assert (me.joined, me.begin("c")) == ({*keep, joins, "c"}, (1, last["c"]))
+
+
+def test_a_shadow_that_is_wanted_again_and_left_again_is_a_shadow_as_before() -> None:
+    me, last, numbers = silent_c("de", "a")
+    assert me.unsubscribe("c") == []
+    assert (me.joined, set(me.reads())) == (set("ade"), set("acde"))
+    event = frame(f"c{last['c'] + 1}", f"{CDE.id},{numbers[CDE.id] + 1},{ABC.id},{numbers[ABC.id] + 1}")
+    assert names(me.receive([event])) == []
+    assert "c" not in me.joined
