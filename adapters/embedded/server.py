@@ -162,10 +162,17 @@ class EmbeddedServer(_Startable):
         if self._process is not None:
             self._shut_down(self._process)
         deadline = time.monotonic() + self._start_time_s_max
-        while not self._launch(find_redis_server(), deadline):
-            if time.monotonic() >= deadline:
-                raise self._failure(f"its port {self._port} was taken by another process while it was down")
+        taken = False
+        while not (taken and time.monotonic() >= deadline):
+            try:
+                if self._launch(find_redis_server(), deadline):
+                    return
+            except EmbeddedServerError:
+                if not taken or time.monotonic() < deadline:
+                    raise  # else the last try had no time to find the port taken, as those before it did
+            taken = True
             time.sleep(_POLL_S)
+        raise self._failure(f"its port {self._port} was taken by another process while it was down")
 
     async def restart_async(self) -> None:
         await _in_thread(self.restart)

@@ -140,7 +140,7 @@ def test_a_port_that_someone_else_takes_first_is_given_up_for_another(
 
 
 def test_a_port_taken_while_the_server_was_down_is_said_so() -> None:
-    with EmbeddedServer(start_time_s_max=scaled(5.0)) as server:
+    with EmbeddedServer(start_time_s_max=scaled(1.0)) as server:
         server.kill()
         taken = pytest.raises(EmbeddedServerError, match="was taken by another process")
         with socket.create_server(("127.0.0.1", port_of(server))), taken:
