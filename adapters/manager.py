@@ -60,30 +60,30 @@ class Manager:
                     await self._stop.wait()
                 except ImportError as error:
                     logger.warning("manager: leaves leading to others, what plans cannot be loaded: %r", error)
-                    self.leads = False
-                    with suppress(GamecastError):  # without it, the lease runs out
-                        await self._control.resign(self._token)
-                    await self._stop.wait()
+                    await self._stand_aside(None)
                 except Exception as error:  # noqa: BLE001 - a manager that ends leaves everybody who wants something waiting
                     if self._stop.is_set():
                         return
                     logger.warning("manager: %r", error)
                     failures += 1
                     if failures >= FAILURES_MAX and self.leads and not isinstance(error, GamecastError):
-                        await self._stand_aside()
+                        await self._stand_aside(ASIDE_S)
                     await backoff.wait()
         finally:
             with suppress(GamecastError):
                 await self._control.resign(self._token)
             await self._close()
 
-    async def _stand_aside(self) -> None:
-        """Leave leading to others for a while: what does not work in this process may work in theirs."""
+    async def _stand_aside(self, seconds: float | None) -> None:
+        """Leave leading to others, for good if None: what does not work in this process may work in theirs."""
         self.leads = False
-        with suppress(GamecastError):
+        with suppress(GamecastError):  # without it, the lease runs out
             await self._control.resign(self._token)
+        await self._rest(seconds)
+
+    async def _rest(self, seconds: float | None) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(ASIDE_S):
+            async with asyncio.timeout(seconds):
                 await self._stop.wait()
 
     async def stop(self) -> None:
@@ -95,9 +95,7 @@ class Manager:
         seen = await self._control.look(self._token, LEASE_MS)
         self.leads = seen is not None
         if seen is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STAND_EVERY_MS / 1000):
-                    await self._stop.wait()
+            await self._rest(STAND_EVERY_MS / 1000)
             return
         await self._leading().turn(seen)
 

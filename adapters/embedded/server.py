@@ -162,17 +162,11 @@ class EmbeddedServer(_Startable):
         if self._process is not None:
             self._shut_down(self._process)
         deadline = time.monotonic() + self._start_time_s_max
-        taken = False
-        while not (taken and time.monotonic() >= deadline):
-            try:
-                if self._launch(find_redis_server(), deadline):
-                    return
-            except EmbeddedServerError:
-                if not taken or time.monotonic() < deadline:
-                    raise  # else the last try had no time to find the port taken, as those before it did
-            taken = True
+        # Each try may take as long: one that is cut short cannot tell a port that is taken from a server that hangs.
+        while not self._launch(find_redis_server(), time.monotonic() + self._start_time_s_max):
+            if time.monotonic() >= deadline:
+                raise self._failure(f"its port {self._port} was taken by another process while it was down")
             time.sleep(_POLL_S)
-        raise self._failure(f"its port {self._port} was taken by another process while it was down")
 
     async def restart_async(self) -> None:
         await _in_thread(self.restart)

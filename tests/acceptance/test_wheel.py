@@ -78,30 +78,24 @@ def test_the_wheel_works_beside_folders_of_the_flat_names(wheel: dict[str, bytes
         write(place / folder / "__init__.py", b"raise ImportError('gamecast imported a folder that stood beside it')")
     # A script's own folder comes before everything else on the module search path.
     script = shutil.copy(SMOKE, place)
-    done = subprocess.run(
-        [sys.executable, script, site],
-        cwd=place,
-        env=os.environ | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_at(place, site, script, site)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_command_of_the_wheel_finds_its_subcommands(wheel: dict[str, bytes], tmp_path: Path) -> None:
     for name, content in wheel.items():
         write(tmp_path / name, content)
-    done = subprocess.run(
-        [sys.executable, "-m", "gamecast", "publish", "--help"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_at(tmp_path, tmp_path, "-m", "gamecast", "publish", "--help")
     assert done.returncode == 0, done.stderr
     assert "Publish events to a region" in done.stdout
+
+
+def run_at(place: Path, site: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder; ``site``: where it finds what is installed."""
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def write(file: Path, content: bytes) -> None:
