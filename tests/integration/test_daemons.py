@@ -139,6 +139,7 @@ async def granted(control: RedisControl, name: str, *regions: str) -> Record:
             newest = await control.newest()
             if newest is not None and newest.members.get(name, frozenset()).issuperset(regions):
                 return newest
+            await control.beat(name, incarnation)
             await asyncio.sleep(0.01)
 
 
