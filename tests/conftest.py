@@ -20,7 +20,7 @@ if "CI" not in os.environ:
 
 WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
-WORKERS_A_CORE = 4
+WORKERS_A_CORE = 3
 YIELDING = 3
 
 
@@ -28,6 +28,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One worker a core, and more where they wait; -n or PYTEST_XDIST_AUTO_NUM_WORKERS say otherwise."""
     waiting = any(folder in argument for argument in config.args for folder in WAITING)
     return cores() * (WORKERS_A_CORE if waiting else 1)
+
+
+def pytest_configure() -> None:
+    """Let what tests start be interrupted, also where this was started with nohup or in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure_node(node: Any) -> None:

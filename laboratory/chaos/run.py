@@ -106,12 +106,16 @@ async def _run(
         begin_ns = time.monotonic_ns()
         happening = asyncio.create_task(carry_out(network, faults, struck), name="chaos faults")
         until = time.monotonic() + seconds
-        while time.monotonic() < until or not happening.done():
-            await asyncio.wait([happening], timeout=LOOK_EVERY_S)
-            if happening.done():
-                happening.result()  # a fault that could not be carried out ends the run
-                await asyncio.sleep(LOOK_EVERY_S)
-            progress(seconds - max(0.0, until - time.monotonic()), len(struck), network.board.total(Slot.DELIVERED))
+        try:
+            while time.monotonic() < until or not happening.done():
+                await asyncio.wait([happening], timeout=LOOK_EVERY_S)
+                if happening.done():
+                    happening.result()  # a fault that could not be carried out ends the run
+                    await asyncio.sleep(LOOK_EVERY_S)
+                progress(seconds - max(0.0, until - time.monotonic()), len(struck), network.board.total(Slot.DELIVERED))
+        finally:  # else one would start again what is about to be ended
+            happening.cancel()
+            await asyncio.gather(happening, return_exceptions=True)
         await asyncio.sleep(RECOVER_S)
         end_ns = time.monotonic_ns()
         unrest = await _rest(network)

@@ -142,15 +142,15 @@ def moved(life: Life, place: int, by: int) -> None:
 @pytest.mark.parametrize(
     ("breakage", "count", "says"),
     [
-        (drop, "lost", "agreement"),
-        (repeat, "duplicated", "order"),
-        (swap, "inversions", "order"),
-        (gap, "gaps", "integrity"),
-        (deaf, "lost", "validity"),
+        (drop, "lost", ("agreement", "validity")),  # by whether its publisher went on to the end
+        (repeat, "duplicated", ("order",)),
+        (swap, "inversions", ("order",)),
+        (gap, "gaps", ("integrity",)),
+        (deaf, "lost", ("validity",)),
     ],
 )
 def test_a_delivery_that_is_wrong_is_found(
-    short_run: tuple[dict[str, Any], Path], breakage: Callable[[Notes], None], count: str, says: str
+    short_run: tuple[dict[str, Any], Path], breakage: Callable[[Notes], None], count: str, says: tuple[str, ...]
 ) -> None:
     notes, kept = read_back(short_run[1])
     assert judge_run(notes, kept).fine

@@ -10,9 +10,11 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -245,6 +247,21 @@ async def test_a_gateway_that_is_gone_is_said_to_be_and_found_again() -> None:
             async with shown(redis.urls[0], port=port):
                 await page.get_by_text("Live", exact=True).wait_for()
                 await page.get_by_text("live, newest first").wait_for()
+
+
+async def test_events_of_a_region_that_cannot_be_joined_now_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=1.0))
+    with servers(1) as redis:
+        network = await _registered(redis)
+        async with network, shown(redis.urls[0]) as running, browser() as window:
+            page = await opened(window, running)
+            os.kill(redis.servers[0].pid, signal.SIGSTOP)
+            await chosen_region(page, "forest")
+            await page.get_by_text("does not answer now; trying again …").wait_for()
+            os.kill(redis.servers[0].pid, signal.SIGCONT)
+            await page.get_by_text("live, newest first").wait_for()
 
 
 async def test_who_comes_from_afar_is_asked_for_a_token_and_shown_why_it_is_refused(tmp_path: Path) -> None:

@@ -23,14 +23,19 @@ export class Feed {
     this.socket = socket;
     socket.onopen = () => {
       socket.send(JSON.stringify({ type: "hello", protocol: 1, batch_ms: 50, ...(token.get() ? { token: token.get() } : {}) }));
-      socket.send(JSON.stringify({ type: "subscribe", id: 1, regions: [this.region] }));
+      this.subscribe();
     };
     socket.onmessage = ({ data }) => this.hear(JSON.parse(data));
     socket.onclose = ({ reason }) => {
       if (this.closed) return;
       if (!this.denied) say(this.status, `${reason || "disconnected"}; trying again …`);
+      clearTimeout(this.timer);
       this.timer = setTimeout(() => this.denied || this.open(), AGAIN_MS);
     };
+  }
+
+  subscribe() {
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ type: "subscribe", id: 1, regions: [this.region] }));
   }
 
   close() {
@@ -46,6 +51,10 @@ export class Feed {
       this.pending.push(...message.events.map((event) => ({ ...event, age: event.sent_at_ms && now - event.sent_at_ms })));
       this.pending.splice(0, this.pending.length - SHOWN_MAX);
       if (!this.paused) requestAnimationFrame(() => this.show());
+    } else if (message.type === "error" && message.retriable) {
+      say(this.status, `${message.message}; trying again …`);
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.subscribe(), message.retry_after_ms ?? AGAIN_MS);
     } else if (message.type === "error") {
       this.denied = true;
       say(this.status, message.message);
