@@ -44,6 +44,8 @@ class Manager:
         self._leader: Leader | None = None
         self.leads = False
         """Whether this one led when it looked last."""
+        self.cannot_plan: ImportError | None = None
+        """Why it leaves leading to others for good: what makes plans cannot be loaded."""
 
     async def run(self) -> None:
         """Stand for election, and lead when elected, until `stop`; network trouble is waited out."""
@@ -60,6 +62,7 @@ class Manager:
                     await self._stop.wait()
                 except ImportError as error:
                     logger.warning("manager: leaves leading to others, what plans cannot be loaded: %r", error)
+                    self.cannot_plan = error
                     await self._stand_aside(None)
                 except Exception as error:  # noqa: BLE001 - a manager that ends leaves everybody who wants something waiting
                     if self._stop.is_set():

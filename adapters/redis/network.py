@@ -16,6 +16,7 @@ from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
 from adapters.redis.seat import RedisSeat
 from adapters.urls import as_user_of
+from sequencing.errors import ExtraMissing
 from sequencing.extras import first_missing
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
@@ -40,7 +41,13 @@ class RedisNetwork(RedisSeat):
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
         self._manager: Manager | None = None
+        self._lacks: ExtraMissing | None = None
         self._managing: asyncio.Task[None] | None = None
+
+    @property
+    def cannot_lead(self) -> Exception | None:
+        """See `RedisSeat`."""
+        return self._lacks or (self._manager.cannot_plan if self._manager is not None else None)
 
     async def close(self) -> None:
         """Stop leading, and close the connections to the control Redis."""
@@ -61,9 +68,9 @@ class RedisNetwork(RedisSeat):
 
         ``control``: a way to the control Redis for this alone.
         """
-        self.cannot_lead = first_missing("planner", "leading")
-        if self.cannot_lead is not None:
-            logger.info("leaves leading to others: %s", self.cannot_lead)
+        self._lacks = first_missing("planner", "leading")
+        if self._lacks is not None:
+            logger.info("leaves leading to others: %s", self._lacks)
             return
         self._manager = Manager(control, self._hands, self._ordering)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from adapters.redis.control import RedisControl
-from sequencing.errors import ExtraMissing, GamecastError, NobodyLeads
+from sequencing.errors import GamecastError, NobodyLeads
 from sequencing.plan import Plan
 from sequencing.record import Pair, Wish
 
@@ -18,10 +18,13 @@ class RedisSeat:
         """``control``: a way to it, which may be shared with others, who take it by ``turn``."""
         self._control = control
         self._turn = turn
-        self.cannot_lead: ExtraMissing | None = None
-        """What this process lacks for leading."""
         self._name = ""
         self._connection = 0
+
+    @property
+    def cannot_lead(self) -> Exception | None:
+        """What this process lacks for leading, as far as is known."""
+        return None
 
     async def open(self) -> None:
         """Reach the control Redis; see `Network.open`."""

@@ -19,7 +19,7 @@ from adapters.redis.network import RedisNetwork
 from adapters.redis.seat import RedisSeat
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.streams import SharedNode, SharedReader
-from sequencing.errors import ExtraMissing, is_passing
+from sequencing.errors import is_passing
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 
@@ -54,7 +54,7 @@ class SharedNetwork:
         return self._base.url
 
     @property
-    def cannot_lead(self) -> ExtraMissing | None:
+    def cannot_lead(self) -> Exception | None:
         """See `RedisSeat`."""
         return self._base.cannot_lead
 
@@ -224,7 +224,6 @@ class SharedView(RedisSeat):
     def __init__(self, shared: SharedNetwork) -> None:
         """Use `SharedNetwork.view`."""
         super().__init__(shared.control, shared.turn)
-        self.cannot_lead = shared.cannot_lead
         self._shared = shared
         self.url = shared.url
         self.stirred = asyncio.Event()
@@ -233,6 +232,11 @@ class SharedView(RedisSeat):
         """What the last record that was about it told; the record itself has what all others want."""
         self._passed: Place = 0, 0
         self._stopping = False
+
+    @property
+    def cannot_lead(self) -> Exception | None:
+        """See `RedisSeat`."""
+        return self._shared.cannot_lead
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""

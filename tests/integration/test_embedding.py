@@ -122,6 +122,17 @@ async def test_a_network_in_which_nobody_can_lead_says_so_and_names_the_extra(re
     assert "leaves leading to others" in said
 
 
+async def test_a_network_that_this_process_cannot_plan_for_says_what_cannot_be_loaded(
+    redis_server: EmbeddedServer,
+) -> None:
+    broken = "import sys\nsys.modules['placement.planner'] = None\n"
+    answers, said = await run(broken + WAIT_FOR_A_LEADER, redis_server.url)
+    for kind, message in answers:
+        assert kind == "NobodyLeads"
+        assert "or let this process lead; import of placement.planner halted" in message
+    assert "what plans cannot be loaded" in said
+
+
 async def test_who_waits_goes_on_once_somebody_leads(redis_server: EmbeddedServer) -> None:
     program = BASE_ONLY + TAKE_PART
     waiting = asyncio.create_task(run(program, redis_server.url))
