@@ -8,6 +8,7 @@ command has judged (0, 1, 4) does it return.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -72,7 +73,7 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(INFRASTRUCTURE, str(error))
         case ModuleNotFoundError() if (missing := missing_from(error, "this command")) is not None:
             return Ending(WRONG_USE, str(missing))
-        case BrokenPipeError():
+        case BrokenPipeError() | OSError(errno=errno.EBADF):
             return Ending(INFRASTRUCTURE, "nobody reads what is written any more")
         case TimeoutError() | TimeoutExpired():
             return Ending(INFRASTRUCTURE, f"something took too long: {str(error) or 'no answer'}")
@@ -100,6 +101,8 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
     """
     with suppress(OSError, ValueError):
         _take_any_letter()
+        if sys.stdout is None:  # closed by who started us, and its number free for any file
+            sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:
         status = work() or DONE
         _flush(sys.stdout)

@@ -407,6 +407,12 @@ def test_the_interpreter_has_nothing_to_add_when_it_ends(where: str, places: dic
     assert one_line(ended.stderr)
 
 
+def test_an_output_that_is_not_there_is_told_like_one_that_takes_nothing() -> None:
+    command = f"exec {BIN / 'gamecast'} --version >&-"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (INFRASTRUCTURE, "gamecast: nobody reads what is written any more\n")
+
+
 def test_an_error_that_cannot_be_told_has_its_status_all_the_same() -> None:
     command = f"exec {BIN / 'gamecast'} status {NOWHERE} 2>/dev/full"
     assert subprocess.run(["sh", "-c", command], check=False, timeout=60).returncode == INFRASTRUCTURE
