@@ -144,7 +144,7 @@ class Child:
 
 def _run(work: Callable[..., Any], task: tuple[Any, ...], log_file: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's ^C is for the parent, who then ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for output in (1, 2):
         os.dup2(log, output)
@@ -153,7 +153,8 @@ def _run(work: Callable[..., Any], task: tuple[Any, ...], log_file: str) -> None
     work(*task)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process when the one that started it has, however that went. Waits for as long; for a thread."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -5,9 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import InvalidStateError, ProcessPoolExecutor
+from concurrent.futures import InvalidStateError, ProcessPoolExecutor, wait
 from multiprocessing import active_children
 from typing import TypeVar
+
+from laboratory.processes.children import end_with_parent
+
+LOOK_S = 0.5
+"""How often to look whether there was a Ctrl-C: Python does not notice one that comes just before it waits."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,15 +26,18 @@ def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, 
     if jobs == 1 or len(items) <= chunk:
         yield from map(work, items)
         return
-    with ProcessPoolExecutor(jobs, initializer=_leave_interrupts) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_prepare) as pool:
         try:
             # Those that are started have the mask, too, until they can say for themselves what they ignore.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                results = pool.map(work, items, chunksize=chunk)
+                chunks = [pool.submit(_all_of, work, items[at : at + chunk]) for at in range(0, len(items), chunk)]
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            yield from results
+            for results in chunks:
+                while not wait([results], timeout=LOOK_S).done:
+                    pass
+                yield from results.result()
         except BaseException:
             threading.excepthook = _leave_out_cancelled
             pool.shutdown(wait=False, cancel_futures=True)
@@ -44,5 +52,10 @@ def _leave_out_cancelled(told: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(told)
 
 
-def _leave_interrupts() -> None:
+def _all_of(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [work(item) for item in items]
+
+
+def _prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -26,6 +26,7 @@ from cli.main import cli
 from cli.running import status_of
 from gamecast.ending import BROKEN, BUG, CANNOT_TELL, DONE, INFRASTRUCTURE, INTERRUPTED, WRONG_USE
 from gamecast.errors import GamecastError, Unreachable, UsageError
+from tests.patience import Deadline, scaled
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -387,16 +388,36 @@ def test_ctrl_c_at_work_and_at_the_very_end_does_the_same(where: str, places: di
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
 
 
-def test_ctrl_c_is_for_all_processes_of_a_command_and_only_one_answers(tmp_path: Path) -> None:
+@pytest.fixture
+def spread(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], set[int]]]:
+    """A command that works in two more processes, in a group of its own; and these."""
     command = [*DOORS["gamecast"], "simulate", "attack", "--seeds", "3000", "--jobs", "2"]
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE) as running:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
-        deadline = time.monotonic() + 60
-        while len(children.read_text().split()) < 2 and time.monotonic() < deadline:
+        deadline = Deadline(60)
+        while len(children.read_text().split()) < 2 and not deadline.passed:
             time.sleep(0.05)
-        os.killpg(running.pid, signal.SIGINT)
-        _, complained = running.communicate(timeout=30)
+        yield running, set(map(int, children.read_text().split()))
+
+
+def test_ctrl_c_is_for_all_processes_of_a_command_and_only_one_answers(
+    spread: tuple[subprocess.Popen[bytes], set[int]],
+) -> None:
+    running, _ = spread
+    os.killpg(running.pid, signal.SIGINT)
+    _, complained = running.communicate(timeout=scaled(30))
     assert (running.returncode, complained) == (INTERRUPTED, b"")
+
+
+def test_the_processes_of_a_command_that_is_killed_end_with_it(
+    spread: tuple[subprocess.Popen[bytes], set[int]],
+) -> None:
+    running, children = spread
+    running.kill()
+    deadline = Deadline(30)
+    while left := {child for child in children if Path(f"/proc/{child}").exists()}:
+        assert not deadline.passed, left
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("where", ["full", "closed"])
