@@ -33,8 +33,8 @@ from sequencing.plan import Plan
 from sequencing.record import Record
 from tests.events import take
 from tests.integration.live_player import Live, LivePlayer, LiveRelays, stopped
+from tests.integration.node_processes import end, start_node
 from tests.integration.test_faults import casts_on, publish_and_check
-from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, Turns, in_turn, judged, register, rest, roam
 from tests.patience import Deadline, patience, scaled
 

@@ -25,8 +25,8 @@ from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 from tests.events import take
+from tests.integration.node_processes import end, start_node
 from tests.integration.test_daemons import until
-from tests.integration.test_interface import end, start_node
 from tests.patience import patience
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}

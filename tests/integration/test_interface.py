@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
@@ -16,6 +13,8 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
+from adapters.redis.control import RedisControl
+from adapters.redis.relays import RedisRelays
 from gamecast import Cast, Event, Shared
 from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
@@ -60,14 +59,14 @@ class Network:
             server = await stack.enter_async_context(EmbeddedServer())
             return cls(server.url, stack)
         servers = await stack.enter_async_context(EmbeddedServers(nodes))
-        control = servers.urls[0]
-        starting = (
-            asyncio.to_thread(start_node, f"n{number}", url, control)
-            for number, url in enumerate(servers.urls, start=1)
-        )
-        for node in await asyncio.gather(*starting):
-            stack.callback(end, node)
-        return cls(control, stack)
+        control = RedisControl(servers.urls[0])
+        stack.push_async_callback(control.close)
+        for number, url in enumerate(servers.urls, start=1):
+            await control.register_node(f"n{number}", url)
+            relays = RedisRelays(servers.urls[0], frozenset({f"n{number}"}))
+            relays.start()
+            stack.push_async_callback(relays.stop)
+        return cls(servers.urls[0], stack)
 
     async def connect(
         self, name: str | None = None, *, ordering: Ordering = "acyclic", **options: Unpack[Options]
@@ -87,24 +86,6 @@ class Network:
             self._shared[ordering] = shared
             self.url = shared.url
         return self._shared[ordering]
-
-
-def start_node(name: str, url: str, control: str) -> subprocess.Popen[str]:
-    """Start `gamecast node` and wait until it says that it is there."""
-    command = [sys.executable, "-m", "gamecast", "node"]
-    process = subprocess.Popen(
-        [*command, "--name", name, "--redis", url, "--control", control], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    assert "is registered" in process.stderr.readline()
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=scaled(5)) == 0
-    assert process.stderr is not None
-    process.stderr.close()
 
 
 async def test_an_event_comes_to_its_subscribers_and_only_to_them(network: Network) -> None:

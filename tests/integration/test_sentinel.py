@@ -19,8 +19,8 @@ from adapters.redis.places import LOOK_AGAIN_S
 from gamecast import Cast, Event, Gap, Receipt
 from tests.events import take
 from tests.integration.live_player import stopped
+from tests.integration.node_processes import end, start_node
 from tests.integration.test_cluster import Player, Relays, command, until
-from tests.integration.test_interface import end, start_node
 from tests.integration.test_manager_live import REGIONS, Leaders, in_turn, judged, register, rest, roam
 from tests.patience import patience
 
