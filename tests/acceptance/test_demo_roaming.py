@@ -66,8 +66,8 @@ def test_servers_of_a_skirmish_follow_their_players(nodes: int) -> None:
 
 
 WINDOWS = [
-    pytest.param(["--seed", "1"], id="skirmish 1"),
-    pytest.param(["--seed", "2"], id="skirmish 2"),
+    pytest.param(["--seed", "1", "--duration-s", "200"], id="skirmish 1"),
+    pytest.param(["--seed", "2", "--duration-s", "200"], id="skirmish 2"),
     pytest.param([BLACK_GOLD, "--duration-s", "300"], id="recorded", marks=needs_shared_data),
 ]
 
@@ -118,7 +118,7 @@ def test_servers_of_a_recorded_match_follow_their_players() -> None:
 
 def test_the_story_tells_how_servers_roamed_and_the_logs_are_judged_by_stays(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    done = gamecast_command("demo", "--roam", "--moves", "--duration-s", "200", "--record", logs)
+    done = gamecast_command("demo", "--roam", "--moves", "--duration-s", "100", "--record", logs)
     assert done.returncode == 0, done.stdout + done.stderr
     told = " ".join(done.stdout.split())
     for words in ("followed their players", "new epochs", "A join took", "all servers saw one order"):
@@ -144,7 +144,7 @@ def test_at_a_speed_servers_join_when_their_players_come() -> None:
 
 def test_skipping_an_atoms_check_makes_demo_and_audit_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sequencing.subscriber, "Delivery", lambda epoch, regions, _atoms: Delivery(epoch, regions, ()))
-    done = call("demo", "--roam", "--record", tmp_path / "logs", "--json")
+    done = call("demo", "--roam", "--duration-s", "150", "--record", tmp_path / "logs", "--json")
     assert done.exit_code == 1, done.output
     report = json.loads(done.output)
     assert report["inversions"] > 0
@@ -162,13 +162,13 @@ def test_a_delivery_that_is_dropped_makes_demo_and_audit_fail(monkeypatch: pytes
         nonlocal handed_out
         batch = await next_batch(self)
         handed_out += len(batch or ())
-        if batch and handed_out > 5000:
+        if batch and handed_out > 1_000:
             handed_out = 0
             del batch[0]
         return batch
 
     monkeypatch.setattr(Incoming, "next_batch", next_batch_but_one)
-    done = call("demo", "--roam", "--record", tmp_path / "logs", "--json")
+    done = call("demo", "--roam", "--duration-s", "150", "--record", tmp_path / "logs", "--json")
     assert done.exit_code == 1, done.output
     report = json.loads(done.output)
     assert report["lost"] > 0
