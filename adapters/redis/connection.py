@@ -85,7 +85,7 @@ class RedisConnection:
         except ValueError as error:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: {error}") from error
         except TypeError as error:  # of redis-py's constructors
-            option = str(error).partition("'")[2].strip("'")
+            option = str(error).partition("'")[2].partition("'")[0]
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
         self._deadline = Deadline()

@@ -277,7 +277,10 @@ def test_a_tap_from_outside_sees_every_frame_at_every_node_and_changes_nothing(t
         assert row["not_before_ns"] is None or row["not_before_ns"] < row["stamped_at_ns"]
     unread = sum(r["rows"] for r in rows(tmp_path / "s", "losses") if r["table"] == "stamps")
     assert unread == tap.missed
-    assert sum(map(len, passed.values())) + unread >= 3 * 60
+    place = {(r.region, r.epoch, r.sequence): number for number, r in enumerate(receipts, start=1)}
+    # What links brought and dropped again behind the last that was read there, nobody knows of.
+    known = sum(max((place[event] for event, hops in passed.items() if hop in hops), default=0) for hop in (0, 1, 2))
+    assert sum(map(len, passed.values())) + unread >= known > 60
     whole = [hops for hops in passed.values() if len(hops) == 3]
     assert whole
     # A busy tap may read a later node first; what each says of when it was stamped still fits.
