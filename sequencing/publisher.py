@@ -229,7 +229,7 @@ class Publisher(Generic[Token]):
         failed: list[Resolved[Token]] = []
         for state in self._regions.values():
             again = state.node == node and state.unanswered is not None
-            if state.taken is not None and (state.name in asked or again):
+            if state.name in asked or again:
                 failed.append(self._fail_taken(state, under_way))
                 self._doubt(state, failed[-1].error)
             if state.node == node:
@@ -253,7 +253,6 @@ class Publisher(Generic[Token]):
             state = self._regions[region]
             if state.node is not None:
                 self._ready.get(state.node, {}).pop(region, None)
-            self.stale.pop(region, None)
             if state.taken is not None:
                 failed.append(self._fail_taken(state, under_way))
                 self._doubt(state, failed[-1].error)

@@ -228,7 +228,7 @@ class Subscriber:
         """Return how many frames of a region that is being read are received and wait for others."""
         epoch = self._epochs[self._regions[region].epoch]
         waiting = sum(frame.region == region for frame in epoch.held)
-        return waiting + (epoch.delivery.held(region) if region in epoch.delivery.regions else 0)
+        return waiting + epoch.delivery.held(region)
 
     @property
     def held_frames(self) -> int:

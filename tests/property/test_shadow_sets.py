@@ -58,6 +58,7 @@ def test_of_two_atoms_that_order_the_same_regions_one_is_followed() -> None:
     plan = planned("abc", "abd")
     assert shadows(plan, set("ab"), granted=set("abcd"), now=set("ab")) in ({"c"}, {"d"})
     assert shadows(plan, set("ab"), granted=set("abcd"), now=set("abd")) == {"d"}
+    assert shadows(plan, set("ab"), granted=set("abcde"), now=set("abde")) == {"d"}, "whatever else is followed"
     assert shadows(plan, set("ab"), granted=set("abcd"), now=set("abc")) == {"c"}
     assert shadows(plan, set("ab"), granted=set("abd"), now=set("abc")) == {"d"}, "c is granted no more"
 
@@ -93,3 +94,11 @@ def test_a_region_is_ordered_when_atoms_that_bind_have_all_others_that_its_atoms
     assert is_ordered(set("b"), atoms, {1})
     assert not is_ordered(set("bcd"), atoms, {2})
     assert is_ordered(set("ef"), atoms, set()), "none of its atoms is to order it with these"
+
+
+def test_two_regions_are_one_pair_in_whatever_order_sets_have_them() -> None:
+    for number in range(100):
+        one, other, third = (f"{letter}{number}" for letter in "abc")
+        atoms = Atom(AtomId(1), (one, other), "n1"), Atom(AtomId(2), (third, other, one), "n1")
+        plan = Plan(1, 1, "acyclic", {"n1": ""}, dict.fromkeys((one, other, third), ("n1",)), atoms)
+        assert shadows(plan, {one, other}, granted={one, other, third}, now={one, other}) == set()

@@ -679,3 +679,10 @@ def test_who_was_marked_once_more_is_not_marked_again_when_something_before_that
     assert nudged(delivery, "b") == {"a"}
     assert receive(delivery, frame("a2", "1,4")) == ["-a1…1", "a2"]
     assert nudged(delivery, "b") == set()
+
+
+def test_a_jump_is_settled_by_the_first_head_of_a_region_also_after_another_was_left() -> None:
+    delivery = Delivery(1, "abc", [AB])
+    delivery.leave("c")
+    assert receive(delivery, frame("a1", "1,3")) == []
+    assert receive(delivery, frame("b1", "1,5")) == ["a1"]

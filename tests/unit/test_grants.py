@@ -59,6 +59,13 @@ def test_a_plan_that_knew_of_the_wish_grants_it_from_the_epoch_of_the_region_on(
     assert grants.mine == {"a": 2, "b": 3, "c": 4}
 
 
+def test_a_plan_that_knew_of_the_last_wish_grants_what_earlier_ones_named_first() -> None:
+    grants = Grants("me", 7)
+    grants.want("a")
+    grants.want("b")
+    assert sorted(grants.take(record("ab", 2))) == ["a", "b"]
+
+
 def test_a_plan_grants_nothing_that_it_has_no_path_for() -> None:
     grants = Grants("me", 7)
     grants.want("ab")

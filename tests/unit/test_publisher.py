@@ -816,6 +816,27 @@ def test_an_epoch_that_has_ended_says_nothing_of_what_was_accepted_in_a_later_on
     assert publisher.take("n2") == [], "nobody knows where a2 will be accepted"
 
 
+def test_an_epoch_that_has_ended_frees_nothing_that_was_accepted_in_the_next_one() -> None:
+    publisher = causal()
+    add(publisher, "a1 b1")
+    publisher.take("n1")
+    publisher.answered("n1", [ok(2, 1)])
+    publisher.ended("a", 1)
+    assert publisher.take("n1") == []
+    publisher.ended("a", 2)
+    assert numbered(publisher.take("n1")) == [("b", 1, 1)]
+
+
+def test_no_event_joins_the_frame_of_a_marker() -> None:
+    publisher = assigned("a")
+    publisher.mark("a", b"here", "mark")
+    publisher.add("a", b"bytes", binary=True, sent_at_ns=0, token="a1")
+    [marker] = publisher.take("n1")
+    assert (marker.kind, marker.body, marker.count) == (FrameKind.JOIN, b"here", 1)
+    publisher.answered("n1", [ok(1, 1)])
+    assert numbered(publisher.take("n1")) == [("a", 2, 1)]
+
+
 def test_what_is_sent_twice_is_delivered_once() -> None:
     publisher = causal()
     add(publisher, "a1")

@@ -259,7 +259,7 @@ def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it
 def test_who_is_left_out_of_a_plan_is_told_and_delivers_nothing_of_it() -> None:
     me = joined("ab")
     gone = Record(record("ab", 1, epoch=2).plan, {"other": frozenset("ab")}, {"other": Wish(1, 1)})
-    with pytest.raises(Superseded, match="goes on without 'me'"):
+    with pytest.raises(Superseded, match=r"goes on without 'me' \(epoch 2\)"):
         me.update(gone)
 
 
@@ -606,3 +606,11 @@ def test_a_shadow_that_is_wanted_again_and_left_again_is_a_shadow_as_before() ->
     event = frame(f"c{last['c'] + 1}", f"{CDE.id},{numbers[CDE.id] + 1},{ABC.id},{numbers[ABC.id] + 1}")
     assert names(me.receive([event])) == []
     assert "c" not in me.joined
+
+
+def test_a_frame_that_comes_again_changes_nothing_of_what_is_read_next() -> None:
+    me = joined("a")
+    after = me.reads()["a"].after or 0
+    me.receive([frame(f"a{after + 1}"), frame(f"a{after + 2}")])
+    assert me.receive([frame(f"a{after + 1}")]) == []
+    assert me.reads()["a"].after == after + 2
