@@ -97,8 +97,9 @@ def test_a_region_is_ordered_when_atoms_that_bind_have_all_others_that_its_atoms
 
 
 def test_two_regions_are_one_pair_in_whatever_order_sets_have_them() -> None:
-    for number in range(100):
-        one, other, third = (f"{letter}{number}" for letter in "abc")
+    for number in range(300):
+        one, other, third, *more = (f"{letter}{number}" for letter in "abcde")
         atoms = Atom(AtomId(1), (one, other), "n1"), Atom(AtomId(2), (third, other, one), "n1")
-        plan = Plan(1, 1, "acyclic", {"n1": ""}, dict.fromkeys((one, other, third), ("n1",)), atoms)
-        assert shadows(plan, {one, other}, granted={one, other, third}, now={one, other}) == set()
+        regions = {one, other, third, *more}
+        plan = Plan(1, 1, "acyclic", {"n1": ""}, dict.fromkeys(regions, ("n1",)), atoms)
+        assert shadows(plan, regions - {third}, granted=regions, now=regions - {third}) == set()

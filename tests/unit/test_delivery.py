@@ -686,3 +686,11 @@ def test_a_jump_is_settled_by_the_first_head_of_a_region_also_after_another_was_
     delivery.leave("c")
     assert receive(delivery, frame("a1", "1,3")) == []
     assert receive(delivery, frame("b1", "1,5")) == ["a1"]
+
+
+def test_what_is_delivered_of_a_left_atom_after_the_markers_does_not_move_where_its_view_begins() -> None:
+    delivery = Delivery(1, "ab", [ABC])
+    delivery.join({"c": b"mark"})
+    delivery.leave("b")
+    assert receive(delivery, frame("a1", "4,7"), marker("c1", "4,3"), frame("a2", "4,9")) == ["a1", "a2"]
+    assert receive(delivery, frame("c2", "4,8")) == ["c2"]

@@ -435,6 +435,8 @@ def test_what_is_not_read_and_what_was_received_before_keeps_nothing_from_what_c
     assert names(me.receive(again)) == ["a2", "a3"]
     assert me.reads()["a"].after == 3
     assert names(me.receive([frame("a2"), frame("a4", epoch=0), frame("a4")])) == ["a4"]
+    assert me.receive([frame("a3")]) == []
+    assert me.reads()["a"].after == 4
 
 
 def test_nobody_is_marked_along_before_the_marker_of_what_is_joined_may_go() -> None:
@@ -608,9 +610,46 @@ def test_a_shadow_that_is_wanted_again_and_left_again_is_a_shadow_as_before() ->
     assert "c" not in me.joined
 
 
-def test_a_frame_that_comes_again_changes_nothing_of_what_is_read_next() -> None:
-    me = joined("a")
-    after = me.reads()["a"].after or 0
-    me.receive([frame(f"a{after + 1}"), frame(f"a{after + 2}")])
-    assert me.receive([frame(f"a{after + 1}")]) == []
-    assert me.reads()["a"].after == after + 2
+def test_a_shadow_that_is_wanted_again_alone_needs_no_order() -> None:
+    me, *_ = silent_c("de", "a")
+    me.unsubscribe("ade")
+    assert me.joined == {"c"}
+
+
+def test_a_shadow_that_is_wanted_again_does_not_wait_for_what_is_being_joined() -> None:
+    me = joined("abcde", ABC, CDE)
+    me.unsubscribe("abc")
+    me.subscribe("a")
+    me.update(record("abcde", 3, ABC, CDE, version=2))
+    me.subscribe("c")
+    me.update(record("abcde", 4, ABC, CDE, version=3))
+    assert me.joined == set("cde")
+
+
+def test_a_shadow_that_goes_to_another_epoch_needs_all_atoms_of_the_one_that_it_is_in() -> None:
+    me, *_ = silent_c("de", "a")
+    me.update(record("acde", 4, ABC, CDE, epoch=2))
+    assert me.joined == set("ade"), "who has all three may have them in the other order"
+
+
+def test_a_shadow_that_was_not_ordered_in_its_epoch_is_joined_in_the_next() -> None:
+    me, last, _ = silent_c("de", "a")
+    me.update(record("abcde", 4, ABC, CDE, epoch=2))
+    me.found_end("b", 1, tick(f"b{last['b'] + 1}"))
+    me.receive([tick(f"{region}{last[region] + 1}") for region in "acde"])
+    assert me.joined == set("ade")
+    me.receive([marked(f"{region}1", body, epoch=2) for region, body in me.marks()])
+    assert me.joined == set("acde")
+
+
+def test_a_shadow_that_is_wanted_again_before_its_epoch_begins_is_handed_out_behind_what_it_has_received() -> None:
+    me = joined("abc", ABC)
+    last = {region: read.after or 0 for region, read in me.reads().items()}
+    me.unsubscribe("c")
+    me.update(record("abc", 2, ABC, epoch=2))
+    me.receive([tick(f"{region}{last[region] + 1}") for region in "bc"])
+    me.subscribe("c")
+    me.update(record("abc", 3, ABC, epoch=2, version=2))
+    assert names(me.receive([frame("c1", "2,1", epoch=2)])) == []
+    assert names(me.receive([tick(f"a{last['a'] + 1}")])) == []
+    assert (me.joined, me.begin("c")) == (set("abc"), (2, 1))
