@@ -218,11 +218,15 @@ def _persistence(subject: str, server: ServerState) -> Finding:
     return Finding("warning", subject, seen, advice)
 
 
+_FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
+"""What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
+
+
 def _access(name: str, may: AccessState) -> Finding:
     who = f"user {may.user}" if may.user is not None else "the user"
     if may.refused is None:
         return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
-    if "NOPERM" in may.refused or "can't run this command" in may.refused or "can't access" in may.refused:
+    if any(words in may.refused for words in _FORBIDDEN):
         advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
     else:
         advice = "see what the server says: until then nothing can be published through it"
