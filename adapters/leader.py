@@ -155,6 +155,9 @@ def _decide(
     changes = changes_of()
     if changes is None:
         return None
-    from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
+    try:
+        from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
+    except Exception as error:  # libraries that do not fit each other raise all kinds of them
+        raise ImportError(str(error)) from error
 
     return following(record, changes, wishes, nodes=nodes, announced=announced)

@@ -16,7 +16,7 @@ from adapters.leadership import Seen
 from adapters.manager import Manager
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
-from sequencing.errors import Superseded, UsageError, superseded_message
+from sequencing.errors import NobodyLeads, Superseded, UsageError, superseded_message
 from sequencing.extras import require
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
@@ -48,6 +48,11 @@ class MemoryWorld:
         self._changed = asyncio.Event()
         self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+
+    @property
+    def cannot_plan(self) -> ImportError | None:
+        """See `Manager.cannot_plan`."""
+        return self._manager.cannot_plan
 
     def changed(self) -> None:
         """Wake whoever waits for something to read."""
@@ -328,8 +333,12 @@ class MemoryNetwork:
         record = self._open_world.record
         return record.ending() if record is not None else frozenset()
 
-    async def unled(self) -> None:
+    async def unled(self) -> NobodyLeads | None:
         """See `Network.unled`."""
+        lacking = self._open_world.cannot_plan
+        if lacking is None:
+            return None
+        return NobodyLeads(f"nobody can plan for the network, and what is asked for waits for that: {lacking}")
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

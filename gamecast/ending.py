@@ -100,9 +100,8 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
     has not; nothing is left that the interpreter could complain of when it ends.
     """
     with suppress(OSError, ValueError):
+        _stand_in()
         _take_any_letter()
-        if sys.stdout is None:  # closed by who started us, and its number free for any file
-            sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:
         status = work() or DONE
         _flush(sys.stdout)
@@ -144,6 +143,20 @@ def _weight(ending: Ending) -> int:
 
 def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _stand_in() -> None:
+    """Take the numbers of standard streams that are closed, before a socket gets them that others then write to.
+
+    What is written to a standard output that is not there fails, as on a full disk.
+    """
+    for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)
+            if number == 1:
+                sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 def _take_any_letter() -> None:

@@ -108,9 +108,14 @@ class Child:
         """Start it, for the first time or again."""
         self._reap()
         process = spawn.Process(target=_run, args=(self._work, self._task, str(self._log_file)), daemon=True)
-        process.start()
-        self._process = process
-        self._guard.watch(self.pid)
+        # A ^C of the terminal is for this process: the child may not hear of it before it can say that it ignores it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+            self._process = process
+            self._guard.watch(self.pid)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def kill(self) -> None:
         """SIGKILL; harmless when it has ended."""

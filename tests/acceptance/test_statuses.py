@@ -434,6 +434,16 @@ def test_an_output_that_is_not_there_is_told_like_one_that_takes_nothing() -> No
     assert (ended.returncode, ended.stderr) == (INFRASTRUCTURE, "gamecast: nobody reads what is written any more\n")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_no_file_gets_the_number_of_a_standard_stream(closed: str) -> None:
+    program = (
+        "import socket, sys\nfrom gamecast.ending import ended\n"
+        "sys.exit(ended(lambda: 5 if socket.socket().fileno() > 2 else 6, name='it'))"
+    )
+    command = f'exec "$0" -c "$1" {closed}'
+    assert subprocess.run(["sh", "-c", command, sys.executable, program], check=False, timeout=60).returncode == 5
+
+
 def test_an_error_that_cannot_be_told_has_its_status_all_the_same() -> None:
     command = f"exec {BIN / 'gamecast'} status {NOWHERE} 2>/dev/full"
     assert subprocess.run(["sh", "-c", command], check=False, timeout=60).returncode == INFRASTRUCTURE

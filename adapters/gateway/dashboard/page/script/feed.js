@@ -57,6 +57,7 @@ export class Feed {
       this.timer = setTimeout(() => this.subscribe(), message.retry_after_ms ?? AGAIN_MS);
     } else if (message.type === "error") {
       this.denied = true;
+      clearTimeout(this.timer);
       say(this.status, message.message);
       if (message.code === "unauthorized") {
         const give = () => document.dispatchEvent(new Event("gamecast-token-wanted"));
