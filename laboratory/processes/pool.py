@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor, wait
 from multiprocessing import active_children
@@ -31,10 +32,12 @@ def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, 
             # Those that are started have the mask, too, until they can say for themselves what they ignore.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                chunks = [pool.submit(_all_of, work, items[at : at + chunk]) for at in range(0, len(items), chunk)]
+                parts = (items[at : at + chunk] for at in range(0, len(items), chunk))
+                begun = deque(pool.submit(_all_of, work, part) for part in parts)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            for results in chunks:
+            while begun:
+                results = begun.popleft()
                 while not wait([results], timeout=LOOK_S).done:
                     pass
                 yield from results.result()
