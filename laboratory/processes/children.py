@@ -12,8 +12,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -24,6 +24,19 @@ spawn = get_context("spawn")
 
 TELL = signal.SIGUSR1
 """Has a child tell in its log what it is at: of use where one hangs."""
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Return a context in which to start processes: they hear of no Ctrl-C before they can say that they ignore it.
+
+    One that comes meanwhile is raised at its end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Guard:
@@ -108,14 +121,10 @@ class Child:
         """Start it, for the first time or again."""
         self._reap()
         process = spawn.Process(target=_run, args=(self._work, self._task, str(self._log_file)), daemon=True)
-        # A ^C of the terminal is for this process: the child may not hear of it before it can say that it ignores it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with interrupts_held():
             process.start()
             self._process = process
             self._guard.watch(self.pid)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def kill(self) -> None:
         """SIGKILL; harmless when it has ended."""

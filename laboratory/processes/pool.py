@@ -10,7 +10,7 @@ from concurrent.futures import InvalidStateError, ProcessPoolExecutor, wait
 from multiprocessing import active_children
 from typing import TypeVar
 
-from laboratory.processes.children import end_with_parent
+from laboratory.processes.children import end_with_parent, interrupts_held
 
 LOOK_S = 0.5
 """How often to look whether there was a Ctrl-C: Python does not notice one that comes just before it waits."""
@@ -29,13 +29,9 @@ def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, 
         return
     with ProcessPoolExecutor(jobs, initializer=_prepare) as pool:
         try:
-            # Those that are started have the mask, too, until they can say for themselves what they ignore.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
+            with interrupts_held():
                 parts = (items[at : at + chunk] for at in range(0, len(items), chunk))
                 begun = deque(pool.submit(_all_of, work, part) for part in parts)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             while begun:
                 results = begun.popleft()
                 while not wait([results], timeout=LOOK_S).done:
