@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
+from gamecast.client.arguments import pairs_of
 from gamecast.client.payloads import NULL, lacks_number, unfit_number
 from sequencing.errors import NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name, check_region
@@ -73,6 +74,7 @@ def connect(
     Raises `UsageError` where the set-up breaks what the protocol assumes; does not block.
     """
     setup = prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
+    check_network(network)
     return ClassicCast(name, protocol, setup, mailbox_at(url, network, name))
 
 
@@ -103,11 +105,14 @@ def prepare(
         _check_names(members, f"the members of {group!r} are a list of names")
     if not processes and not groups:
         raise UsageError("who takes part in a classic protocol is fixed: give processes=[…], or groups={…} of them")
+    edges = tuple(pairs_of(tree, "tree", "pairs of processes"))
+    for edge in edges:
+        _check_names(edge, "the edges of a tree are pairs of names")
     made = Setup.of(groups or {"all": processes}, processes)
     if name not in made.processes:
         raise UsageError(f"{name} is none of the processes: {', '.join(made.processes)}")
     star = tuple((made.processes[0], other) for other in made.processes[1:])
-    setup = replace(made, tree=tuple(tree) or star, open_groups=open_groups)
+    setup = replace(made, tree=edges or star, open_groups=open_groups)
     require_fit(kind, setup)
     return setup
 
@@ -117,6 +122,12 @@ def _check_names(names: Iterable[str], what: str) -> None:
         raise UsageError(f"{what}, not {names!r}")
     for name in names:
         check_connection_name(name)
+
+
+def check_network(network: object) -> None:
+    """Raise `UsageError` unless this is a name of a network."""
+    if not isinstance(network, str):
+        raise UsageError(f"network is a name, that of all who take part, not {network!r}")
 
 
 def mailbox_at(url: str, network: str, name: str) -> Mailbox:

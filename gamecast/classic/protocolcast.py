@@ -70,6 +70,7 @@ class ProtocolCast:
         self.name = name
         self.protocol = protocol
         self.setup = classic.prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
+        classic.check_network(network)
         self._network = f"{network} {parts.netloc}" if parts.scheme == "memory" else network
         self._cast: classic.ClassicCast | None = None
         self._opened = self._left = False

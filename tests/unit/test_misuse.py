@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import gamecast
+import gamecast.classic
 from adapters.urls import redacted
 from gamecast import blocking
 from gamecast.errors import InvalidName, InvalidPayload, UnknownScheme, UsageError
@@ -67,6 +68,21 @@ def test_what_is_no_url_is_told_without_its_password(url: Any, said: str) -> Non
 @pytest.mark.parametrize("url", [123, f"user:{SECRET}@host", f"http://user:{SECRET}@host"])
 def test_so_it_is_with_a_classic_protocol(url: Any) -> None:
     refused(lambda: gamecast.connect(url, name="a", protocol="isis", processes=["a"]), UnknownScheme, "redis://")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"tree": "ab"}, "tree takes an iterable of pairs of processes, not str"),
+        ({"tree": ["ab"]}, "number 1 of them is a str: 'ab'"),
+        ({"tree": [("a", 5)]}, "5"),
+        ({"network": 5}, "network is a name, that of all who take part, not 5"),
+    ],
+)
+def test_so_it_is_with_the_tree_and_the_network_of_a_classic_protocol(option: dict[str, Any], said: str) -> None:
+    whole: dict[str, Any] = {"url": "memory://x", "name": "a", "protocol": "propagation-tree", "processes": ["a", "b"]}
+    for connect in (gamecast.connect, gamecast.classic.connect):
+        refused(partial(connect, **whole, **option), UsageError, said)
 
 
 @pytest.mark.parametrize(
