@@ -81,15 +81,32 @@ def read_back(logs: Path) -> tuple[Notes, list[Kept]]:
 
 
 def in_the_middle(notes: Notes) -> tuple[Life, int]:
-    """A session, and the place of an event in it that another session delivered too, and the event after it as well."""
+    """A session, and the place of an event in it that another session delivered too, and the event after it as well.
+
+    Of its region something came before and after, in the same stay: what is missing at an edge may not have been due.
+    """
     for life in sorted(notes.lives, key=lambda each: -len(each.session.deliveries)):
         seen = [item.event for item in life.session.deliveries]
         for other in notes.lives:
             theirs = {item.event for item in other.session.deliveries} if other is not life else set()
-            places = [place for place in range(len(seen) - 1) if theirs.issuperset(seen[place : place + 2])]
+            places = [
+                place
+                for place in range(len(seen) - 1)
+                if theirs.issuperset(seen[place : place + 2]) and is_inside_a_stay(life, place)
+            ]
             if places:
                 return life, places[len(places) // 2]
     raise AssertionError("no two sessions had much in common")
+
+
+def is_inside_a_stay(life: Life, place: int) -> bool:
+    region, items = life.session.deliveries[place].region, life.session.deliveries
+    for name, since, until in life.session.joined:
+        end = len(items) if until is None else until
+        if name == region and since <= place < end:
+            around = items[since:place], items[place + 1 : end]
+            return all(any(item.region == region for item in part) for part in around)
+    return False
 
 
 def drop(notes: Notes) -> None:
