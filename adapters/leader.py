@@ -15,8 +15,8 @@ from typing import Any
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, Hands, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
-from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.plan import Ordering, Plan, first_plan
+from sequencing.record import Members, Record, Wish
 from sequencing.transition import Task, Transition
 
 GATHER_S = 0.005
@@ -24,6 +24,9 @@ GATHER_LOOKS_MAX = 10
 """Where no overlaps are declared a join mostly takes an epoch, which each of the others has to go over into. So among
 many, whoever wants something is given so long for others to want something, too; as often as somebody does, up to
 here."""
+
+FORGET_EVERY_S = 10.0
+"""Publishers are forgotten no more often than this, and when they have been gone for as long as they may come back."""
 
 AGAIN_S = 0.002
 """How long to wait before asking again whether an old epoch, or a link, has drained: about what a hop takes."""
@@ -34,8 +37,13 @@ logger = logging.getLogger("gamecast.manager")
 class Leader:
     """What a manager does while it leads."""
 
-    def __init__(self, control: Control, hands: Hands, ordering: Ordering, token: str, stop: asyncio.Event) -> None:
-        """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end."""
+    def __init__(
+        self, control: Control, hands: Hands, ordering: Ordering, token: str, stop: asyncio.Event, resume_s: float
+    ) -> None:
+        """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end.
+
+        ``resume_s``: for how long who has gone is reckoned with.
+        """
         self._control = control
         self._hands = hands
         self._ordering: Ordering = ordering
@@ -43,6 +51,12 @@ class Leader:
         self._stop = stop
         self._look_at = 0.0
         self._waits_for: tuple[int, int, str] | None = None
+        self._resume_s = resume_s
+        self._connected: tuple[float, int, frozenset[str]] | None = None
+        """When it was looked last who is connected, with which incarnations at most."""
+        self._forgetting: asyncio.Task[None] | None = None
+        self._gone: dict[str, tuple[float, frozenset[str]]] = {}
+        """Name that the record reckons with and that has gone → when that was seen first, and what it had."""
 
     async def turn(self, seen: Seen) -> None:
         """Do what follows from what was seen just now; if that is nothing, wait until somebody asks for something."""
@@ -50,7 +64,8 @@ class Leader:
         latest = await self._gather(seen) if seen.is_crowded() else seen
         if latest is None:
             return
-        record = latest.record or Record(Plan(1, 0, self._ordering, dict(latest.nodes), {}, ()))
+        record = latest.record or Record(first_plan(self._ordering, latest.nodes, time.time_ns() // 1_000_000))
+        self._note_gone(record, latest.wishes)
         following = await self._following(latest, record)
         if following is not None:
             if await self._control.save(self._token, following):
@@ -58,10 +73,14 @@ class Leader:
         elif record.behind:
             await self._move(record)
         else:
+            await self._forget_publishers(record.plan)
             await self._control.asked(latest.asked, block_ms=LOOK_EVERY_MS)
 
     async def close(self) -> None:
         """Release the connections to the nodes; waits for them are broken off."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.gather(self._forgetting, return_exceptions=True)
         await self._hands.close()
 
     async def _gather(self, seen: Seen) -> Seen | None:
@@ -89,8 +108,46 @@ class Leader:
         if seen.expected != len(expected):
             expected = await self._control.expected()
         changes = partial(changes_asked, record, seen.wishes, seen.published, runs=losing, expected=expected)
-        deciding = asyncio.ensure_future(asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced))
+        deciding = asyncio.ensure_future(
+            asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced, self._away())
+        )
         return deciding.result() if await self._leads_until(deciding) else None
+
+    async def _forget_publishers(self, plan: Plan) -> None:
+        """Now and then have the nodes forget, beside what else there is to do, who was gone last time and is still."""
+        now, before = time.monotonic(), self._connected
+        if before is not None and now < before[0] + max(self._resume_s, FORGET_EVERY_S):
+            return
+        if self._forgetting is not None:
+            if not self._forgetting.done():
+                return
+            if (error := self._forgetting.exception()) is not None:
+                logger.warning("manager: publishers that are gone cannot be forgotten: %r", error)
+        last, names = await self._control.incarnations()
+        self._connected = now, last, names
+        if before is not None:
+            forgetting = self._hands.forget_publishers(plan, before[1], names | before[2])
+            self._forgetting = asyncio.create_task(forgetting, name="gamecast forgetting")
+
+    def _note_gone(self, record: Record, wishes: Mapping[str, Wish]) -> None:
+        """Note who has gone; who has come back, as a newer connection, may not have asked for all that it had yet."""
+        now, gone = time.monotonic(), dict[str, tuple[float, frozenset[str]]]()
+        for name, regions in record.members.items():
+            wish, heard = wishes.get(name), record.heard.get(name)
+            if name in self._gone:
+                since, had = self._gone[name]
+            elif wish is None or (heard is not None and heard.incarnation != wish.incarnation):
+                since, had = now, regions
+            else:
+                continue
+            if left := had.difference(wish.since if wish is not None else ()):
+                gone[name] = since, left
+        self._gone = gone
+
+    def _away(self) -> Members:
+        """Return what is kept for those who may come back: for a while."""
+        horizon = time.monotonic() - self._resume_s
+        return {name: regions for name, (since, regions) in self._gone.items() if since > horizon}
 
     async def _move(self, record: Record) -> None:
         """Bring a transition to its end, unless the lease is lost, or a node of it turns out to have begun anew."""
@@ -151,6 +208,7 @@ def _decide(
     wishes: Mapping[str, Wish],
     nodes: Mapping[str, str],
     announced: bool,
+    away: Members,
 ) -> Record | None:
     changes = changes_of()
     if changes is None:
@@ -160,4 +218,4 @@ def _decide(
     except Exception as error:  # libraries that do not fit each other raise all kinds of them
         raise ImportError(str(error)) from error
 
-    return following(record, changes, wishes, nodes=nodes, announced=announced)
+    return following(record, changes, wishes, nodes=nodes, announced=announced, away=away)

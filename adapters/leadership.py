@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sequencing.plan import Plan
@@ -16,6 +17,9 @@ LEASE_MS = 2_000
 
 LOOK_EVERY_MS = 500
 """A leader looks around, and prolongs its lease, as often as this, or sooner when it is asked for something."""
+
+RESUME_S = 60.0
+"""For so long who has gone is reckoned with: who comes back within it finds the order of its regions kept."""
 
 CROWD = 20
 """Of so many, whoever wants something is likely not to be alone."""
@@ -71,6 +75,9 @@ class Control(Protocol):
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
 
+    async def incarnations(self) -> tuple[int, frozenset[str]]:
+        """Return the last incarnation that was given, and the names of all connections that there are, at one time."""
+
     async def resign(self, token: str) -> None:
         """Give the lease back."""
 
@@ -89,6 +96,12 @@ class Hands(Protocol):
 
     async def perform(self, task: Task, plan: Plan) -> Any:
         """Do a task at its node, if that is in the run that the plan means, else return False."""
+
+    async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
+        """Have each node that can be reached forget publishers of incarnations up to one, but for some names.
+
+        See `sequencing.node.Node.forget_publishers`.
+        """
 
     async def close(self) -> None:
         """Release the connections."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from adapters.leadership import Seen
+from adapters.leadership import RESUME_S, Seen
 from adapters.manager import Manager
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
+from sequencing.cut import Looks, Reading
 from sequencing.errors import NobodyLeads, Superseded, UsageError, superseded_message
 from sequencing.extras import require
 from sequencing.frames import PublishedFrame, StampedFrame
@@ -30,9 +32,10 @@ NODES_MAX = 64
 class MemoryWorld:
     """What the connections of one ``memory://NAME`` share. It lives while any of them is open."""
 
-    def __init__(self, nodes: int, retention_events: int, ordering: Ordering) -> None:
+    def __init__(self, nodes: int, retention_events: int, ordering: Ordering, resume_s: float) -> None:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
-        self.incarnations: dict[str, int] = {}
+        self.incarnation = 0
+        """The last one that was given."""
         self.newest: dict[str, int] = {}
         """Of each name, the connection that speaks for it."""
         self.wishes: dict[str, Wish] = {}
@@ -46,7 +49,7 @@ class MemoryWorld:
         self.users = 0
         self.relays = Relays(self._relay)
         self._changed = asyncio.Event()
-        self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering)
+        self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering, resume_s=resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     @property
@@ -115,6 +118,10 @@ class MemoryControl:
         world.changed()
         return True
 
+    async def incarnations(self) -> tuple[int, frozenset[str]]:
+        """See `Control.incarnations`."""
+        return self._world.incarnation, frozenset(self._world.newest)
+
     async def resign(self, token: str) -> None:
         """See `Control.resign`."""
 
@@ -144,6 +151,11 @@ class MemoryHands:
         self._world.changed()
         return answer
 
+    async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
+        """See `Hands.forget_publishers`."""
+        for node in self._world.nodes.values():
+            node.forget_publishers([each for each in node.accepted_of if each[1] not in living], upto)
+
     async def close(self) -> None:
         """See `Hands.close`."""
 
@@ -158,6 +170,7 @@ class MemoryNode:
         self.name = name
         self._world = world
         self._node = world.nodes[name]
+        self._looks = Looks()
 
     def follow(self, plan: Plan) -> None:
         """See `Lane.follow`."""
@@ -175,13 +188,14 @@ class MemoryNode:
         self._world.changed()
         return answer
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
         """See `Reader.read`."""
+        streams = {region: epoch for region, (epoch, _) in after.items()}
         found = self._read_now(after, frames_max)
-        if not found and block_ms is not None:
+        if not found and block_ms is not None and self._looks.may_wait(streams):
             await self._world.change(block_ms)
             found = self._read_now(after, frames_max)
-        return found
+        return self._looks.found(streams, found, frames_max)
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`."""
@@ -220,7 +234,7 @@ class MemoryNode:
 class MemoryNetwork:
     """One connection's view of a network in this process. Implements `adapters.network.Network`."""
 
-    def __init__(self, url: str, *, ordering: Ordering, retention_events: int) -> None:
+    def __init__(self, url: str, *, ordering: Ordering, retention_events: int, resume_s: float = RESUME_S) -> None:
         """``url``: ``memory://NAME`` or ``memory://NAME?nodes=3``; the first to open decides how many nodes."""
         self.url = url
         parts = urlsplit(url)
@@ -230,6 +244,7 @@ class MemoryNetwork:
         self._node_count = parse_node_count(parts.query)
         self._ordering = ordering
         self._retention_events = retention_events
+        self._resume_s = resume_s
         self._world: MemoryWorld | None = None
         self._name = ""
         self._connection = 0
@@ -238,7 +253,9 @@ class MemoryNetwork:
         """Join the world of this name, or begin it. Raises `ExtraMissing` without a planner: nobody else could lead."""
         require("planner", "a network in memory")
         if self._world_name not in _worlds:
-            _worlds[self._world_name] = MemoryWorld(self._node_count, self._retention_events, self._ordering)
+            _worlds[self._world_name] = MemoryWorld(
+                self._node_count, self._retention_events, self._ordering, self._resume_s
+            )
         world = _worlds[self._world_name]
         if world.loop is not asyncio.get_running_loop():
             raise UsageError(
@@ -262,11 +279,10 @@ class MemoryNetwork:
         self._connection = self._open_world.newest[name] = await self.renew()
         return self._connection
 
-    async def renew(self) -> int:
+    async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
-        incarnations = self._open_world.incarnations
-        incarnations[self._name] = incarnations.get(self._name, 0) + 1
-        return incarnations[self._name]
+        self._open_world.incarnation = max(self._open_world.incarnation, after) + 1
+        return self._open_world.incarnation
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""
@@ -286,14 +302,15 @@ class MemoryNetwork:
 
     async def beat(self) -> None:
         """See `Network.beat`."""
-        if self._open_world.newest[self._name] > self._connection:
+        if self._open_world.newest.get(self._name) != self._connection:
             raise Superseded(superseded_message(self._name))
 
     async def leave(self) -> None:
         """See `Network.leave`."""
-        wish = self._open_world.wishes.get(self._name)
-        if wish is not None and wish.incarnation == self._connection:
-            del self._open_world.wishes[self._name]
+        world = self._open_world
+        if world.newest.get(self._name) == self._connection:
+            del world.newest[self._name]
+            world.wishes.pop(self._name, None)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""

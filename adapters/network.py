@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from sequencing.cut import Reading
 from sequencing.errors import NobodyLeads
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
@@ -37,10 +38,11 @@ class Reader(Protocol):
     async def interrupt(self) -> None:
         """Break off a `read` that waits (`NetworkError`, or nothing found); the next call is as good as any."""
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
         """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``.
 
-        None: what is there now, and nothing if that is nothing. A Redis that is idle looks every 100 ms only whether
+        None: what is there now, and nothing if that is nothing; so it is, too, when other streams are read than the
+        last time, whose frames may wait for a look at all. A Redis that is idle looks every 100 ms only whether
         somebody has waited for long enough.
         """
 
@@ -69,8 +71,8 @@ class Network(Protocol):
         What follows speaks for this connection, and raises `Superseded` once a newer one of the name is there.
         """
 
-    async def renew(self) -> int:
-        """Return a new incarnation for this connection's events."""
+    async def renew(self, after: int = 0) -> int:
+        """Return a new incarnation for this connection's events; ``after``: above this one, too."""
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """Tell which regions this connection wants, and to which it publishes."""

@@ -13,18 +13,24 @@ from sequencing.changes import Changes
 from sequencing.manager import Planner, following_record
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Members, Record, Wish
 
 SEARCH_WORK_MAX = 30_000
 """Of a plan that is being waited for: some 10 ms. Thirty times as much finds the same plans for the trace's servers."""
 
 
 def following(
-    record: Record, changes: Changes, wishes: Mapping[str, Wish], *, nodes: Mapping[str, str], announced: bool
+    record: Record,
+    changes: Changes,
+    wishes: Mapping[str, Wish],
+    *,
+    nodes: Mapping[str, str],
+    announced: bool,
+    away: Members,
 ) -> Record:
     """Return what to go to so that changes are made, on these nodes; see `sequencing.manager.next_record`."""
     planner = planner_over(nodes, record.plan.ordering)
-    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced)
+    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced, away=away)
 
 
 def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:

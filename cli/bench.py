@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache, partial
 from pathlib import Path
 
 import click
@@ -23,7 +25,7 @@ from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
 from laboratory.bench.peers.registry import OTHERS, OURS
 from laboratory.bench.table import report
-from laboratory.bench.workload import FAN_OUT, Phases
+from laboratory.bench.workload import FAN_OUT, Phases, World, dense, match, ring
 
 
 def _peers(_context: click.Context, _option: click.Parameter, names: str | None) -> tuple[str, ...]:
@@ -43,9 +45,19 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
         sizes = tuple(dict.fromkeys(int(number) for number in numbers.split(",")))
     except ValueError:
         raise click.BadParameter(f"{numbers!r} is not a list of numbers like 8,32") from None
-    if min(sizes) < FAN_OUT:
-        raise click.BadParameter(f"each subscriber has {FAN_OUT} regions, so it takes at least {FAN_OUT} of them")
+    if min(sizes) < 1:
+        raise click.BadParameter("a world has at least one subscriber")
     return sizes
+
+
+def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[int], World]:
+    if kind == "ring" and min(sizes) < FAN_OUT:
+        raise click.UsageError(f"each subscriber has {FAN_OUT} regions, so it takes at least {FAN_OUT} of them")
+    if kind != "trace" and trace is not None:
+        raise click.UsageError("--trace is for --world trace")
+    if kind == "trace":
+        return lru_cache(partial(match, trace=trace))
+    return dense if kind == "dense" else ring
 
 
 @click.group("bench", invoke_without_command=True)
@@ -55,13 +67,29 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
     callback=_peers,
     help="Peers beside gamecast, some of these.  [default: all that are installed]",
 )
-@click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers and regions.")
+@click.option(
+    "--world",
+    "kind",
+    type=click.Choice(["ring", "dense", "trace"]),
+    default="ring",
+    show_default=True,
+    help="Who has what: three regions each, around a ring; 40 of 77 each; or as the servers of a match have it.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="PREFIX",
+    help="Of the files of a recorded match; without it, one is made up.",
+)
+@click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers.")
 @trial_options
 @json_option
 @click.pass_context
 def bench(
     context: click.Context,
     against: tuple[str, ...],
+    kind: str,
+    trace: Path | None,
     sizes: tuple[int, ...],
     runs: int,
     events: int,
@@ -73,8 +101,8 @@ def bench(
 ) -> None:
     """Measure gamecast beside what you would pick instead, on this machine.
 
-    S subscribers on S regions, three each, and about 190 bytes of JSON an event, decoded and handed to a callback on
-    every delivery. Publishers and subscribers have a process each, and every trial a fresh private redis-server.
+    S subscribers, and about 190 bytes of JSON an event, decoded and handed to a callback on every delivery. Publishers
+    and subscribers have a process each, and every trial a fresh private redis-server.
 
     Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
     regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
@@ -92,6 +120,7 @@ def bench(
         sizes=sizes,
         runs=runs,
         phases=Phases(events=events, paced_s=seconds, rate_per_s=rate, window_events=window, seed=seed),
+        world=_world(kind, sizes, trace),
     )
     with progress(len(campaign.peers) * len(sizes) * runs) as begin:
         result = document(campaign.run(begin), campaign, OURS.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,15 +16,24 @@ from gamecast.ending import BROKEN, DONE, INTERRUPTED
 from gamecast.errors import ProcessFailed
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
-PARTS = {
+_IN_WORLDS = ("--runs", "3", "--events", "40000", "--against", "single-stream,streams")
+PARTS: dict[str, tuple[str, ...]] = {
     "peers": (),
+    **{
+        f"dense-{rate}": ("--world", "dense", "--sizes", "8", "--rate", str(rate), *_IN_WORLDS)
+        for rate in (500, 1500, 3000, 5000)
+    },
+    **{
+        f"trace-{rate}": ("--world", "trace", "--sizes", "8,30", "--rate", str(rate), *_IN_WORLDS)
+        for rate in (500, 3000)
+    },
     "paths": ("paths",),
     "recording": ("recording",),
     "joins": ("joins",),
     "memory": ("memory",),
     "embedding": ("embedding",),
 }
-QUICKLY = {
+QUICKLY: dict[str, tuple[str, ...]] = {
     "peers": (*TRIALS, "--against", "streams,pubsub,single-stream,batched-streams"),
     "paths": (*TRIALS, "--longest", "2"),
     "recording": TRIALS,
@@ -45,15 +55,23 @@ def _parts(_context: click.Context, _option: click.Parameter, names: str) -> tup
 @click.option(
     "--parts", default=",".join(PARTS), show_default=True, callback=_parts, help="What to measure, one after the other."
 )
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="PREFIX",
+    help="Of the files of a recorded match; without it, one is made up.",
+)
 @click.option("--quick", is_flag=True, help="A minute, to see that all works: its figures say nothing.")
 @json_option
 @click.pass_context
-def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as_json: bool) -> None:
+def bench_all(
+    context: click.Context, *, parts: tuple[str, ...], trace: Path | None, quick: bool, as_json: bool
+) -> None:
     """Measure everything, and print each figure beside what it is to be.
 
-    Runs `gamecast bench` with all peers, then `paths`, `recording`, `joins`, `memory` and `embedding`, each in a
-    process of its own; some 30 minutes, on a machine that should have nothing else to do. --json has what each of them
-    prints, too.
+    Runs `gamecast bench` with all peers around a ring, in a dense world and in that of a match, at several rates; then
+    `paths`, `recording`, `joins`, `memory` and `embedding`, each in a process of its own; some 45 minutes, on a machine
+    that should have nothing else to do. --json has what each of them prints, too.
 
     Exit status: 0, or 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more;
     2 for wrong use, 3 if a part could not be measured.
@@ -64,7 +82,9 @@ def bench_all(context: click.Context, *, parts: tuple[str, ...], quick: bool, as
     is_broken = False
     for part in parts:
         click.echo(f"measuring: {part}", err=True)
-        command = ("bench", *PARTS[part], "--json", *(QUICKLY[part] if quick else ()))
+        quickly = QUICKLY.get(part, TRIALS) if quick else ()
+        played = ("--trace", str(trace)) if trace is not None and part.startswith("trace") else ()
+        command = ("bench", *PARTS[part], *played, "--json", *quickly)
         run = subprocess.run([sys.executable, "-m", "gamecast", *command], stdout=subprocess.PIPE, check=False)
         if run.returncode == INTERRUPTED:
             raise KeyboardInterrupt

@@ -39,9 +39,18 @@ logger = logging.getLogger("gamecast.manager.daemon")
     show_default=True,
     help="How many events of each region its node keeps, by the plans made here.",
 )
+@click.option(
+    "--resume-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=Limits().resume_s,
+    show_default=True,
+    help="For how long who has gone, and may come back, is reckoned with by the plans made here.",
+)
 @expect_option
 @wait_option
-def manager(control_url: str, *, ordering: Ordering, retention_events: int, expect: Path | None, wait_s: float) -> None:
+def manager(
+    control_url: str, *, ordering: Ordering, retention_events: int, resume_s: float, expect: Path | None, wait_s: float
+) -> None:
     """Stand for leading the network of a control Redis: who leads makes the plans.
 
     Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
@@ -60,14 +69,11 @@ def manager(control_url: str, *, ordering: Ordering, retention_events: int, expe
     logger.setLevel(logging.INFO)
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
     require_reachable(control_url)
-    run_until_stopped(lambda stop: _run(control_url, ordering, retention_events, overlaps, wait_s, stop))
+    network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events, resume_s=resume_s)
+    run_until_stopped(lambda stop: _run(network, overlaps, wait_s, stop))
 
 
-async def _run(
-    control_url: str, ordering: Ordering, retention_events: int, overlaps: frozenset[Pair], wait_s: float, stop: Stop
-) -> None:
-    network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events)
-
+async def _run(network: RedisNetwork, overlaps: frozenset[Pair], wait_s: float, stop: Stop) -> None:
     async def begin() -> None:
         await network.open()
         await network.expect(overlaps)
@@ -76,8 +82,8 @@ async def _run(
         await once_there(begin, wait_s=wait_s, stop=stop)
         if stop.is_set():
             return
-        network.stand(_TellingControl(control_url))
-        logger.info("stands for leading at %s", redacted(control_url))
+        network.stand(_TellingControl(network.url))
+        logger.info("stands for leading at %s", redacted(network.url))
         await stop.wait()
     finally:
         await network.close()

@@ -66,8 +66,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="overlap: what two subscribers could disagree about; acyclic: also rings of more; causal: the same atoms, and "
-    "publishers wait for what they answer to.",
+    help="overlap: what two subscribers could disagree about; acyclic: all that one has together; causal: the same "
+    "atoms, and publishers wait for what they answer to.",
 )
 @click.option(
     "--rates",
@@ -188,7 +188,7 @@ def plan(
             if expect is not None:
                 pairs = grid_overlaps(world.regions) if expect == "grid" else read_overlaps(Path(expect))
                 world = Membership(world.regions_of, frozenset(world.regions).union(*pairs))
-                reckoned = Membership.of(observers(world.regions_of, pairs), world.regions)
+                reckoned = Membership.of(observers(world.regions_of, pairs, ordering), world.regions)
         with watch.stage("overlaps", "counting overlaps"):
             overlaps = count_double_overlaps(source.membership)
         if topology is None:
@@ -218,7 +218,7 @@ def plan(
             chosen = {"arrangement": "placed", "optimal": False, "why": why, "placement": placed.as_dict()}
         with watch.stage("conditions", "checking the conditions"):
             broken = violations(made, reckoned)
-        figures = PlanFigures(made, world, rate_of, overlaps, broken)
+        figures = PlanFigures(made, world, rate_of, overlaps, broken, reckoned)
         if out is not None:
             with watch.stage("out", f"writing {out}"):
                 document = plan_document(made, reckoned, host_of)

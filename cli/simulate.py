@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import orjson
@@ -24,7 +24,10 @@ from gamecast.ending import BROKEN
 from laboratory.processes.pool import mapped
 from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
+from laboratory.simulation.sessions import run_sessions, worlds
 from laboratory.simulation.shrinking import shrink
+
+Seen = TypeVar("Seen")
 
 FAILURES_SHOWN = 5
 CHUNK = 20
@@ -55,9 +58,10 @@ def attack_command(
     """Attack small networks with every fault, and judge what their servers delivered.
 
     Each seed is a world: servers that publish, join and leave; nodes, relays and managers that crash, pause and are cut
-    off from each other; nodes that come back with an older state; calls that are lost, late or carried out twice.
-    Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps judge order,
-    acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something is missing.
+    off from each other; nodes that come back with an older state, or forget publishers; calls that are lost, late or
+    carried out twice. Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps
+    judge order, acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something
+    is missing.
 
     Exit status: 0, or 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
     command that replays it; 2 for wrong use.
@@ -65,7 +69,7 @@ def attack_command(
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     scenarios = [_scenario(number, ordering, scenario) for number in numbers]
     began_s, began_cpu_s = time.monotonic(), os.times()
-    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios)))
+    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds attacked"))
     seconds = time.monotonic() - began_s
     after = os.times()
     cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
@@ -93,6 +97,55 @@ def attack_command(
         click.get_current_context().exit(BROKEN)
 
 
+@simulate.command("sessions")
+@click.option(
+    "--worlds", "count", default=100, show_default=True, type=click.IntRange(1), help="How many worlds to run."
+)
+@click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 16), help="Of each world's network.")
+@click.option("--causal", is_flag=True, help="With causal order; publishers subscribe, too.")
+@click.option(
+    "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int, as_json: bool) -> None:
+    """Run sessions of every kind beside each other, and judge them together.
+
+    Not simulated: the library itself, over networks in memory. In each world some servers are live, some replay all
+    there was, some go and come back by their positions, and join and leave meanwhile, all under traffic. No two orders
+    may contradict each other, nor all of them together; nothing may come twice; who asked for everything gets it.
+
+    On several nodes, history of regions that nobody had together has no order. Who asks for it is refused; such a
+    server ends there.
+
+    Exit status: 0, or 1 if a promise was broken; 2 for wrong use.
+    """
+    drawn = worlds(first, count, nodes=nodes, ordering="causal" if causal else "acyclic")
+    seen = list(_progress(mapped(run_sessions, drawn, jobs=jobs, chunk=CHUNK), len(drawn), "worlds run"))
+    failed = [each for each in seen if each.wrong]
+    totals = {
+        what: sum(getattr(each, what) for each in seen)
+        for what in ("sessions", "published", "deliveries", "replays", "returns", "refusals")
+    }
+    shown = failed[:FAILURES_SHOWN]
+    failures = [{"seed": each.world.seed, "violations": list(each.wrong)} for each in shown]
+    if as_json:
+        click.echo(orjson.dumps({"worlds": len(seen), "failed": len(failed), **totals, "failures": failures}))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(
+            f"{len(seen):,} worlds: {totals['sessions']:,} servers, {totals['replays']:,} replays, "
+            f"{totals['returns']:,} returns, {totals['refusals']:,} of them refused, "
+            f"{totals['published']:,} events published, "
+            f"{totals['deliveries']:,} delivered"
+        )
+        console.print("[green]one order[/green]" if not failed else f"[red]{len(failed):,} broke a promise[/red]")
+        for each in shown:
+            console.print(f"  seed {each.world.seed}: {each.wrong[0]}", markup=False)
+    if failed:
+        click.get_current_context().exit(BROKEN)
+
+
 simulate.add_command(explore)
 simulate.add_command(paper)
 simulate.add_command(placement)
@@ -116,8 +169,8 @@ def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
     return scenario
 
 
-def _progress(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
-    columns = TextColumn("worlds attacked"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+def _progress(outcomes: Iterable[Seen], count: int, what: str) -> Iterator[Seen]:
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(outcomes, total=count)

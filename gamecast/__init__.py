@@ -40,7 +40,9 @@ from gamecast.errors import (
     Refused,
     Superseded,
     TooSlow,
+    UnknownPosition,
     UnknownScheme,
+    UnorderedHistory,
     Unreachable,
     UnsupportedServer,
     UsageError,
@@ -50,6 +52,7 @@ from gamecast.version import __version__ as __version__
 if TYPE_CHECKING:
     from gamecast.classic.protocolcast import ProtocolCast
     from gamecast.client.cast import Cast, connect
+    from gamecast.client.watching import State, Unpublished
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
@@ -84,10 +87,14 @@ __all__ = [
     "RecordingStatistics",
     "Refused",
     "Shared",
+    "State",
     "Statistics",
     "Superseded",
     "TooSlow",
+    "UnknownPosition",
     "UnknownScheme",
+    "UnorderedHistory",
+    "Unpublished",
     "Unreachable",
     "UnsupportedServer",
     "UsageError",
@@ -100,7 +107,9 @@ _FOR_EVERYBODY = {
     "Event": "event",
     "Gap": "event",
     "Receipt": "event",
+    "State": "client.watching",
     "Statistics": "event",
+    "Unpublished": "client.watching",
     "connect": "client.cast",
 }
 """Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one

@@ -7,18 +7,23 @@ threads.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from gamecast.client import cast as client
+from gamecast.client.cast import SomeCallback
 from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.client.history import Since
+from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, State
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording
+from gamecast.recording.options import Recording, RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
 from sequencing.plan import Ordering, Plan
 
@@ -57,6 +62,9 @@ class BlockingCast:
         """Use `connect`."""
         self._cast = cast
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._handlers = Handlers()
+        self._current: deque[Event | Gap] = deque()
+        """What has come, and iteration has not handed out."""
         self._room = threading.BoundedSemaphore(publish_soon_max)
 
     @property
@@ -98,8 +106,9 @@ class BlockingCast:
         return self._wait(self._cast.subscribe(*regions, since=since))
 
     def unsubscribe(self, *regions: str) -> None:
-        """Follow these regions no more."""
+        """Follow these regions no more: when this has returned, nothing of them is handed out."""
         self._wait(self._cast.unsubscribe(*regions))
+        self._current = deque(item for item in self._current if item.region not in regions)
 
     def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of; see `Cast.expect`."""
@@ -124,6 +133,14 @@ class BlockingCast:
         future.add_done_callback(lambda _: self._room.release())
         return future
 
+    def cast(self, region: str, payload: Any) -> None:
+        """Publish an event and forget it; see `gamecast.Cast.cast`. Returns when it is in the buffer."""
+
+        async def casting() -> None:
+            self._cast.cast(region, payload)
+
+        self._wait(casting())
+
     def publish_all(self, events: Iterable[tuple[str, Any]]) -> list[Receipt]:
         """Publish events, (region, payload) each; returns when all have their receipts. See `Cast.publish_all`."""
 
@@ -135,17 +152,63 @@ class BlockingCast:
     def __iter__(self) -> Iterator[Event | Gap]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""
         for batch in self.batches():
-            yield from batch
+            self._current.extend(batch)
+            with suppress(IndexError):  # another thread may iterate, too
+                while True:
+                    yield self._current.popleft()
 
     def batches(self) -> Iterator[list[Event | Gap]]:
         """Iterate over lists of events, as they become deliverable."""
+        if left := [*self._current]:
+            self._current.clear()
+            yield left
         batches = self._cast.batches()
 
         async def following() -> list[Event | Gap] | None:
             return await anext(batches, None)
 
-        while (batch := self._wait(following())) is not None:
+        while self._loop is not None and (batch := self._wait(following())) is not None:
             yield batch
+
+    def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
+        """Return the next events in order, none if none come within ``timeout`` seconds; see `gamecast.Cast.take`."""
+        taken: list[Event | Gap] = []
+        with suppress(IndexError):  # another thread may take, too
+            while len(taken) < max_events:
+                taken.append(self._current.popleft())
+        return taken or self._wait(self._cast.take(max_events, timeout))
+
+    def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
+        """Register a handler, a plain function, for the events of the regions that match a pattern; see `run`."""
+        return self._handlers.on(region_pattern)
+
+    def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
+        """Register a handler for gaps; see `run`."""
+        return self._handlers.on_gap(handler)
+
+    def on_state(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called, in a thread of gamecast's, with the `State` whenever that changes."""
+        return self._cast.on_state(callback)
+
+    def on_unpublished(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called, in a thread of gamecast's, for events of `cast` that failed."""
+        return self._cast.on_unpublished(callback)
+
+    @property
+    def state(self) -> State:
+        """How the connection stands."""
+        return self._cast.state
+
+    def run(self) -> None:
+        """Hand events and gaps to the handlers, in the calling thread, one by one, until the connection closes."""
+        for item in self:
+            for handler in self._handlers.of(item):
+                if handler(item) is not None:
+                    raise UsageError("a handler of a blocking connection is a plain function, not a coroutine function")
+
+    def recording(self) -> RecordingStatistics | None:
+        """Return what is recorded; see `gamecast.Cast.recording`."""
+        return self._cast.recording()
 
     def plan(self) -> Plan | None:
         """Return the network's newest plan."""
@@ -181,12 +244,15 @@ class BlockingCast:
         if self._loop is None:
             call.close()
             raise NotConnected
+        if not _loop.carries(self._loop):
+            call.close()
+            raise UsageError("this connection is of the process that opened it, and this is a fork: open another one")
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
     def _leave(self) -> None:
         if self._loop is not None:
-            self._loop = None
-            _loop.leave()
+            loop, self._loop = self._loop, None
+            _loop.leave(loop)
 
 
 class _SharedLoop:
@@ -209,18 +275,29 @@ class _SharedLoop:
             self._users += 1
             return self._running[0]
 
+    def carries(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether this is the loop that runs: a fork has a copy that does not."""
+        return self._running is not None and self._running[0] is loop
+
+    def forget(self) -> None:
+        """Begin anew, in a fork."""
+        self._lock, self._users, self._running = threading.Lock(), 0, None
+
     def is_here(self) -> bool:
         """Return whether this is the loop's own thread."""
         return self._running is not None and self._running[1] is threading.current_thread()
 
-    def leave(self) -> None:
+    def leave(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
+            if not self.carries(loop):
+                return
             self._users -= 1
             if not self._users and self._running is not None:
-                (loop, thread), self._running = self._running, None
+                (_, thread), self._running = self._running, None
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
                 loop.close()
 
 
 _loop = _SharedLoop()
+os.register_at_fork(after_in_child=_loop.forget)

@@ -127,7 +127,10 @@ def _nearby(distances: Distances, nodes: int, start: int) -> list[int]:
 
 
 def stamp_bytes(network: Placed, regions: int) -> FloatArray:
-    """Return what each region's events carry: epoch, region sequence, and (atom, number) for each of its atoms."""
+    """Return what each region's events carry, as the seed counts it: epoch, region sequence, atoms and numbers.
+
+    Ours leave out the atoms of regions that end at one node, and carry that node's number instead.
+    """
     numbers: FloatArray = 2.0 + 2.0 * network.atoms_of(regions).astype(np.float64)
     return NUMBER_BYTES * numbers
 

@@ -64,7 +64,8 @@ class Placed:
     ) -> Plan:
         """Return it as the core's plan; nodes are named n1, n2, … unless given other names.
 
-        There may be more names than nodes: the others are in the plan, and nothing passes them.
+        There may be more names than nodes: the others are in the plan, and nothing passes them. Atoms of regions that
+        end at one node are left out: they have that node's order.
         """
         called = list(names) if names is not None else [f"n{number}" for number in range(1, len(self.hosts) + 1)]
         paths: Mapping[str, tuple[str, ...]] = {
@@ -73,6 +74,9 @@ class Placed:
         }
         atoms = tuple(
             Atom(AtomId(number), tuple(workload.regions[region] for region in atom.regions), called[atom.node])
-            for number, atom in enumerate(self.atoms, start=1)
+            for number, atom in enumerate(filter(self._is_needed, self.atoms), start=1)
         )
         return Plan(epoch, 1, ordering, dict.fromkeys(called, ""), paths, atoms)
+
+    def _is_needed(self, atom: PlacedAtom) -> bool:
+        return len({self.paths[region][-1] for region in atom.regions}) > 1

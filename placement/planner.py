@@ -142,18 +142,12 @@ def _stand(best: Candidate, kinds: list[tuple[int, int]], names: list[str]) -> d
 def _atoms(
     membership: Membership, arrangement: Arrangement, standing: Mapping[int, str], first_atom: int
 ) -> tuple[Atom, ...]:
+    """Return an atom for each pair of classes that end at different nodes; the others have the order of theirs."""
     wanted, names = arrangement.meetings, membership.regions
     regions_of = [tuple(names[region] for region in member.tolist()) for member in wanted.classes.members]
-    twins = wanted.twins.tolist()
-    atoms = [
-        Atom(AtomId(number), regions_of[c], standing[vertex])
-        for number, (c, vertex) in enumerate(
-            zip(twins, arrangement.ingress[wanted.twins].tolist(), strict=True), start=first_atom
-        )
-    ]
-    pairs = zip(wanted.left.tolist(), wanted.right.tolist(), arrangement.atom_vertex.tolist(), strict=True)
-    atoms += [
+    apart = np.flatnonzero(arrangement.egress[wanted.left] != arrangement.egress[wanted.right])
+    pairs = (column[apart].tolist() for column in (wanted.left, wanted.right, arrangement.atom_vertex))
+    return tuple(
         Atom(AtomId(number), regions_of[a] + regions_of[b], standing[vertex])
-        for number, (a, b, vertex) in enumerate(pairs, start=first_atom + len(atoms))
-    ]
-    return tuple(atoms)
+        for number, (a, b, vertex) in enumerate(zip(*pairs, strict=True), start=first_atom)
+    )

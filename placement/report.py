@@ -120,7 +120,7 @@ def _allower(objective: PlanObjective) -> str:
 
 
 def _visited(candidate: Candidate) -> set[int]:
-    """The vertices that paths of classes with atoms visit."""
+    """The vertices that paths of classes which need order visit."""
     arrangement = candidate.arrangement
     inside = arrangement.meetings.ordered
     kinds = set(zip(arrangement.ingress[inside].tolist(), arrangement.egress[inside].tolist(), strict=True))

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
-from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes
+from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Ordering
 
 
@@ -63,8 +63,7 @@ def meetings(membership: Membership, ordering: Ordering) -> Meetings:
     """Return what an ordering asks of a membership: double overlaps for ``overlap``, else all observable pairs."""
     classes = twin_classes(membership)
     left, right = class_pairs_to_order(membership, classes, ordering)
-    sizes = np.fromiter((len(member) for member in classes.members), np.int64, len(classes.members))
-    return Meetings(classes, left, right, np.flatnonzero((sizes > 1) & (classes.subscribers > 1)))
+    return Meetings(classes, left, right, twins_to_order(classes, ordering))
 
 
 @dataclass(frozen=True)

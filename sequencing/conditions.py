@@ -4,15 +4,16 @@ C1  one path: the nodes that a region visits form one path, without a repeat.
 C2  loop-free: the union of all paths, taken undirected, is a forest.
 C3  one way: no edge of that forest is used in both directions. The seed (002 §3.2) does not ask for this, and without
     it C1 and C2 allow three atoms to see (a,b), (b,c), (c,a): each order legal, together a cycle.
-C4  meeting: for each pair of regions to be ordered, and for each subscriber that could observe it, some atom that this
-    subscriber can follow (it has all the atom's regions) lives on a node that both paths visit.
+C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have, or for each subscriber that
+    has both, some atom that this subscriber can follow (it has all the atom's regions) lives on a node that
+    both paths visit. Regions of different epochs are apart wherever they end: they were not planned together.
 
 With C3, orders of neighbouring nodes agree on the frames that they share, and orders that agree along the edges of a
 forest merge into one acyclic order (by induction over leaves): that order is what every subscriber follows.
 
-C4 is decided at once for regions of one kind: those with the same subscribers and in the same atoms. An atom of at most
-two kinds can be followed by all who have both, so it settles that pair; atoms of more kinds are looked at subscriber by
-subscriber.
+C4 is decided at once for regions of one kind: those with the same subscribers, the same end and in the same atoms. An
+atom of at most two kinds can be followed by all who have both, so it settles that pair; atoms of more kinds are looked
+at subscriber by subscriber.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 import networkx as nx
 import numpy as np
@@ -27,8 +29,11 @@ from scipy import sparse
 
 from sequencing.errors import PlanError
 from sequencing.membership import Membership
-from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes
+from sequencing.overlaps import IntArray, TwinClasses, class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
+
+NOWHERE = -1
+"""The end of regions without a path."""
 
 
 def violations(plan: Plan, membership: Membership | None = None) -> Mapping[str, str]:
@@ -59,7 +64,17 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
         for atom in plan.atoms_of.get(region, ()):
             if regions.issuperset(atom.regions):
                 ordered.update((region, other) for other in atom.regions if other != region)
+    by_end: dict[tuple[str, int], list[str]] = {}
+    for region in regions:
+        by_end.setdefault(_end(plan, region), []).append(region)
+    for together in by_end.values():
+        ordered.update(permutations(together, 2))
     return len(ordered) == len(regions) * (len(regions) - 1)
+
+
+def _end(plan: Plan, region: str) -> tuple[str, int]:
+    """Return what regions have in common that the order of a node orders."""
+    return plan.egresses[region], plan.epoch_of(region)
 
 
 def _one_path(plan: Plan) -> str | None:
@@ -97,8 +112,10 @@ def _off_path(plan: Plan) -> str | None:
 def _unmet(plan: Plan, membership: Membership) -> str | None:
     kinds = _kinds(plan, membership)
     left, right = class_pairs_to_order(membership, kinds.classes, plan.ordering)
-    alike = np.flatnonzero((kinds.sizes > 1) & (kinds.classes.subscribers > 1))
-    for pair in kinds.unsettled(np.r_[left, alike], np.r_[right, alike]):
+    apart = (kinds.end[left] != kinds.end[right]) | (kinds.end[left] == NOWHERE)
+    alike = twins_to_order(kinds.classes, plan.ordering)
+    alike = alike[kinds.end[alike] == NOWHERE]
+    for pair in kinds.unsettled(np.r_[left[apart], alike], np.r_[right[apart], alike]):
         lost = kinds.who_cannot_follow(*pair)
         if lost is not None:
             a, b = (membership.regions[region] for region in kinds.two_regions(*pair))
@@ -110,21 +127,18 @@ def _unmet(plan: Plan, membership: Membership) -> str | None:
 
 @dataclass(frozen=True)
 class _Kinds:
-    """Kinds of regions: those with the same subscribers and the same atoms.
+    """Kinds of regions: those with the same subscribers, the same end and the same atoms.
 
-    ``kind``, ``atom``: the kinds of each atom's regions, as two columns by atom. ``kinds_in``: of each atom, how many.
+    ``end``: of each kind, `NOWHERE` without a path. ``kind``, ``atom``: the kinds of each atom's regions, as two
+    columns by atom. ``kinds_in``: of each atom, how many.
     """
 
     classes: TwinClasses
+    end: IntArray
     subscribers_of: sparse.csc_array
     atom: IntArray
     kind: IntArray
     kinds_in: IntArray
-
-    @cached_property
-    def sizes(self) -> IntArray:
-        """The number of regions of each kind."""
-        return np.array([len(member) for member in self.classes.members], np.int64)
 
     def unsettled(self, left: IntArray, right: IntArray) -> Iterator[tuple[int, int]]:
         """Yield the pairs (left ≤ right) that have no atom which all who have both can follow."""
@@ -171,11 +185,14 @@ def _kinds(plan: Plan, membership: Membership) -> _Kinds:
     atom: IntArray = np.repeat(np.arange(len(known)), [len(regions) for regions in known])
     shape = (len(membership.regions), len(known))
     atoms_of = sparse.csr_array((np.ones(len(atom), np.int8), (region, atom)), shape=shape)
+    ends = {end: number for number, end in enumerate(sorted({_end(plan, region) for region in plan.paths}))}
+    numbered = (ends[_end(plan, name)] if name in plan.paths else NOWHERE for name in membership.regions)
+    end_of = np.fromiter(numbered, np.int64, len(membership.regions))
     twins = twin_classes(membership)
     members: list[IntArray] = []
     counts: list[int] = []
     for member, count in zip(twins.members, twins.subscribers.tolist(), strict=True):
-        parts = _by_atoms(member, atoms_of)
+        parts = [part for together in _by_end(member, end_of) for part in _by_atoms(together, atoms_of)]
         members += parts
         counts += [count] * len(parts)
     classes = TwinClasses(tuple(members), np.array(counts, np.int64))
@@ -185,9 +202,16 @@ def _kinds(plan: Plan, membership: Membership) -> _Kinds:
     both = np.unique(atom * len(members) + kind_of[region])
     kinds = max(len(members), 1)
     subscribers_of = membership.incidence[:, classes.representatives].tocsc()
+    end = end_of[classes.representatives]
     return _Kinds(
-        classes, subscribers_of, both // kinds, both % kinds, np.bincount(both // kinds, minlength=len(known))
+        classes, end, subscribers_of, both // kinds, both % kinds, np.bincount(both // kinds, minlength=len(known))
     )
+
+
+def _by_end(member: IntArray, end_of: IntArray) -> list[IntArray]:
+    """Split a class of twins into those that end at one place."""
+    ends = end_of[member]
+    return [member[ends == end] for end in np.unique(ends).tolist()]
 
 
 def _by_atoms(member: IntArray, atoms_of: sparse.csr_array) -> list[IntArray]:

@@ -1,17 +1,22 @@
 """Delivery: whether a received frame may be handed to the application, from its stamp alone.
 
-A subscriber reads the egress stream of each of its regions; each stream is in region order, so only the heads can wait.
+A subscriber reads the egress streams of its regions. What it reads at one node is a *lane*: it comes in the node's own
+order, as far as that is known (`sequencing.cut`), and is delivered in that order, so only the heads of lanes can wait.
 A head is delivered when
 
 - its region sequence is the next of its region, and
 - each *relevant* atom on its stamp, one whose regions the subscriber has all, shows the next number of that atom.
 
+A frame that its node did not number (an end that was set from outside) waits for its region only. Nobody waits for
+ever: all nodes' orders, and so those of lanes and of atoms, are parts of one order without a cycle
+(`sequencing.conditions`), and whatever is the first in it of all that is not delivered waits for nothing.
+
 No timeout takes part (seed 002 §3.1: destinations decide immediately whether to deliver or to buffer).
 
 After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
-an atom's numbers is settled by the heads: streams are in order, so when every region of the atom shows a head and none
-of them has the awaited number, that number will never come, and the smallest one shown is next. A region that is quiet
-shows none, and may never: behind a gap, those are marked.
+an atom's numbers is settled by the first that waits of each region, wherever in its lane that is: streams are in order,
+so when every region of the atom shows one and none of them has the awaited number, that number will never come, and the
+smallest one shown is next. A region that is quiet shows none, and may never: behind a gap, those are marked.
 
 The epoch of a region ends with a TICK, at which the region needs to show no more numbers. A region may also be
 joined while the epoch runs; from where on it is handed out is told in `sequencing.joins`.
@@ -24,10 +29,13 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
+from sequencing.cut import Numbered, let_through
 from sequencing.errors import InvalidInput
-from sequencing.frames import UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.frames import NODE, UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
 from sequencing.joins import Joins, View
 from sequencing.plan import Atom, atoms_by_region
 
@@ -54,30 +62,71 @@ class Missing(NamedTuple):
 Numbers = dict[int, int]
 """The relevant part of a stamp: atom → number."""
 
+_NO_NUMBERS: Numbers = {}
+
+
+class _Arrived(NamedTuple):
+    """A frame that is received, with its stamp as `parse_stamp` reads it."""
+
+    region: str
+    ready: Ready
+    stamp: list[int]
+
+
+class _Entry(NamedTuple):
+    """A frame that waits; ``numbers``: of atoms; ``is_numbered``: by its egress node."""
+
+    ready: Ready
+    numbers: Numbers
+    is_numbered: bool
+
 
 @dataclass(slots=True)
 class _Stream:
     region: str
+    lane: str
     next: int = 1
     received: int = 0
+    number: int = 0
+    """The node's of the last frame received."""
+    is_placed: bool = True
+    """Whether it is known from where on it is read."""
     ended: bool = False
-    queue: deque[tuple[Ready, Numbers]] = field(default_factory=deque)
-    is_looked_at: bool = False
-    """Whether the jumps that the head shows were looked at, and nothing has changed since that could settle one."""
+    queue: deque[_Entry] = field(default_factory=deque)
     is_due: bool = False
     """Whether the head is about to be looked at."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    regions: set[str] = field(default_factory=set)
+    ahead: list[Numbered[_Arrived]] = field(default_factory=list)
+    """What is received above what is known to be all."""
+    order: deque[str] = field(default_factory=deque)
+    """The regions of the numbered frames that wait, in the order of their numbers."""
+    seen_whole: Mapping[str, int] | None = None
+    """What was found last to include all regions."""
 
 
 class Delivery:
     """The delivery order of one subscriber within one epoch."""
 
-    def __init__(self, epoch: int, regions: Iterable[str], atoms: Iterable[Atom]) -> None:
-        """``regions``: the subscriber's since the epoch began; ``atoms``: the plan's (irrelevant ones are ignored)."""
+    def __init__(
+        self, epoch: int, regions: Iterable[str], atoms: Iterable[Atom], lanes: Mapping[str, str] | None = None
+    ) -> None:
+        """``regions``: the subscriber's since the epoch began; ``atoms``: the plan's (irrelevant ones are ignored).
+
+        ``lanes``: region → the node where it is read; those that are not there have a lane of their own.
+        """
         self.epoch = epoch
-        self.held_frames = 0
         self.silent: list[Ready] = []
         """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
-        self._streams = {region: _Stream(region) for region in regions}
+        self._queued = self._ahead = 0
+        self._is_taking = False
+        """Whether something that comes before what is ahead is about to be looked at."""
+        self._streams: dict[str, _Stream] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._begin(regions, lanes or {}, is_placed=True)
         self._atoms_of = atoms_by_region(tuple(atoms))
         self._joins = Joins()
         self._regions_of = self._relevant()
@@ -88,42 +137,50 @@ class Delivery:
         self._asked: set[str] = set()
         """Regions that were marked because of a gap, and have shown nothing since."""
 
-    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
 
-        Frames of regions that are not the subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
+        ``whole``: see `sequencing.cut.Reading`; None if nothing was left out. Frames of regions that are not the
+        subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
         """
         out: list[Ready | Missing] = []
         joins = self._joins
-        for frame in frames:
-            stream = self._streams.get(frame.region)
-            if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
-                continue
-            stream.received = frame.last
-            if self._asked:
-                self._asked.discard(frame.region)
-            try:
-                meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
-            except InvalidInput:
-                continue  # as good as lost: the region's next frame tells that it is missing
-            numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
-            if joins.regions and joins.marker(frame.region) is not None:
-                if not self._marked(stream, frame, meta, numbers, out):
+        self._is_taking = True
+        for _, (region, ready, stamp) in self._let_through(self._arriving(frames), whole):
+            stream = self._streams[region]
+            numbers = self._relevant_numbers(stamp) if self._next else _NO_NUMBERS
+            if joins.regions and joins.marker(region) is not None:
+                if not self._marked(stream, ready, numbers, out):
                     continue
                 numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
-            if not (stream.queue or self._waiting or joins.views) and not self._is_ahead(numbers):
-                self._deliver(stream, Ready(frame, meta), out)  # as nearly always: nothing waits, nor has to
-                self._advance(stream, numbers)
+            if not (self._queued or joins.views or (numbers and self._is_ahead(numbers))):
+                self._deliver(stream, ready, out)  # as nearly always: nothing waits, nor has to
+                if numbers:
+                    self._advance(stream, numbers)
                 continue
-            stream.queue.append((Ready(frame, meta), numbers))
-            self.held_frames += 1
+            is_numbered = bool(stamp) and stamp[0] == NODE
+            stream.queue.append(_Entry(ready, numbers, is_numbered))
+            self._queued += 1
+            if is_numbered:
+                self._lanes[stream.lane].order.append(region)
             if len(stream.queue) == 1:
                 self._drain([stream], out)
+        self._is_taking = False
+        if self._ahead and (joins.regions or joins.views or self._waiting):
+            self._look_ahead(out)
         return out
 
-    def join(self, markers: Mapping[str, bytes]) -> None:
-        """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there."""
-        self._streams |= {region: _Stream(region) for region in markers}
+    def found_end(self, region: str) -> None:
+        """Hear that it is known from where on a region that is joined is read: its lane goes on when it was."""
+        self._streams[region].is_placed = True
+        self._lanes[self._streams[region].lane].seen_whole = None
+
+    def join(self, markers: Mapping[str, bytes], lanes: Mapping[str, str] | None = None) -> None:
+        """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there.
+
+        ``lanes``: as at the beginning. See `found_end`.
+        """
+        self._begin(markers, lanes or {}, is_placed=False)
         before, self._regions_of = self._regions_of, self._relevant()
         for atom in self._joins.begin(markers, before, self._regions_of):
             self._next[atom] = 1
@@ -131,9 +188,7 @@ class Delivery:
 
     def leave(self, region: str) -> list[Ready | Missing]:
         """Take a region out: nothing waits for it any more. Returns what may be delivered now."""
-        gone = self._streams.pop(region)
-        self._behind_gap.discard(region)
-        self.held_frames -= len(gone.queue)
+        self._forget(region)
         self._joins.leave(region, self.ended)
         before, self._regions_of = self._regions_of, self._relevant()
         for atom in before.keys() - self._regions_of.keys():
@@ -173,8 +228,7 @@ class Delivery:
         """
         bodies: dict[str, bytes] = {}
         for region in self._behind_gap:
-            _, numbers = self._streams[region].queue[0]
-            for atom, number in numbers.items():
+            for atom, number in self._streams[region].queue[0].numbers.items():
                 if atom in self._joins.views or self._next[atom] >= number:
                     continue
                 for other in self._regions_of[atom]:
@@ -229,9 +283,130 @@ class Delivery:
         """Return whether all of a region's epoch is delivered, or it ended before its marker came."""
         return region in self._streams and self._streams[region].ended
 
+    @property
+    def held_frames(self) -> int:
+        """Frames that are received and wait for others."""
+        return self._queued + self._ahead
+
+    @property
+    def is_ahead(self) -> bool:
+        """Return whether something waits for a look at all streams of its lane."""
+        return self._ahead > 0
+
     def held(self, region: str) -> int:
         """Return how many frames of a region are received and not delivered."""
-        return len(self._streams[region].queue)
+        stream = self._streams[region]
+        ahead = sum(other.region == region for _, other in self._lanes[stream.lane].ahead) if self._ahead else 0
+        return len(stream.queue) + ahead
+
+    def _begin(self, regions: Iterable[str], lanes: Mapping[str, str], *, is_placed: bool) -> None:
+        for region in regions:
+            if region in self._streams:
+                self._forget(region)
+            name = lanes.get(region, region)
+            self._streams[region] = _Stream(region, name, is_placed=is_placed)
+            lane = self._lanes.setdefault(name, _Lane())
+            lane.regions.add(region)
+            lane.seen_whole = None
+
+    def _forget(self, region: str) -> None:
+        """Forget a stream, and all that is received of it."""
+        stream = self._streams.pop(region)
+        lane = self._lanes[stream.lane]
+        ahead = [entry for entry in lane.ahead if entry[1].region != region]
+        self._ahead -= len(lane.ahead) - len(ahead)
+        self._queued -= len(stream.queue)
+        lane.ahead, lane.order = ahead, deque(other for other in lane.order if other != region)
+        lane.regions.discard(region)
+        lane.seen_whole = None
+        self._behind_gap.discard(region)
+        self._asked.discard(region)
+
+    def _arriving(self, frames: Iterable[StampedFrame]) -> list[Numbered[_Arrived]]:
+        """Return what is new and can be read."""
+        arrived: list[Numbered[_Arrived]] = []
+        for frame in frames:
+            stream = self._streams.get(frame.region)
+            if stream is None or frame.epoch != self.epoch or frame.last <= stream.received:
+                continue
+            stream.received = frame.last
+            if self._asked:
+                self._asked.discard(frame.region)
+            try:
+                meta, stamp = parse_meta(frame.meta), parse_stamp(frame.stamp)
+            except InvalidInput:
+                continue  # as good as lost: the region's next frame tells that it is missing
+            if stamp and stamp[0] == NODE:
+                stream.number = abs(stamp[1])
+            arrived.append((stream.number, _Arrived(frame.region, Ready(frame, meta), stamp)))
+        return arrived
+
+    def _let_through(
+        self, arrived: list[Numbered[_Arrived]], whole: Mapping[str, int] | None
+    ) -> list[Numbered[_Arrived]]:
+        """Take what has arrived; return what is known to be next, in the order of each lane."""
+        through: list[Numbered[_Arrived]] = []
+        for entry in arrived:
+            lane = self._lanes[self._streams[entry[1].region].lane]
+            if not entry[0] and not lane.ahead:
+                through.append(entry)  # its node numbers nothing: nothing tells its place among others
+            else:
+                lane.ahead.append(entry)
+                self._ahead += 1
+        for lane in self._lanes.values() if self._ahead else ():
+            if lane.ahead:
+                before = len(through)
+                through += let_through(lane.ahead, self._cut(lane, whole))
+                self._ahead -= len(through) - before
+        return through
+
+    def _look_ahead(self, out: list[Ready | Missing]) -> None:
+        """Take what is shown by what waits for a look at all streams: markers, and the first numbers of each stream.
+
+        A look at all may wait for them: others may not be read until something else is delivered.
+        """
+        work: list[_Stream] = []
+        for lane in self._lanes.values():
+            shown: set[str] = set()
+            for entry in sorted(lane.ahead, key=itemgetter(0)):
+                region, ready, stamp = entry[1]
+                stream, numbers = self._streams[region], self._relevant_numbers(stamp)
+                if self._joins.marker(region) is not None:
+                    if not self._marked(stream, ready, numbers, out):
+                        lane.ahead.remove(entry)
+                        self._ahead -= 1
+                elif region not in shown and not stream.queue:
+                    shown.add(region)
+                    self._settle_views(stream, numbers, work)
+                    self._wake_waiting(numbers, work)
+        self._drain(work, out)
+
+    def _first(self, stream: _Stream) -> tuple[Meta, Numbers] | None:
+        """Return what the first frame of a stream that is received and not delivered says, None where none is."""
+        if stream.queue:
+            return stream.queue[0].ready.meta, stream.queue[0].numbers
+        for _, (region, ready, stamp) in self._lanes[stream.lane].ahead if not self._is_taking else ():
+            if region == stream.region:
+                return ready.meta, self._relevant_numbers(stamp)
+        return None
+
+    def _cut(self, lane: _Lane, whole: Mapping[str, int] | None) -> float:
+        """Return up to which number all that a lane is to bring has come."""
+        if whole is None or whole is lane.seen_whole:
+            return inf
+        behind = [region for region in lane.regions if whole.get(region) != self.epoch]
+        if not behind:
+            lane.seen_whole = whole
+        streams = (self._streams[region] for region in behind)
+        return min((stream.number for stream in streams if stream.is_placed and not stream.ended), default=inf)
+
+    def _relevant_numbers(self, stamp: list[int]) -> Numbers:
+        pairs = iter(stamp)
+        return {atom: number for atom, number in zip(pairs, pairs, strict=True) if atom in self._next}
+
+    def _is_first(self, stream: _Stream) -> bool:
+        """Return whether the head of a stream is that of its lane, too, or in none."""
+        return not stream.queue[0].is_numbered or self._lanes[stream.lane].order[0] == stream.region
 
     def _relevant(self) -> dict[int, tuple[str, ...]]:
         mine = self._streams.keys()
@@ -244,35 +419,47 @@ class Delivery:
             stream = work.pop()
             stream.is_due = False
             while stream.queue:
-                ready, numbers = stream.queue[0]
                 if joins.views:
-                    self._settle_views(stream, numbers, work)
-                    ready, numbers = stream.queue[0]
-                    blocking = [atom for atom, number in numbers.items() if self._blocks(stream, atom, number)]
-                else:
-                    blocking = [atom for atom, number in numbers.items() if self._next[atom] < number]
-                if blocking and not stream.is_looked_at and any(self._settle_jump(atom, work) for atom in blocking):
+                    self._settle_views(stream, stream.queue[0].numbers, work)
+                ready, numbers, is_numbered = stream.queue[0]
+                if ready.frame.last - ready.meta.events >= stream.next:
+                    self._behind_gap.add(stream.region)
+                if not self._is_first(stream):
+                    self._wake_waiting(numbers, work)  # what it shows may settle a jump
+                    break
+                blocking = self._blocking(stream, numbers)
+                if any(self._settle_jump(atom, work) for atom in blocking):
                     continue
                 if blocking:
-                    if ready.frame.last - ready.meta.events >= stream.next:
-                        self._behind_gap.add(stream.region)
-                    stream.is_looked_at = True
                     self._waiting.setdefault(blocking[0], []).append(stream)
                     break
                 stream.queue.popleft()
-                stream.is_looked_at = False
                 if self._behind_gap:
                     self._behind_gap.discard(stream.region)
-                self.held_frames -= 1
+                self._queued -= 1
+                if is_numbered:
+                    order = self._lanes[stream.lane].order
+                    order.popleft()
+                    if order:
+                        _wake([self._streams[order[0]]], work)
                 self._deliver(stream, ready, out)
                 if joins.views and ready.meta.kind == FrameKind.JOIN:
                     joins.came_along(stream.region, ready.frame.body)
                 self._advance(stream, numbers)
-                if self._waiting:
-                    for atom in numbers:
-                        _wake(self._waiting.pop(atom, ()), work)
+                self._wake_waiting(numbers, work)
                 if stream.ended:
                     self._end(stream, work)
+
+    def _blocking(self, stream: _Stream, numbers: Numbers) -> list[int]:
+        if self._joins.views:
+            return [atom for atom, number in numbers.items() if self._blocks(stream, atom, number)]
+        return [atom for atom, number in numbers.items() if self._next[atom] < number]
+
+    def _wake_waiting(self, atoms: Iterable[int], work: list[_Stream]) -> None:
+        """Have what waits for atoms looked at once more."""
+        if self._waiting:
+            for atom in atoms:
+                _wake(self._waiting.pop(atom, ()), work)
 
     def _is_ahead(self, numbers: Numbers) -> bool:
         """Return whether a frame has to wait for another one; only right while no view is there."""
@@ -297,16 +484,15 @@ class Delivery:
             return self._next[atom] < number
         return self._joins.blocks(stream.region, atom, number)
 
-    def _marked(
-        self, stream: _Stream, frame: StampedFrame, meta: Meta, numbers: Numbers, out: list[Ready | Missing]
-    ) -> bool:
+    def _marked(self, stream: _Stream, ready: Ready, numbers: Numbers, out: list[Ready | Missing]) -> bool:
         """Look for the awaited marker; return whether this frame is it."""
+        frame, meta = ready
         if meta.kind == FrameKind.TICK:
-            self.silent.append(Ready(frame, meta))
+            self.silent.append(ready)
             out += self.miss(stream.region)
             return False
         if meta.kind != FrameKind.JOIN or frame.body != self._joins.marker(stream.region):
-            self.silent.append(Ready(frame, meta))
+            self.silent.append(ready)
             return False
         stream.next = frame.last
         work: list[_Stream] = []
@@ -318,7 +504,7 @@ class Delivery:
         """Go on with atoms whose views wait for no marker any more."""
         for atom in atoms:
             _wake((self._streams[region] for region in self._regions_of[atom]), work)
-            self._look_again(atom, work)
+            self._wake_waiting([atom], work)
             self._settle_if_due(atom, self._joins.views[atom], work)
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
@@ -336,16 +522,10 @@ class Delivery:
         if not view.unsettled:
             self._joins.end(atom)
             self._next[atom] = view.begin + 1
-            self._look_again(atom, work)
+            self._wake_waiting([atom], work)
             if view.is_left:
                 del self._next[atom], self._regions_of[atom]
                 self._number_anew()
-
-    def _look_again(self, atom: int, work: list[_Stream]) -> None:
-        """Have the heads of an atom's regions looked at anew, and wake what waits for it."""
-        for region in self._regions_of.get(atom, ()):
-            self._streams[region].is_looked_at = False
-        _wake(self._waiting.pop(atom, ()), work)
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
         """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
@@ -354,19 +534,23 @@ class Delivery:
         shown: list[int] = []
         for region in self._regions_of[atom]:
             stream = self._streams[region]
-            if not stream.queue:
+            first = self._first(stream)
+            if first is None:
                 if stream.ended:
                     continue
                 return False
-            number = stream.queue[0][1].get(atom)
-            if number is None:
+            meta, numbers = first
+            if atom in numbers:
+                shown.append(numbers[atom])
+            elif meta.kind != FrameKind.TICK:
                 return False
-            shown.append(number)
+        if not shown:
+            return False
         smallest = min(shown)
         if smallest <= self._next[atom]:
             return False
         self._next[atom] = smallest
-        _wake(self._waiting.pop(atom, ()), work)
+        self._wake_waiting([atom], work)
         return True
 
     def _deliver(self, stream: _Stream, ready: Ready, out: list[Ready | Missing]) -> None:
@@ -389,21 +573,19 @@ class Delivery:
             view = self._joins.views.get(atom)
             if view is not None and not view.waiting:
                 self._settle_view(atom, view, stream.region, work)
-            self._look_again(atom, work)
+            self._wake_waiting([atom], work)
 
     def _number_anew(self) -> None:
         """Read the stamps of what is held again, because other atoms are relevant now."""
         for stream in self._streams.values():
-            stream.is_looked_at = False
-            for place, (ready, _) in enumerate(stream.queue):
-                stamp = iter(parse_stamp(ready.frame.stamp))
-                numbers = {atom: number for atom, number in zip(stamp, stamp, strict=True) if atom in self._next}
-                stream.queue[place] = ready, numbers
+            for place, entry in enumerate(stream.queue):
+                numbers = self._relevant_numbers(parse_stamp(entry.ready.frame.stamp))
+                stream.queue[place] = entry._replace(numbers=numbers)
 
     def _last_number(self, region: str, atom: int) -> int:
         """Return the last number of an atom that a region is known to bring, 0 when none is held."""
         stream = self._streams[region]
-        return stream.queue[-1][1].get(atom, 0) if stream.queue else 0
+        return stream.queue[-1].numbers.get(atom, 0) if stream.queue else 0
 
 
 def _wake(streams: Iterable[_Stream], work: list[_Stream]) -> None:

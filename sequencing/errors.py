@@ -53,6 +53,17 @@ class InvalidInput(UsageError):
     """A file or a line of it cannot be read as what it should be."""
 
 
+class UnknownPosition(InvalidInput):
+    """The network never gave this position: it is of another network, or of one that was begun anew since."""
+
+
+class UnorderedHistory(UsageError):
+    """Nobody had these regions together, so their history has no order: replay them one by one."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    """The pairs of regions that have none."""
+
+
 class ExtraMissing(UsageError):
     """What this needs comes with an extra of gamecast that is not installed."""
 

@@ -2,42 +2,52 @@
 
 Two things make a network whose subscribers walk different from one whose subscribers stay.
 
-*Atoms beforehand.* Each expected pair of regions is ordered as if two subscribers had both, and each pair that anybody
-has as if somebody else had it too. So there is no pair that a single subscriber orders as it likes.
+*Order beforehand.* Each expected pair of regions is ordered, by place or by an atom, as if somebody had both. (What
+anybody has is ordered in any case; with ``overlap``, once anything is expected.) So there is no pair that a single
+subscriber orders as it likes.
 
 *Leaving in place.* In an epoch membership otherwise only grows: who has left a region counts as being there, since what
 it has delivered there is part of the order. Walking from a over b to c would end in having all three, which nobody
-expects. Here who leaves is let go of after a *sweep*: rounds in each of which all links are emptied of what they held
+expects. So who leaves is let go of after a *sweep*: rounds in each of which all links are emptied of what they held
 when the round began, as many as the longest chain of nodes has links.
 
 Why that is enough. Let a subscriber deliver x of region a, leave a, and join c after the sweep that began when it had
-left. All other orders are those of atoms: one event passes a node before another. Suppose that a chain of such orders
-leads from an event y of c, published after the join, back to x. Shortened, it visits no node twice, and follows the
-tree of the nodes. x was out of the network when the sweep began. What precedes it at a node had passed that node by
-then; if the chain goes on down the tree from there, along the path of what precedes, a round later that has been
-accepted at the next node, too; if it goes up, it had been there before. So y passed a node before the sweep ended: it
-was published before the join. With several subscribers that walk, each order from a left region to a joined one goes
-forward in time, over the end of its sweep, and so does each chain of atoms behind it: no cycle can come back. Where a
-pair had no atom, a subscriber that reads slowly could order it late, against all this; so there is none.
+left. All other orders are those of nodes, by their own numbers or an atom's: one event passes a node before another.
+Suppose that a chain of such orders leads from an event y of c, published after the join, back to x. Shortened, it
+visits no node twice, and follows the tree of the nodes. x was out of the network when the sweep began. What precedes
+it at a node had passed that node by then; if the chain goes on down the tree from there, along the path of what
+precedes, a round later that has been accepted at the next node, too; if it goes up, it had been there before. So y
+passed a node before the sweep ended: it was published before the join. With several subscribers that walk, each order
+from a left region to a joined one goes forward in time, over the end of its sweep, and so does each chain of atoms
+behind it: no cycle can come back. Where a pair were not ordered, a subscriber that reads slowly could order it late,
+against all this; so there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sequencing.node import Node
-from sequencing.plan import Plan
+from sequencing.plan import Ordering, Plan
 from sequencing.record import Members, Pair
 
 
-def observers(members: Members, expected: Iterable[Pair] = ()) -> dict[str, frozenset[str]]:
-    """Return who is to be reckoned with where overlaps are expected: two for each subscriber and each expected pair.
+def orders_all(ordering: Ordering, expected: Collection[Pair]) -> bool:
+    """Return whether each pair of regions that somebody has is ordered, and not only what two subscribers have."""
+    return ordering != "overlap" or bool(expected)
 
-    Their names are made up.
+
+def observers(members: Members, expected: Collection[Pair], ordering: Ordering) -> Members:
+    """Return who is to be reckoned with: the subscribers, and somebody with made-up names for each expected pair.
+
+    Two of each where an ordering asks for two, and overlaps are expected.
     """
-    twice = [*members.values(), *map(frozenset, expected)]
-    return {f"{number}.{copy}": regions for number, regions in enumerate(twice) for copy in (1, 2)}
+    if not expected:
+        return members
+    copies = (1, 2) if ordering == "overlap" else (1,)
+    wanted = [*members.values(), *map(frozenset, expected)]
+    return {f"{number}.{copy}": regions for number, regions in enumerate(wanted) for copy in copies}
 
 
 @dataclass(frozen=True, slots=True)

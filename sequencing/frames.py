@@ -7,7 +7,9 @@ made of three byte strings that no node needs to understand beyond their first f
     ``kind count incarnation first publisher``, blank-separated; ``first`` numbers the publisher's events in this
     region from 1, so that a node can refuse what it has already seen.
 ``stamp``
-    ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed.
+    ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed; before them, once the frame has
+    come to its egress node, ``0`` and that node's own number (`NODE`). It is negative where the node numbered something
+    else in another egress stream before it in the same step: see `sequencing.cut`.
 ``body``
     the events. JSON ``[sent_at_ns, [delay_ns, …], [payload, …]]``; a body of bytes payloads begins with a NUL and
     carries ``[sent_at_ns, [delay_ns, …], [length, …]]`` and a newline before the concatenated payloads.
@@ -29,6 +31,9 @@ import orjson
 from sequencing.errors import InvalidInput
 
 _BINARY = b"\x00"
+
+NODE = 0
+"""What stands in a stamp where the egress node's own number follows: no atom has this id."""
 
 
 class FrameKind(IntEnum):
@@ -106,6 +111,8 @@ def own_number(meta: bytes, incarnation: int) -> int:
 
 def parse_stamp(stamp: bytes) -> list[int]:
     """Return the stamp as a flat list: atom, number, atom, number, …; raises `InvalidInput` when it is not one."""
+    if stamp[:2] == b"0," and (only := stamp[2:]).isdigit():
+        return [NODE, int(only)]  # as most are
     try:
         numbers: list[int] = orjson.loads(b"[%b]" % stamp)
         sum(numbers)  # the quickest look at whether they are numbers
@@ -114,6 +121,16 @@ def parse_stamp(stamp: bytes) -> list[int]:
     if len(numbers) % 2:
         raise InvalidInput(f"a stamp holds pairs of atom and number: {stamp[:80]!r}")
     return numbers
+
+
+def node_number(stamp: bytes) -> int:
+    """Return the egress node's own number of a frame, 0 where it has none that can be read; see ``stamp``."""
+    if not stamp.startswith(b"0,"):
+        return 0
+    try:
+        return int(stamp[2:].partition(b",")[0])
+    except ValueError:
+        return 0
 
 
 def encode_json_body(sent_at_ns: Sequence[int], payloads: Sequence[bytes]) -> bytes:

@@ -27,13 +27,17 @@ class Grants:
         self.granted: frozenset[str] = frozenset()
         """All that the plan reckons with for the name, wanted or not."""
         self._said = self._heard = 0
+        self._floor = self._told_floor = 0
         self._since: dict[str, int] = {}
 
-    def want(self, regions: Iterable[str]) -> bool:
-        """Want regions; return whether any was not wanted before."""
+    def want(self, regions: Iterable[str], floor: int = 0) -> bool:
+        """Want regions; return whether any was not wanted before.
+
+        ``floor``: the last epoch that an earlier connection of the name had anything of.
+        """
         new = set(regions) - self.wanted
         if new:
-            self._said += 1
+            self._say(floor)
             self.wanted |= new
             self._since |= dict.fromkeys(new, self._said)
         return bool(new)
@@ -42,7 +46,7 @@ class Grants:
         """Want regions no more; return those that were wanted before."""
         gone = self.wanted.intersection(regions)
         if gone:
-            self._said += 1
+            self._say()
             self.wanted -= gone
             for region in gone:
                 del self._since[region]
@@ -51,7 +55,7 @@ class Grants:
 
     def wish(self) -> Wish:
         """Return what to tell the manager."""
-        return Wish(self.incarnation, self._said, dict(self._since))
+        return Wish(self.incarnation, self._said, dict(self._since), self._told_floor)
 
     def are_told_by(self, record: Record) -> bool:
         """Return whether a record tells nothing new of this connection."""
@@ -64,6 +68,7 @@ class Grants:
         fresh = [region for region, since in self._since.items() if since <= self._heard and region in plan.paths]
         fresh = [region for region in fresh if region not in self.mine]
         self.mine |= {region: plan.epoch_of(region) for region in fresh}
+        self._floor = max(self._floor, *map(plan.epoch_of, self.mine), 0)
         return fresh
 
     def require_kept(self, epoch: int) -> None:
@@ -73,6 +78,10 @@ class Grants:
                 f"the network goes on without {self.name!r} (epoch {epoch}): it was taken for gone, or a newer "
                 "connection has its name; open a new connection"
             )
+
+    def _say(self, floor: int = 0) -> None:
+        self._said += 1
+        self._told_floor = max(self._floor, floor)
 
     def _told(self, record: Record) -> tuple[int, frozenset[str]]:
         heard = record.heard.get(self.name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from sequencing.frames import StampedFrame
+from sequencing.frames import NODE, StampedFrame
 from sequencing.node import Node
 
 
@@ -37,12 +37,13 @@ class NodeKeys:
 
     @property
     def counters(self) -> str:
-        """Hash: ``r epoch region``, ``o target``, ``i source``, and atoms by their ids → last number."""
+        """Hash: ``r epoch region``, ``o target``, ``i source``, atoms by their ids, 0 for the node → last number."""
         return f"gamecast:{{{self.name}}}:counters"
 
     @property
     def publishers(self) -> str:
-        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``."""
+        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``; of those that are forgotten,
+        without a name, the last incarnation."""
         return f"gamecast:{{{self.name}}}:publishers"
 
     def egress(self, epoch: int, region: str) -> str:
@@ -103,6 +104,8 @@ def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:
         yield f"r {epoch} {region}", str(last)
     for atom, last in node.atom_last.items():
         yield str(atom), str(last)
+    if node.ended_last:
+        yield str(NODE), str(node.ended_last)
     for target, last in node.link_last.items():
         yield f"o {target}", str(last)
     for source, last in node.accepted_from.items():

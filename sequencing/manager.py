@@ -1,11 +1,12 @@
 """The manager: from what subscribers want to the next plan.
 
-Within an epoch the membership that a plan reckons with only grows (but see `sequencing.expected`): who leaves a region
-just stops to read it, and may come back. A subscriber that wants more is granted it in place when the atoms that exist
-order all that must be ordered then. If not, the regions around it begin a new epoch: the components, by the atoms of
-before and after, of the regions that are joined; and only there membership is taken afresh. Other components stay as
-they are. (An atom cannot simply be added to an epoch that runs. Unless every frame that passed its node before it began
-is delivered everywhere, those frames are free, and three subscribers around a new ring can close a cycle with them: see
+Within an epoch the membership that a plan reckons with grows, and who leaves a region is let go of only when that
+matters (`sequencing.expected`): it just stops to read it, and may come back. A subscriber that wants more is granted it
+in place when places and the atoms that exist order all that must be ordered then: on one node, always. If not, the
+regions around it begin a new epoch: the components, by the atoms of before and what is to be ordered after, of the
+regions that are joined; and only there membership is taken afresh. Other components stay as they are. (An atom cannot
+simply be added to an epoch that runs. Unless every frame that passed its node before it began is delivered everywhere,
+those frames are free, and three subscribers around a new ring can close a cycle with them: see
 docs/counterexamples.md.)
 
 A node that was restarted may be back with an older state than it had. Its server is in another run then than the plan
@@ -18,15 +19,16 @@ How it goes over is told, and done, in `sequencing.transition`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import networkx as nx
 
 from sequencing.changes import Changes, changes_asked
 from sequencing.conditions import can_follow_all, require_sound, violations
-from sequencing.expected import observers
+from sequencing.expected import observers, orders_all
 from sequencing.membership import Membership
-from sequencing.overlaps import class_pairs_to_order, twin_classes
+from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
 from sequencing.record import Members, Pair, Record, Wish
 
@@ -34,6 +36,7 @@ Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with atoms from an id on."""
 
 _NO_WISH = Wish(0, 0)
+_NOBODY: Members = {}
 
 
 def next_record(
@@ -46,19 +49,21 @@ def next_record(
     runs: Mapping[str, str] | None = None,
     announced: bool = True,
     expected: Iterable[Pair] = (),
+    away: Members = _NOBODY,
 ) -> Record | None:
     """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
 
     ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
     name → url of those that something new may go to, all of the plan when None; ``runs``: of the nodes that may lose
     something and can be reached, the run that they are in; ``announced``: whether the record's plan is; ``expected``:
-    overlaps that are declared, besides those that the record knows. What begins anew satisfies C1–C4 by itself; nothing
-    that is to be ordered leads out of it. Raises `PlanError`.
+    overlaps that are declared, besides those that the record knows; ``away``: of subscribers who have gone and may come
+    back, or did, the regions whose order is kept for them. What begins anew satisfies C1–C4 by itself; nothing that is
+    to be ordered leads out of it. Raises `PlanError`.
     """
     changes = changes_asked(record, wishes, published, runs=runs, expected=expected)
     if changes is None:
         return None
-    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced)
+    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced, away=away)
 
 
 def following_record(
@@ -69,6 +74,7 @@ def following_record(
     *,
     nodes: Mapping[str, str] | None,
     announced: bool,
+    away: Members,
 ) -> Record:
     """Return what to go to so that the changes are made; see `next_record`."""
     joining, lost, declared, pairs = changes.joining, changes.lost, changes.declared, changes.expected
@@ -81,24 +87,36 @@ def following_record(
     grown = _union(record.members, joining)
     plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
     record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
-    if not broken and not declared:
+
+    def kept(name: str) -> AbstractSet[str]:
+        return wishes.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
+
+    # History goes epoch by epoch: nobody goes on with an earlier one than it has had something of. What has not begun
+    # yet nobody has had; who says so is told when it has joined.
+    is_late = any(
+        plan.epoch_of(region) < wishes.get(name, _NO_WISH).floor <= plan.epoch
+        for name, mine in joining.items()
+        for region in mine
+    )
+    if not broken and not declared and not is_late:
         # Who comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
             return replace(record, plan=plan, members=grown)
-        leaving = {name: grown[name] - wishes.get(name, _NO_WISH).since.keys() for name in moving} if pairs else {}
+        leaving: Members = {}
+        if orders_all(plan.ordering, pairs):
+            leaving = {name: grown[name] - kept(name) for name in moving}
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
-    membership = Membership.of(observers(grown, pairs) if pairs else grown, plan.paths)
-    affected = _affected(plan, membership, declared.union(broken, *joining.values()))
-    members = {
-        name: affected.intersection(wishes.get(name, _NO_WISH).since) | (regions - affected)
-        for name, regions in grown.items()
-    }
+    membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths)
+    # A node that begins anew begins its numbers anew, which are one order within an epoch only.
+    anew = declared.union(broken, *joining.values(), changes.missing if lost else ())
+    affected = _affected(plan, membership, anew)
+    members = {name: affected & kept(name) | regions - affected for name, regions in grown.items()}
     inside = {name: regions & affected for name, regions in members.items() if regions & affected}
     pairs_inside = [pair for pair in pairs if affected.issuperset(pair)]
-    fresh_membership = Membership.of(observers(inside, pairs_inside) if pairs else inside, affected)
+    fresh_membership = Membership.of(observers(inside, pairs_inside, plan.ordering), affected)
     fresh = planner(fresh_membership, plan.epoch + 1, record.next_atom)
     require_sound(fresh, fresh_membership)
     merged = replace(
@@ -116,8 +134,8 @@ def following_record(
 
 
 def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: Collection[Pair]) -> bool:
-    """Return whether the plan's atoms order all that is to be ordered, now that some subscribers have other regions."""
-    if expected:  # every pair that somebody has is ordered already, but for what they have now
+    """Return whether the plan orders all that is to be ordered, now that some subscribers have other regions."""
+    if orders_all(plan.ordering, expected):  # it orders all that there was
         return all(can_follow_all(plan, members[name]) for name in moving)
     return "C4" not in violations(plan, Membership.of(members, plan.paths))
 
@@ -134,10 +152,8 @@ def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> fro
     graph.add_nodes_from(plan.paths)
     for atom in plan.atoms:
         nx.add_path(graph, atom.regions)
-    for members, subscribers in zip(classes.members, classes.subscribers, strict=True):
-        if subscribers < 2:
-            continue  # nobody else can see an order of them
-        nx.add_path(graph, [membership.regions[region] for region in members])
+    for twins in twins_to_order(classes, plan.ordering).tolist():
+        nx.add_path(graph, [membership.regions[region] for region in classes.members[twins]])
     names = [membership.regions[region] for region in classes.representatives]
     for left, right in zip(*class_pairs_to_order(membership, classes, plan.ordering), strict=True):
         graph.add_edge(names[left], names[right])

@@ -6,7 +6,7 @@ Whatever passes through a node is totally ordered by it: each call of `publish` 
 2. at a region's ingress, draws the region sequence (one number per event);
 3. draws the next number of each atom that stamps the region here (one number per frame);
 4. appends the frame to the link towards the next node of the region's path, or, at the last, to the region's egress
-   stream, where its subscribers read it.
+   stream, where its subscribers read it, with the node's own number: one for every frame that ends here.
 
 Exactly once comes from two kinds of high-water mark, kept in the same atomic step: the last event accepted of each
 publisher in each region, and the last link sequence accepted from each neighbouring node. So publishers and relays may
@@ -26,13 +26,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sequencing.frames import UNKNOWN_END, FrameKind, PublishedFrame, StampedFrame
+from sequencing.frames import NODE, UNKNOWN_END, FrameKind, PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
 
 TRIM_EVERY_EVENTS = 1024
 """Egress streams are trimmed once in so many events of a region: trimming each time would cost more than it frees."""
 
 TICK_META = b"%d 1 0 0 " % FrameKind.TICK
+
+
+class _Ends:
+    """The egress streams that one call has appended to."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, str] | None = None
+        self._are_several = False
+
+    def is_later_than_another(self, stream: tuple[int, str]) -> bool:
+        """Note a frame that ends in a stream; return whether the call has ended one in another stream before."""
+        self._first = self._first or stream
+        self._are_several = self._are_several or stream != self._first
+        return self._are_several
+
+
+FORGOTTEN = ""
+"""The name of nobody: a row of the publishers that are forgotten. It goes with the others to the next ingress."""
 
 
 class Verdict(StrEnum):
@@ -48,6 +66,8 @@ class Verdict(StrEnum):
     """An earlier frame of this publisher is missing: (last accepted,)."""
     FENCED = "fenced"
     """A newer incarnation of this publisher exists: (incarnation,)."""
+    FORGOTTEN = "forgotten"
+    """Nothing is known of this publisher, and some are forgotten: it needs a later incarnation than (this,)."""
     STALE = "stale"
     """This node is not the region's open ingress in that epoch: (the node's epoch,)."""
     WAIT = "wait"
@@ -145,20 +165,23 @@ class Node:
     """(epoch, region) → what is done with its frames."""
     region_last: dict[tuple[int, str], int] = field(default_factory=dict)
     atom_last: dict[AtomId, int] = field(default_factory=dict)
+    ended_last: int = 0
+    """The last number of a frame that ended here."""
     link_last: dict[str, int] = field(default_factory=dict)
     accepted_from: dict[str, int] = field(default_factory=dict)
     """Neighbour → the last link sequence accepted from it."""
     accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
-    """(region, publisher) → what was accepted of it last."""
+    """(region, publisher) → what was accepted of it last; `FORGOTTEN` → up to which incarnation some are forgotten."""
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
-        return [self._publish(frame) for frame in frames]
+        ends = _Ends()
+        return [self._publish(frame, ends) for frame in frames]
 
     def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Accept frames from the link of node ``source``, each once and in order, as far as possible."""
         verdict = TransferVerdict.OK
-        accepted = self.accepted_from.get(source, 0)
+        accepted, ends = self.accepted_from.get(source, 0), _Ends()
         for linked in frames:
             if linked.sequence <= accepted:
                 continue
@@ -170,7 +193,7 @@ class Node:
                 verdict = TransferVerdict.UNKNOWN
                 break
             if step is not None and step.flag != "S":
-                self._pass_on(step, linked.frame)
+                self._pass_on(step, linked.frame, ends)
             accepted = linked.sequence
             self.accepted_from[source] = accepted
         return TransferAnswer(verdict, accepted)
@@ -232,6 +255,7 @@ class Node:
         self.steps.clear()
         self.region_last.clear()
         self.atom_last.clear()
+        self.ended_last = 0
         self.accepted_of.clear()
         self.links.clear()
         self.link_last.clear()
@@ -250,24 +274,14 @@ class Node:
             last = max(tick or UNKNOWN_END, stream[-1].last + 1 if stream else 0)
             stream.append(StampedFrame(region, epoch, last, TICK_META, b"", b""))
 
-    def close(self, region: str, epoch: int, following: int) -> Answer:
-        """Take no more events of a region in this epoch: its last frame there is a TICK.
+    def close(self, regions: Iterable[tuple[str, int, int]]) -> list[Answer]:
+        """Take no more events of regions, (region, epoch, following epoch) each: the last frame there is a TICK.
 
-        Where the ingress of the ``following`` epoch is at this node, it opens in the same step. ``ok`` or ``seen`` with
-        the epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
+        Where the ingress of the following epoch is at this node, it opens in the same step. ``ok`` or ``seen`` with the
+        epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
         """
-        step = self.steps.get((epoch, region))
-        if step is None or step.flag not in "ICW":
-            return Answer(Verdict.STALE, (self.epoch,))
-        if step.flag == "C":
-            return Answer(Verdict.SEEN, (epoch, self.region_last.get((epoch, region), 0)))
-        last = self.region_last[epoch, region] = self.region_last.get((epoch, region), 0) + 1
-        step.flag = "C"
-        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))
-        waiting = self.steps.get((following, region))
-        if waiting is not None and waiting.flag == "W" and waiting.after == epoch:
-            waiting.flag = "I"
-        return Answer(Verdict.OK, (epoch, last))
+        ends = _Ends()
+        return [self._close(*closing, ends) for closing in regions]
 
     def accepted(self, region: str) -> dict[str, Accepted]:
         """Return what was accepted last of each publisher of a region: what its next ingress must know."""
@@ -278,6 +292,11 @@ class Node:
         step = self.steps.get((epoch, region))
         if step is not None and step.flag == "W":
             step.flag = "I"
+            if (forgotten := accepted.get(FORGOTTEN)) is not None:
+                # What this node knows from an earlier time may have been forgotten where the region was meanwhile.
+                for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
+                    if self.accepted_of[key].incarnation <= forgotten.incarnation:
+                        del self.accepted_of[key]
             for publisher, seen in accepted.items():
                 before = self.accepted_of.get((region, publisher))
                 if before is None or before.age() < seen.age():
@@ -287,6 +306,20 @@ class Node:
         """Return whether a region's epoch has come to its end in the egress stream here."""
         stream = self.egress.get((epoch, region), [])
         return len(stream) > 0 and stream[-1].meta == TICK_META
+
+    def forget_publishers(self, publishers: Iterable[tuple[str, str]], upto: int) -> None:
+        """Forget publishers, (region, name) each, that are gone, of incarnations up to one.
+
+        What one of them sent late must not be taken for new. So from then on, who is not known in such a region is
+        taken only with a later incarnation: also who is there still, which gets itself one.
+        """
+        for region, publisher in publishers:
+            seen = self.accepted_of.get((region, publisher))
+            if publisher != FORGOTTEN and seen is not None and seen.incarnation <= upto:
+                del self.accepted_of[region, publisher]
+                before = self.accepted_of.get((region, FORGOTTEN))
+                if before is None or before.incarnation < upto:
+                    self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
 
     def forget(self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = ()) -> None:
         """Forget steps, (epoch, region) each, that nothing is under way for any more; egress streams stay.
@@ -303,17 +336,35 @@ class Node:
             for atom in step.atoms if step is not None else ():
                 self.atom_last.pop(atom, None)
 
-    def _publish(self, frame: PublishedFrame) -> Answer:
+    def _close(self, region: str, epoch: int, following: int, ends: _Ends) -> Answer:
+        step = self.steps.get((epoch, region))
+        if step is None or step.flag not in "ICW":
+            return Answer(Verdict.STALE, (self.epoch,))
+        if step.flag == "C":
+            return Answer(Verdict.SEEN, (epoch, self.region_last.get((epoch, region), 0)))
+        last = self.region_last[epoch, region] = self.region_last.get((epoch, region), 0) + 1
+        step.flag = "C"
+        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""), ends)
+        waiting = self.steps.get((following, region))
+        if waiting is not None and waiting.flag == "W" and waiting.after == epoch:
+            waiting.flag = "I"
+        return Answer(Verdict.OK, (epoch, last))
+
+    def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
         step = self.steps.get((frame.epoch, frame.region))
         if step is not None and step.flag == "W":
             # Who publishes in the new epoch may have seen something of it: what comes before must not come after.
             if not step.after:
                 return Answer(Verdict.WAIT, (self.epoch,))
-            self.close(frame.region, step.after, frame.epoch)
+            self._close(frame.region, step.after, frame.epoch, ends)
         if step is None or step.flag != "I":
             return Answer(Verdict.STALE, (self.epoch,))
         before = self.accepted_of.get((frame.region, frame.publisher))
-        if before is not None and frame.incarnation < before.incarnation:
+        if before is None:
+            forgotten = self.accepted_of.get((frame.region, FORGOTTEN))
+            if forgotten is not None and frame.incarnation <= forgotten.incarnation:
+                return Answer(Verdict.FORGOTTEN, (forgotten.incarnation,))
+        elif frame.incarnation < before.incarnation:
             return Answer(Verdict.FENCED, (before.incarnation,))
         last = before.last if before is not None and before.incarnation == frame.incarnation else 0
         frame_last = frame.first + frame.count - 1
@@ -329,11 +380,15 @@ class Node:
         self.accepted_of[frame.region, frame.publisher] = Accepted(
             frame.incarnation, frame_last, frame.epoch, region_last
         )
-        self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body))
+        self._pass_on(step, StampedFrame(frame.region, frame.epoch, region_last, frame.meta, b"", frame.body), ends)
         return Answer(Verdict.OK, (frame.epoch, region_last))
 
-    def _pass_on(self, step: InstalledStep, frame: StampedFrame) -> None:
+    def _pass_on(self, step: InstalledStep, frame: StampedFrame, ends: _Ends) -> None:
         stamp = [frame.stamp] if frame.stamp else []
+        if step.next is None:
+            self.ended_last += 1
+            is_later = ends.is_later_than_another((frame.epoch, frame.region))
+            stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
         for atom in step.atoms:
             number = self.atom_last.get(atom, 0) + 1
             self.atom_last[atom] = number

@@ -125,3 +125,5 @@ class Outbox(Generic[Token]):
     def renew(self, incarnation: int) -> None:
         """Go on as another incarnation, with numbers that were not used: so each is that of one event for good."""
         self.incarnation = incarnation
+        if self.unanswered is not None:
+            self.unanswered = replace(self.unanswered, incarnation=incarnation)

@@ -3,20 +3,17 @@
 *Double overlaps* (seed 002 §3): with M the subscribers × regions incidence, MᵀM counts the common subscribers of
 each pair of regions; a pair with two or more is double-overlapped, because those two could disagree.
 
-*Rings.* Ordering double overlaps alone does not make the union of all delivery orders acyclic. Take three
-subscribers and regions a, b, c with s1 ∈ a,b; s2 ∈ b,c; s3 ∈ c,a: no pair is double-overlapped, yet s1 may deliver
-x∈a before y∈b, s2 y before z∈c, and s3 z before x. In general a cycle x₁ <ₛ₁ x₂ <ₛ₂ … <ₛₖ x₁ walks the bipartite
-incidence graph from region to subscriber to region and closes, so it lies within one of that graph's blocks
-(biconnected components): both edges (s, a) and (s, b) of each step do. Conversely a block that holds both lets the
-cycle close. Hence the *observable* pairs: a, b such that some subscriber's two edges to them share a block. A double
-overlap is the shortest such ring (a cycle of four edges) and is always among them; a region with a single subscriber
-never is. Ordering exactly the observable pairs makes the union of all delivery orders acyclic; ordering fewer does not.
+*Observable pairs.* Ordering double overlaps alone leaves two things open. Take three subscribers and regions a, b, c
+with s1 ∈ a,b; s2 ∈ b,c; s3 ∈ c,a: no pair is double-overlapped, yet s1 may deliver x∈a before y∈b, s2 y before z∈c, and
+s3 z before x: a cycle. And who has two regions alone today is followed by others: by itself, when it comes back, and by
+everybody who asks for the history of both. They see what it saw only if something has kept it. Hence the *observable*
+pairs: those that at least one subscriber has. Each double overlap is one, and each step of a ring.
 
-*Causality* needs no further pairs, provided that subscribers publish what they were moved to after what moved them. Let
-s have regions a and b, and let a chain of causes lead from x∈a to y∈b. Each of its steps is at a subscriber, from a
-region that it delivers to one that it publishes to. If the chain leads around s, then s closes it to a cycle that holds
-both its edges, and the pair is observable. If not, s itself is on every chain from a to b, and had delivered x before
-it published what the chain went on with.
+With all of them ordered, by a node or an atom, every subscriber's order is a part of one that has no cycle
+(`sequencing.conditions`), and whoever replays regions of which all pairs are ordered gets the same part.
+
+*Causality* needs no further pairs: a chain of causes goes from a region to another one at a subscriber that has both,
+if subscribers publish to what they subscribe to, and after what moved them.
 
 *Twins.* Regions with the same subscribers are indistinguishable to this question, so one of them stands for all:
 worlds in which a few servers see many regions have few classes of twins however many regions they have.
@@ -31,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from sequencing.blocks import NO_BLOCK, blocks
 from sequencing.membership import Membership
 from sequencing.plan import Ordering
 
@@ -59,28 +55,20 @@ def count_double_overlaps(membership: Membership) -> int:
     """Return the number of pairs of regions with two or more subscribers in common."""
     classes = twin_classes(membership)
     sizes = np.array([len(member) for member in classes.members], np.int64)
-    left, right = overlapped_class_pairs(membership, classes)
-    within = np.where(classes.subscribers >= 2, sizes * (sizes - 1) // 2, 0)
-    return int(np.sum(sizes[left] * sizes[right]) + np.sum(within))
+    left, right = class_pairs_to_order(membership, classes, "overlap")
+    within = sizes[twins_to_order(classes, "overlap")]
+    return int(np.sum(sizes[left] * sizes[right]) + np.sum(within * (within - 1) // 2))
 
 
 def class_pairs_to_order(membership: Membership, classes: TwinClasses, ordering: Ordering) -> tuple[IntArray, IntArray]:
-    """Return the pairs (i < j) of classes that an ordering is to order: the double-overlapped, or all observable."""
-    pairs = overlapped_class_pairs if ordering == "overlap" else observable_class_pairs
-    return pairs(membership, classes)
+    """Return the pairs (i < j) of classes whose regions an ordering is to order."""
+    return _pairs_in_common(membership.incidence[:, classes.representatives], common_min=_observers_min(ordering))
 
 
-def overlapped_class_pairs(membership: Membership, classes: TwinClasses) -> tuple[IntArray, IntArray]:
-    """Return the pairs (i < j) of classes whose regions are double-overlapped."""
-    return _pairs_in_common(membership.incidence[:, classes.representatives], common_min=2)
-
-
-def observable_class_pairs(membership: Membership, classes: TwinClasses) -> tuple[IntArray, IntArray]:
-    """Return the pairs (i < j) of classes whose regions' order can be observed, directly or around a ring."""
-    # Two of each class: on whatever cycle a third twin lies, one of the others can take its place.
-    kept = np.sort(np.concatenate([np.empty(0, np.int64), *(member[:2] for member in classes.members)]))
-    split = _split_by_block(membership.incidence[:, kept])
-    return _pairs_in_common(split[:, np.searchsorted(kept, classes.representatives)], common_min=1)
+def twins_to_order(classes: TwinClasses, ordering: Ordering) -> IntArray:
+    """Return the classes whose own regions an ordering is to order against each other."""
+    several = np.fromiter((len(member) > 1 for member in classes.members), bool, len(classes.members))
+    return np.flatnonzero(several & (classes.subscribers >= _observers_min(ordering)))
 
 
 def twin_classes(membership: Membership) -> TwinClasses:
@@ -106,11 +94,6 @@ def _pairs_in_common(incidence: sparse.csr_array, *, common_min: int) -> tuple[I
     return common.row[enough].astype(np.int64), common.col[enough].astype(np.int64)
 
 
-def _split_by_block(incidence: sparse.csr_array) -> sparse.csr_array:
-    """Return the incidence with a row for each (subscriber, block) and without edges that lie on no cycle."""
-    block_of = blocks(incidence)
-    inside = block_of != NO_BLOCK
-    subscribers = np.repeat(np.arange(incidence.shape[0], dtype=np.int64), np.diff(incidence.indptr))[inside]
-    unique, rows = np.unique(subscribers * (len(block_of) + 1) + block_of[inside], return_inverse=True)
-    columns = incidence.indices[inside]
-    return sparse.csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=(len(unique), incidence.shape[1]))
+def _observers_min(ordering: Ordering) -> int:
+    """Return how many common subscribers make a pair one that is to be ordered."""
+    return 2 if ordering == "overlap" else 1

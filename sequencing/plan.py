@@ -21,8 +21,8 @@ from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
-"""``overlap`` orders double overlaps (seed 002); ``acyclic`` also the rings of single ones, so that the union of all
-delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
+"""``overlap`` orders double overlaps (seed 002); ``acyclic`` all that a subscriber has together, so that the union of
+all delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
 
 AtomId = NewType("AtomId", int)
 
@@ -57,6 +57,7 @@ class Plan:
     ``epochs``: the regions whose numbering began in an earlier epoch than the plan's, because nothing in their
     component has changed since. ``runs``: of each node that may lose something when it restarts, the run (of its
     server) that is meant: what the server says of itself that changes with each start. Nobody speaks to another one.
+    ``first_epoch``: the one that the network began with, which tells it from all others, see `first_plan`.
     """
 
     epoch: int
@@ -67,6 +68,7 @@ class Plan:
     atoms: tuple[Atom, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
+    first_epoch: int = 1
 
     def epoch_of(self, region: str) -> int:
         """Return the epoch in which a region's numbering began."""
@@ -80,6 +82,11 @@ class Plan:
     def atoms_of(self) -> Mapping[str, tuple[Atom, ...]]:
         """Region → the atoms that stamp its frames."""
         return _atoms_of_all(self.paths, self.atoms)
+
+    @cached_property
+    def egresses(self) -> Mapping[str, str]:
+        """Region → the node where its subscribers read it."""
+        return _egresses(self.paths)
 
     @cached_property
     def ingresses(self) -> frozenset[str]:
@@ -137,6 +144,7 @@ class Plan:
         return {
             "epoch": self.epoch,
             "version": self.version,
+            "first_epoch": self.first_epoch,
             "ordering": self.ordering,
             "nodes": {
                 name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
@@ -187,11 +195,20 @@ class Plan:
             raise ValueError(_naming_one(unknown, paths, atoms))
         if head["ordering"] not in get_args(Ordering):
             raise ValueError(f"unknown ordering {head['ordering']!r}")
-        epoch, version = _whole(head["epoch"]), _whole(head["version"])
+        epoch, version, first_epoch = _whole(head["epoch"]), _whole(head["version"]), _whole(head.get("first_epoch", 1))
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
         runs = {name: _text(entry["run"]) for name, entry in head["nodes"].items() if "run" in entry}
-        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs)
+        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs, first_epoch)
+
+
+def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Plan:
+    """Return what a network begins with, before anybody wants anything.
+
+    ``now_ms``: milliseconds since 1970. Epochs are counted from there on, so that no two networks have one in common,
+    as long as none goes over into a new one a thousand times a second: a position tells which network gave it.
+    """
+    return Plan(now_ms, 0, ordering, dict(nodes), {}, (), first_epoch=now_ms)
 
 
 _Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]
@@ -255,6 +272,11 @@ def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
 def _atoms_of_all(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
     stamping = atoms_by_region(atoms)
     return {region: stamping.get(region, ()) for region in paths}
+
+
+@KeptFor
+def _egresses(paths: Mapping[str, tuple[str, ...]]) -> Mapping[str, str]:
+    return {region: path[-1] for region, path in paths.items()}
 
 
 @KeptFor

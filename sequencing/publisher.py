@@ -56,6 +56,8 @@ class Publisher(Generic[Token]):
         """
         self.name = name
         self.incarnation = incarnation
+        self.forgotten = 0
+        """Up to which incarnation nodes have forgotten some publishers, as far as they told."""
         self.buffered_events = 0
         self.buffered_bytes = 0
         self.stale: dict[str, int] = {}
@@ -66,7 +68,8 @@ class Publisher(Generic[Token]):
         self._wait: CausalWait | None = CausalWait() if causal else None
         self._plan: Plan | None = None
         self._doubtful: set[str] = set()
-        """Regions of which a frame was given up that may have been accepted: nothing goes out before `renew`."""
+        """Regions of which a frame was given up that may have been accepted, or that take no incarnation as old as this
+    any more: nothing goes out before `renew`."""
         self._woken: set[str] = set()
         self._forsaken: list[Resolved[Token]] = []
 
@@ -126,8 +129,7 @@ class Publisher(Generic[Token]):
             path = plan.paths.get(state.name)
             if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
                 continue
-            if state.node is not None:
-                self._ready.get(state.node, {}).pop(state.name, None)
+            self._unready(state)
             state.move(path[0], plan.epoch_of(state.name))
             self.stale.pop(state.name, None)
             self._note(state)
@@ -234,35 +236,35 @@ class Publisher(Generic[Token]):
                 self._doubt(state, failed[-1].error)
             if state.node == node:
                 failed += self._fail_waiting(state, waiting)
+            self._unready(state)
             self._note(state)
         return failed
 
     def doubtful(self) -> list[str]:
-        """Return the regions that need a new incarnation (`renew`): what was given up may have been accepted."""
+        """Return the regions that need a new incarnation (`renew`)."""
         return sorted(self._doubtful)
 
     def failed(
         self, regions: Iterable[str], *, under_way: GamecastError, waiting: GamecastError
     ) -> list[Resolved[Token]]:
-        """Give up all events of some regions: with one error what is under way, with another what still waits.
+        """Give up all events of some regions: with one error what may have been accepted, with another what was not.
 
         What is answered about them later is ignored.
         """
         failed: list[Resolved[Token]] = []
         for region in regions:
             state = self._regions[region]
-            if state.node is not None:
-                self._ready.get(state.node, {}).pop(region, None)
             if state.taken is not None:
-                failed.append(self._fail_taken(state, under_way))
+                is_refused = state.unanswered is not None and not state.is_uncertain
+                failed.append(self._fail_taken(state, waiting if is_refused else under_way))
                 self._doubt(state, failed[-1].error)
             failed += self._fail_waiting(state, waiting)
+            self._unready(state)
         return failed
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
-        """Go on in some regions as another incarnation, after a failure that left open whether a frame was accepted.
-
-        Going on as the same could let a later frame pass for a repeat of the one whose fate is unknown.
+        """Go on in some regions as another incarnation: where a failure left open whether a frame was accepted, going
+        on as the same could let a later frame pass for a repeat of it. Or where it is too old.
         """
         self.incarnation = max(self.incarnation, incarnation)
         for region in regions:
@@ -306,8 +308,7 @@ class Publisher(Generic[Token]):
     def _forget(self, state: Outbox[Token]) -> Resolved[Token]:
         """Give up ``taken``: it may have been accepted, and who knew of that has begun anew."""
         assert state.taken is not None
-        if state.node is not None:
-            self._ready.get(state.node, {}).pop(state.name, None)
+        self._unready(state)
         error = PublishUncertain(
             f"a node of {state.name!r} has begun anew, and may have accepted and lost {len(state.taken.tokens)} "
             "event(s), before or after somebody delivered them"
@@ -343,6 +344,11 @@ class Publisher(Generic[Token]):
         self._ready.setdefault(state.node, {})[state.name] = state
         self._woken.add(state.node)
 
+    def _unready(self, state: Outbox[Token]) -> None:
+        """Take from a region nothing more, until there is something; giving up may have freed what is given up next."""
+        if state.node is not None:
+            self._ready.get(state.node, {}).pop(state.name, None)
+
     def _resolve(self, frame: PublishedFrame, answer: Answer) -> Resolved[Token] | None:
         state = self._regions[frame.region]
         if state.sent is not frame:
@@ -353,6 +359,12 @@ class Publisher(Generic[Token]):
             if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
                 self.stale[state.name] = frame.epoch
             self._note(state)
+            return None
+        if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:
+            # Nobody has it, so it may go out again, as another incarnation.
+            state.put_off(frame)
+            self._doubtful.add(state.name)
+            self.forgotten = max(self.forgotten, answer.numbers[0])
             return None
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
             taken = state.settle()
@@ -389,6 +401,11 @@ def _failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resol
 
 
 def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
+    if answer.verdict is Verdict.FORGOTTEN:
+        return PublishUncertain(
+            f"an answer about events of {frame.publisher!r} was lost, and as nobody heard of this connection for long, "
+            f"the ingress of {frame.region!r} has forgotten whether it had accepted them"
+        )
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))
     return Refused(

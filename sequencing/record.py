@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -20,6 +20,8 @@ Members = Mapping[str, frozenset[str]]
 Pair = tuple[str, str]
 """Two regions, sorted."""
 
+WIRE = 2
+"""What frames and plans mean to each other. Before 2, nodes did not number frames: atoms ordered those of one node."""
 
 ENDED_EPOCHS_KEPT = 256
 """For so many epochs, a stream that has ended is ended once more when its node begins anew: for who is still there."""
@@ -37,12 +39,14 @@ def pair_of(one: str, other: str) -> Pair:
 class Wish:
     """What a subscriber wants: of two wishes of a name, that of the later ``(incarnation, said)`` counts.
 
-    ``since``: region → the ``said`` from which on it is wanted without a break.
+    ``since``: region → the ``said`` from which on it is wanted without a break; ``floor``: the last epoch of which the
+    subscriber had anything. History goes epoch by epoch, and so does everybody: no region is joined in an earlier one.
     """
 
     incarnation: int
     said: int
     since: Mapping[str, int] = field(default_factory=dict)
+    floor: int = 0
 
     def after(self, heard: Wish | None) -> frozenset[str]:
         """Return the regions that a plan which took ``heard`` into account did not know of."""
@@ -56,14 +60,14 @@ class Wish:
     @cached_property
     def _json(self) -> bytes:
         # It is written with each record for as long as it stands.
-        return compact(orjson.dumps([self.incarnation, self.said, dict(self.since)]))
+        return compact(orjson.dumps([self.incarnation, self.said, dict(self.since), self.floor]))
 
     @classmethod
     def from_document(cls, document: Any) -> Wish:
         """Read what `to_json` returned, parsed; raises `PlanError` when it is something else."""
         match document:
-            case [int(incarnation), int(said), dict(since)] if all(type(at) is int for at in since.values()):
-                return cls(incarnation, said, since)
+            case [int(incarnation), int(said), dict(since), int(floor)] if _are_whole(since.values()):
+                return cls(incarnation, said, since, floor)
         raise PlanError(f"this is not a wish for regions: {str(document)[:80]}")
 
 
@@ -154,7 +158,8 @@ class Record:
             "expected": lines.setdefault(_pairs_json(self.expected), len(lines)),
             "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
         }
-        return [orjson.dumps(head), orjson.dumps(people), *lines]
+        # Version 1 had the head alone, and finds no plan here.
+        return [orjson.dumps([WIRE, head]), orjson.dumps(people), *lines]
 
     @classmethod
     def from_json(cls, text: bytes) -> Record:
@@ -166,7 +171,7 @@ class Record:
         """Read a record back; raises `PlanError` saying what is wrong."""
         with _reading():
             first, second, *lines = text
-            head, people = orjson.loads(first), orjson.loads(second)
+            head, people = _head(first), orjson.loads(second)
             return cls(
                 _plan(head["plan"], lines),
                 {name: frozenset(regions) for name, regions in people["members"].items()},
@@ -184,7 +189,22 @@ class Record:
         """Read the plan only of what `to_lines` returned, at a small part of the cost; raises `PlanError`."""
         with _reading():
             first, _, *lines = text
-            return _plan(orjson.loads(first)["plan"], lines)
+            return _plan(_head(first)["plan"], lines)
+
+
+def _are_whole(numbers: Iterable[Any]) -> bool:
+    return all(type(number) is int for number in numbers)
+
+
+def _head(line: bytes) -> Any:
+    document = orjson.loads(line)
+    wire, head = document if isinstance(document, list) else (1, document)
+    if wire != WIRE:
+        raise PlanError(
+            f"this network's wire is of version {wire}, and this gamecast speaks version {WIRE}: take one gamecast for "
+            "all of a network, or begin a new one under another URL"
+        )
+    return head
 
 
 def _plan(head: Any, lines: Sequence[bytes]) -> Plan:

@@ -2,9 +2,12 @@
 
 Who joins late may want what there was before. The streams of its regions are finite up to where it joined, so nothing
 has to be waited for: of the heads, one goes next that has the smallest number of each atom among the heads that show
-that atom. Streams are in order, and so are the numbers of an atom in each of them; so what is behind a head has larger
-numbers still. The result is the order in which everybody delivered it, for the pairs that the plan of the epoch had
-atoms for.
+that atom, and the smallest of its node among those that ended there. Streams are in order, and so are the numbers in
+each of them; so what is behind a head has larger numbers still. The result is the order in which everybody delivered
+it: all of what ended at one node, and elsewhere the pairs that the plan of the epoch had atoms for.
+
+That is, all pairs that somebody had in that epoch (`sequencing.overlaps`). Others have no order, and must not be given
+one: with s1 on a and b, s2 on b and c, whoever replays a and c alone cannot know what came first by way of b.
 """
 
 from __future__ import annotations
@@ -12,29 +15,59 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput
-from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, parse_meta, parse_stamp
+from sequencing.frames import NODE, UNKNOWN_END, FrameKind, StampedFrame, parse_meta, parse_stamp
+from sequencing.plan import Plan
+
+_Numbers = dict[int | str, int]
+"""Atom or node → number."""
+
+
+def unordered(places: Mapping[str, Plan]) -> list[tuple[str, str]]:
+    """Return the pairs of regions, each sorted, that neither a node nor an atom has put in an order.
+
+    ``places``: region → a plan that has it in the epoch in question.
+    """
+    ends = {region: plan.egresses[region] for region, plan in places.items()}
+    bound = {
+        region: {other for atom in plan.atoms_of.get(region, ()) for other in atom.regions}
+        for region, plan in places.items()
+    }
+    return [
+        (one, other)
+        for one, other in combinations(sorted(places), 2)
+        if ends[one] != ends[other] and other not in bound[one]
+    ]
 
 
 @dataclass(slots=True)
 class _Stream:
+    node: str
     next: int
     last: int | None
     received: int
     finished: bool
-    queue: deque[tuple[Ready, dict[int, int]]] = field(default_factory=deque)
+    queue: deque[tuple[Ready, _Numbers]] = field(default_factory=deque)
 
 
 class Replay:
     """What one epoch has of some regions, in order."""
 
-    def __init__(self, epoch: int, regions: Mapping[str, tuple[int, int | None]]) -> None:
-        """``regions``: region → (after, last): the region sequences to begin after and to end with (None: its TICK)."""
+    def __init__(
+        self, epoch: int, regions: Mapping[str, tuple[int, int | None]], nodes: Mapping[str, str] | None = None
+    ) -> None:
+        """``regions``: region → (after, last): the region sequences to begin after and to end with (None: its TICK).
+
+        ``nodes``: region → where it ended.
+        """
         self.epoch = epoch
         self._streams = {
-            region: _Stream(after + 1, last, after, last is not None and last <= after)
+            region: _Stream(
+                (nodes or {}).get(region, region), after + 1, last, after, last is not None and last <= after
+            )
             for region, (after, last) in regions.items()
         }
 
@@ -42,6 +75,14 @@ class Replay:
     def finished(self) -> bool:
         """Whether everything was returned: what is read to its ends waits for nothing."""
         return all(stream.finished for stream in self._streams.values())
+
+    def ranges(self, regions: Iterable[str]) -> dict[str, tuple[tuple[int, int], int | None]]:
+        """Return what is to be read of some regions: region → (epoch, region sequence) to read after, and the last."""
+        return {
+            region: ((self.epoch, stream.received), stream.last)
+            for region in regions
+            if not (stream := self._streams[region]).finished
+        }
 
     def wanted(self) -> dict[str, tuple[int, int]]:
         """Return what to read next: region → (epoch, region sequence) to read after."""
@@ -96,21 +137,24 @@ class Replay:
         if stream.last is not None and frame.last > stream.last:
             return
         try:
-            meta, stamp = parse_meta(frame.meta), iter(parse_stamp(frame.stamp))
+            meta, stamp = parse_meta(frame.meta), parse_stamp(frame.stamp)
         except InvalidInput:
             return  # as good as lost: the next frame tells that it is missing
-        stream.queue.append((Ready(frame, meta), dict(zip(stamp, stamp, strict=True))))
+        numbers: _Numbers = dict(zip(stamp[::2], stamp[1::2], strict=True))
+        if NODE in numbers:
+            numbers[stream.node] = abs(numbers.pop(NODE))
+        stream.queue.append((Ready(frame, meta), numbers))
         stream.finished = stream.finished or meta.kind == FrameKind.TICK
 
     def _first(self) -> str | None:
         """Return the region whose head comes next; None when a head that may come before it is not known."""
-        heads: dict[str, dict[int, int]] = {}
+        heads: dict[str, _Numbers] = {}
         for region, stream in self._streams.items():
             if stream.queue:
                 heads[region] = stream.queue[0][1]
             elif not stream.finished:
                 return None
-        smallest: dict[int, int] = {}
+        smallest: _Numbers = {}
         for numbers in heads.values():
             for atom, number in numbers.items():
                 smallest[atom] = min(number, smallest.get(atom, number))

@@ -23,7 +23,7 @@ hands in what comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import count
@@ -68,8 +68,23 @@ class _Epoch:
     plan: Plan
     delivery: Delivery
     barrier: set[str] = field(default_factory=set)
-    """Regions of earlier epochs whose TICK is not delivered yet."""
-    held: list[StampedFrame] = field(default_factory=list)
+    """Regions of earlier epochs whose TICK is not delivered yet; epochs that begin with one plan share it."""
+    held: list[tuple[list[StampedFrame], Mapping[str, int] | None]] = field(default_factory=list)
+    """What looks have brought meanwhile, and what they were whole of."""
+
+    def hold(self, frames: list[StampedFrame], whole: Mapping[str, int] | None) -> None:
+        """Keep what a look has brought, unless it tells nothing that those since the last frame did not tell."""
+        if not frames:
+            for earlier, was_whole in reversed(self.held):
+                if was_whole == whole:
+                    return
+                if earlier:
+                    break
+        self.held.append((frames, whole))
+
+    def held_of(self, region: str) -> int:
+        """Return how many frames of a region are held."""
+        return sum(frame.region == region for frames, _ in self.held for frame in frames)
 
 
 class Subscriber:
@@ -91,7 +106,7 @@ class Subscriber:
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
         self.turns = 0
-        """Grows whenever there are other streams to read than before."""
+        """Grows whenever there are other streams to read than before, or other places in them to go on from."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
@@ -103,9 +118,9 @@ class Subscriber:
         """The regions that are wanted."""
         return self._grants.wanted
 
-    def subscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
-        """Want regions; they are `joined` some time after a plan grants them."""
-        if self._grants.want(regions):
+    def subscribe(self, regions: Iterable[str], floor: int = 0) -> list[Ready | Missing]:
+        """Want regions; they are `joined` some time after a plan grants them. ``floor``: see `Grants.want`."""
+        if self._grants.want(regions, floor):
             self._adjusted = False
             self._asked_after = {region: state.after for region, state in self._regions.items()}
         return self._handed_out(self._go_on())
@@ -141,11 +156,12 @@ class Subscriber:
         for region in self._grants.mine.keys() - self._regions.keys():
             if before is not None and before.epoch < plan.epoch_of(region):
                 joining.setdefault(plan.epoch_of(region), set()).add(region)
+        barrier = set[str]().union(*moving.values())  # shared: what moves at once is one cut, wherever it goes
         for epoch in moving.keys() | joining.keys():
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
             followed = regions & self._grants.mine.keys() | fresh
             followed |= self._shadows(plan, followed)
-            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)
+            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)
             for region in sorted(followed - self._regions.keys()):
                 marker = self._body() if region in fresh else None
                 self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, marker))
@@ -170,6 +186,8 @@ class Subscriber:
             return []
         out: list[Ready | Missing] = []
         state.after = newest.last if newest is not None else 0
+        self.turns += 1
+        self._epochs[epoch].delivery.found_end(region)
         if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:
             out = self._epochs[epoch].delivery.miss(region)
         return self._handed_out(out + self._go_on())
@@ -191,8 +209,11 @@ class Subscriber:
                 found += epoch.delivery.questions(self._body).items()
         return found
 
-    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
-        """Take frames that were read; return what may be delivered now, in order."""
+    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
+        """Take frames that were read; return what may be delivered now, in order.
+
+        ``whole``: see `sequencing.cut.Reading`; None if nothing was left out.
+        """
         by_epoch: dict[int, list[StampedFrame]] = {}
         for frame in frames:
             state = self._regions.get(frame.region)
@@ -206,12 +227,12 @@ class Subscriber:
             state.after = frame.last
             by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
-        for number, received in by_epoch.items():
-            epoch = self._epochs[number]
-            if epoch.barrier:
-                epoch.held += received
-            else:
-                out += epoch.delivery.receive(received)
+        for number, epoch in self._epochs.items():
+            received = by_epoch.get(number, [])
+            if epoch.barrier and (received or epoch.held):
+                epoch.hold(received, whole)
+            elif received or epoch.delivery.is_ahead:
+                out += epoch.delivery.receive(received, whole)
             if epoch.delivery.is_behind_gap:
                 self.is_settled = False
         if not self.is_settled:
@@ -227,15 +248,14 @@ class Subscriber:
     def held(self, region: str) -> int:
         """Return how many frames of a region that is being read are received and wait for others."""
         epoch = self._epochs[self._regions[region].epoch]
-        waiting = sum(frame.region == region for frame in epoch.held)
-        return waiting + epoch.delivery.held(region)
+        return epoch.held_of(region) + epoch.delivery.held(region)
 
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
         held = 0
         for epoch in self._epochs.values():
-            held += epoch.delivery.held_frames + len(epoch.held)
+            held += epoch.delivery.held_frames + sum(len(frames) for frames, _ in epoch.held)
         return held
 
     def _handed_out(self, items: list[Ready | Missing]) -> list[Ready | Missing]:
@@ -314,8 +334,8 @@ class Subscriber:
             markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
         for number, joining in markers.items():
             if number not in self._epochs:
-                self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms))
-            self._epochs[number].delivery.join(joining)
+                self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms, plan.egresses))
+            self._epochs[number].delivery.join(joining, plan.egresses)
             for region, marker in joining.items():
                 self._read(region, _Region(plan.paths[region][-1], number, None, marker))
 
@@ -340,7 +360,8 @@ class Subscriber:
         for _, epoch in sorted(self._epochs.items()):
             if epoch.held and not epoch.barrier:
                 held, epoch.held = epoch.held, []
-                out += epoch.delivery.receive(held)
+                for frames, whole in held:
+                    out += epoch.delivery.receive(frames, whole)
                 return out + self._go_on()
         out += self._adjust()
         self._begin_to_hand_out()
@@ -370,11 +391,12 @@ class Subscriber:
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         del self._regions[region]
+        self.turns += 1
         self.joined.discard(region)
         self._silence.forget(region)
         for epoch in self._epochs.values():
             epoch.barrier.discard(region)
-            epoch.held = [frame for frame in epoch.held if frame.region != region]
+            epoch.held = [([frame for frame in held if frame.region != region], whole) for held, whole in epoch.held]
 
     def _drop(self, region: str) -> list[Ready | Missing]:
         """Stop reading a region, wherever on its way it is, and have nothing wait for it."""

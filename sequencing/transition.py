@@ -211,10 +211,8 @@ class Close:
 
     def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
         """Do it at a node in memory."""
-        return {
-            (region, epoch): Closed.by(node.close(region, epoch, following), node.accepted(region))
-            for region, epoch, following in self.regions
-        }
+        answers = zip(self.regions, node.close(self.regions), strict=True)
+        return {(region, epoch): Closed.by(answer, node.accepted(region)) for (region, epoch, _), answer in answers}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -22,6 +25,7 @@ WAITING = ("integration", "acceptance")
 """Folders whose tests mostly wait: for Redis, for other processes, for the clock."""
 WORKERS_A_CORE = 3
 YIELDING = 3
+_LIMIT = pytest.StashKey[Any]()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -80,6 +84,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         return None
     from pytest_timeout import timeout_sigalrm
 
+    item.stash[_LIMIT] = settings
     deadline = Deadline(settings.timeout)
 
     def look(_number: int, _frame: FrameType | None) -> None:
@@ -87,6 +92,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         if (left_s := deadline.look()) > 0:
             signal.setitimer(signal.ITIMER_REAL, max(0.1, left_s * slowness()))
         else:
+            _tell_tasks()
+            signal.setitimer(signal.ITIMER_REAL, settings.timeout)  # clearing up may hang as well
             timeout_sigalrm(item, settings)
 
     def cancel() -> None:
@@ -97,3 +104,21 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
     return True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Limit what clears up after a test that has failed, too: pytest-timeout lets go of its limit when one fails."""
+    if _LIMIT in item.stash and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+        pytest_timeout_set_timer(item, item.stash[_LIMIT])
+    return (yield)
+
+
+def _tell_tasks() -> None:
+    """Print where the tasks of the event loop are: all that the stack says of them is that the loop waits."""
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:  # none runs
+        return
+    for task in tasks:
+        task.print_stack(file=sys.stderr)

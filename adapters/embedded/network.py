@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from urllib.parse import urlsplit
 
 from adapters.embedded.server import EmbeddedServers
+from adapters.leadership import RESUME_S
 from adapters.memory import parse_node_count
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
@@ -23,7 +25,15 @@ class EmbeddedNetwork(RedisNetwork):
     which others join while this connection is open.
     """
 
-    def __init__(self, url: str, *, ordering: Ordering, retention_events: int, secure: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ordering: Ordering,
+        retention_events: int,
+        resume_s: float = RESUME_S,
+        secure: bool = False,
+    ) -> None:
         """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
 
         ``secure``: the servers have the users of `adapters.redis.users`, and let nobody else in.
@@ -37,7 +47,9 @@ class EmbeddedNetwork(RedisNetwork):
         """Role → user."""
         password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
         self._servers = EmbeddedServers(parse_node_count(parts.query), password=password)
-        self._options: tuple[Ordering, int] = (ordering, retention_events)
+        self._begin_at = partial(
+            super().__init__, ordering=ordering, retention_events=retention_events, resume_s=resume_s
+        )
         self._relays: RedisRelays | None = None
         self._started = False
 
@@ -48,14 +60,13 @@ class EmbeddedNetwork(RedisNetwork):
         """
         require("planner", "a network of one's own", told="embedded")
         await self._servers.start_async()
-        ordering, retention_events = self._options
         if self.users:
             try:
                 await create_users(self._servers.urls, self.users)
             except BaseException:
                 await self._servers.stop_async()
                 raise
-        super().__init__(self.url_of("manager"), ordering=ordering, retention_events=retention_events)
+        self._begin_at(self.url_of("manager"))
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from adapters.gateway.answers import answer, denial
 from adapters.gateway.audit import AuditLog
-from adapters.gateway.gateway import GATEWAY, Extension, Gateway, logger
+from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
 from adapters.gateway.ports import Door
@@ -141,9 +141,8 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
             response.headers["Allow"] = error.headers["Allow"]
     except (ConnectionError, asyncio.CancelledError):
         raise
-    except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
-        incident = gateway.new_id("i")
-        logger.exception("request-broke incident=%s path=%s", incident, request.path)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
+        incident = gateway.incident("request-broke", error, path=request.path)
         response = denial(Refusal(Code.INTERNAL, f"this should not have happened: incident {incident}", status=500))
     _add_headers(response, gateway.guard.origin_headers(origin))
     resource = request.match_info.route.resource

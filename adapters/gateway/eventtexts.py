@@ -31,20 +31,28 @@ class EventTexts:
         self._new_bytes = 0
 
     def encode(self, item: Any) -> Told:
-        """Return an event or a gap."""
+        """Return an event or a gap. What cannot be written, because somebody published it by other ways, is a gap."""
         if not isinstance(item, self._event_type):
-            return Told(
-                item.region, (item.epoch, item.last_sequence) if item.last_sequence else None, compact(encode_gap(item))
-            )
+            position = (item.epoch, item.last_sequence) if item.last_sequence else None
+            text = encode_gap(item.region, item.epoch, item.first_sequence, item.last_sequence, item.reason)
+            return Told(item.region, position, compact(text))
         key = (item.region, item.epoch, item.sequence)
         told = self._new.get(key)
         if told is None:
             told = self._old.get(key)
             if told is None:
-                told = Told(item.region, (item.epoch, item.sequence), compact(encode_event(item)))
+                told = Told(item.region, (item.epoch, item.sequence), compact(_text_of(item)))
                 self._on_first(item)
             self._new[key] = told
             self._new_bytes += len(told.text) + 300
             if self._new_bytes > KEPT_BYTES // 2:
                 self._old, self._new, self._new_bytes = self._new, {}, 0
         return told
+
+
+def _text_of(event: Any) -> bytes:
+    try:
+        return encode_event(event)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = f"the payload cannot be written as JSON: {error}"
+        return encode_gap(event.region, event.epoch, event.sequence, event.sequence, reason)

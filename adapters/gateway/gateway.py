@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -186,7 +186,13 @@ class Gateway:
 
     def log(self, what: str, **fields: Any) -> None:
         """Write a structured line to the log."""
-        logger.warning("%s %s", what, " ".join(f"{name}={value}" for name, value in fields.items()))
+        logger.warning("%s %s", what, _listed(fields))
+
+    def incident(self, what: str, error: Exception, **fields: Any) -> str:
+        """Log an error that nobody expected, with its traceback; return the id by which it can be found there."""
+        incident = self.new_id("i")
+        logger.error("%s incident=%s %s", what, incident, _listed(fields), exc_info=error)
+        return incident
 
     async def drain(self) -> None:
         """Send everybody to other gateways; those who have not taken that after `drain_s` are not waited for."""
@@ -209,3 +215,7 @@ class Gateway:
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 Extension = Callable[[web.Application, Gateway], None]
 """Adds routes of its own to a gateway: the dashboard, say."""
+
+
+def _listed(fields: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())

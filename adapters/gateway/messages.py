@@ -17,6 +17,7 @@ import orjson
 
 from adapters.gateway.ports import Since
 from adapters.gateway.regions import check_public_region
+from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
 from sequencing.errors import BufferFull, GamecastError, InvalidInput, InvalidName, PayloadTooLarge, Superseded
 
 PROTOCOL = 1
@@ -214,7 +215,14 @@ def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
     if ("payload" in document) == ("base64" in document):
         raise Refusal(Code.INVALID_PAYLOAD, "an event has either payload (any JSON) or base64 (bytes)")
     if "payload" in document:
-        return document["payload"], len(orjson.dumps(document["payload"]))
+        payload = document["payload"]
+        try:
+            text = orjson.dumps(payload)
+        except TypeError as error:
+            raise Refusal(Code.INVALID_PAYLOAD, f"the payload cannot be encoded: {error}") from error
+        if is_deeper(payload, text, PAYLOAD_DEPTH_MAX):
+            raise Refusal(Code.INVALID_PAYLOAD, f"the payload is nested deeper than {PAYLOAD_DEPTH_MAX}")
+        return payload, len(text)
     try:
         raw = base64.b64decode(document["base64"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
@@ -270,11 +278,11 @@ def encode_event(event: Any) -> bytes:
     )
 
 
-def encode_gap(gap: Any) -> bytes:
+def encode_gap(region: str, epoch: int, first_sequence: int, last_sequence: int, reason: str) -> bytes:
     """Return a gap as clients read it; ``position`` is where to go on after it, null when nobody knows."""
-    last = position_text((gap.epoch, gap.last_sequence)) if gap.last_sequence else None
-    told = {"first": position_text((gap.epoch, gap.first_sequence)), "last": last, "reason": gap.reason}
-    return orjson.dumps({"region": gap.region, "position": last, "gap": told})
+    last = position_text((epoch, last_sequence)) if last_sequence else None
+    told = {"first": position_text((epoch, first_sequence)), "last": last, "reason": reason}
+    return orjson.dumps({"region": region, "position": last, "gap": told})
 
 
 def said(kind: str, **fields: Any) -> str:

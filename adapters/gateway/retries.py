@@ -66,7 +66,7 @@ class Retries:
                     raise Refusal(Code.UNCERTAIN, "the region has kept too little to tell", status=504, definite=False)
                 event: Any = item
                 if event.sender == self._name:
-                    raw = event.payload if isinstance(event.payload, bytes) else orjson.dumps(event.payload)
+                    raw = event.payload if isinstance(event.payload, bytes) else _written(event.payload)
                     found.append((position_text((event.epoch, event.sequence)), raw))
             after = page.next
             if page.is_late:
@@ -74,3 +74,10 @@ class Retries:
             if not page.more:
                 return found
         raise Refusal(Code.UNCERTAIN, "too much was published since to tell", status=504, definite=False)
+
+
+def _written(payload: Any) -> bytes:
+    try:
+        return orjson.dumps(payload)
+    except TypeError:
+        return b""  # not published here

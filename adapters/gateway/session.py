@@ -85,6 +85,11 @@ class Session:
             except* (ConnectionError, asyncio.CancelledError) as broken:
                 close_code, reason = ABNORMAL, "the connection broke"
                 forget_frames(broken)
+            except* Exception as unexpected:  # noqa: BLE001 - whatever it is, the client is told, and the log has the traceback
+                # Nobody knows how much of a batch was sent: the client goes on by its own positions.
+                self._resumption.give_up()
+                incident = self._gateway.incident("session-broke", unexpected, session=self._caller.session)
+                close_code, reason = Close.INTERNAL, f"this should not have happened: incident {incident}"
         finally:
             await self._end(close_code, reason)
 

@@ -79,7 +79,10 @@ async def access(url: str, node: str | None = None) -> AccessState:
             ("XREAD", "COUNT", 1, "BLOCK", 1, "STREAMS", key, "0-0"),
             ("XADD", key, "NOMKSTREAM", "*", "f", "v"),
         ]
-        commands.append(("XTRIM", key, "MINID", "=", "1-0") if node else ("SET", key, "", "XX", "PX", 1))
+        if node:
+            commands += [("XTRIM", key, "MINID", "=", "1-0"), ("HSCAN", key, 0)]
+        else:
+            commands.append(("SET", key, "", "XX", "PX", 1))
         for command in commands:
             await server.ask(*command)
         said = await server.run(TOUCH, (key,))

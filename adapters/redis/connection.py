@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ REDIS_VERSION_MIN = (6, 2)
 
 REPLY_TIMEOUT_S = 10.0
 """No command here takes longer, connecting included; blocking reads block for less."""
+
+LARGE_BYTES = 16_000_000
+"""A request of so much may be what a server does not answer to. Only a single large event makes one."""
 
 IDLE_S_MAX = 0.1
 """After a longer rest, a master that moves and may lose something is asked for its run first: it may have been replaced
@@ -96,11 +100,17 @@ class RedisConnection:
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
 
+    async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
+        """As `call`, with a command that is in Redis's protocol already."""
+        return (await self.pipeline((command,), timeout_s=timeout_s))[0]
+
     async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """Send one command and return its reply, undecoded. Raises `NetworkError` or `OtherSideError`."""
         return (await self.pipeline((command,), timeout_s=timeout_s))[0]
 
-    async def pipeline(self, commands: Sequence[tuple[Any, ...]], *, timeout_s: float = REPLY_TIMEOUT_S) -> list[Any]:
+    async def pipeline(
+        self, commands: Sequence[tuple[Any, ...] | bytes], *, timeout_s: float = REPLY_TIMEOUT_S
+    ) -> list[Any]:
         """Send commands at once and return their replies, in order. Raises as `call`, with the first that failed."""
         try:
             # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
@@ -128,7 +138,7 @@ class RedisConnection:
         except BaseException as error:
             await self._connection.disconnect(nowait=True)
             if isinstance(error, Exception) and not isinstance(error, GamecastError):
-                raise self._translated(error) from error
+                raise self._translated(error, sent_bytes=_bytes_of(commands)) from error
             raise
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
@@ -204,13 +214,13 @@ class RedisConnection:
     def _is_other_run(self) -> bool:
         return self.run_wanted not in ("", self._found_run)
 
-    async def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def _exchange(self, commands: Sequence[tuple[Any, ...] | bytes]) -> list[Any]:
         # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
-        packed = [hiredis.pack_command(command) for command in commands]
+        packed = [each if isinstance(each, bytes) else hiredis.pack_command(each) for each in commands]
         await self._connection.send_packed_command(packed, check_health=False)
         return [await self._connection.read_response(disable_decoding=True, timeout=math.inf) for _ in commands]
 
-    def _translated(self, error: Exception) -> GamecastError:
+    def _translated(self, error: Exception, *, sent_bytes: int = 0) -> GamecastError:
         where = redacted(self.url)
         if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
             return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
@@ -229,11 +239,22 @@ class RedisConnection:
             if "BUSY" in str(error):
                 return NetworkError(f"Redis at {where} is busy with another script: {error}")
             return OtherSideError(f"Redis at {where} answered with an error: {error}")
+        if isinstance(error, exceptions.ConnectionError) and "max number of clients" in str(error):
+            return Unreachable(f"Redis at {where} takes no more connections: raise its maxclients ({error})")
         if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):
-            return Unreachable(
-                f"nothing answers at {where} ({str(error) or type(error).__name__}): is a server running there?"
-            )
+            said = str(error) or type(error).__name__
+            if sent_bytes >= LARGE_BYTES:
+                return Unreachable(
+                    f"Redis at {where} did not take {sent_bytes / 1e6:,.0f} MB in one request ({said}): that takes too "
+                    "long, or is more than its proto-max-bulk-len (512 MiB by default) or client-query-buffer-limit"
+                )
+            return Unreachable(f"nothing answers at {where} ({said}): is a server running there?")
         return NetworkError(f"talking to Redis at {where} failed: {error!r}")
+
+
+def _bytes_of(commands: Sequence[tuple[Any, ...] | bytes]) -> int:
+    words = chain.from_iterable((each,) if isinstance(each, bytes) else each for each in commands)
+    return sum(len(word) for word in words if isinstance(word, (bytes, str)))
 
 
 def parse_info(info: bytes) -> dict[str, str]:

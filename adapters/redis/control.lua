@@ -3,7 +3,8 @@
 -- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected,
 -- led, parts, held.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
---    or 'renew', name, connection                → a new incarnation for its events, or 'superseded'
+--    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
+--    or 'incarnations', ''                       → the last that was given, and the names of all connections
 --    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
 --    or 'leave', name, connection
 --    or 'want', '', then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
@@ -48,6 +49,16 @@ local function newest(stream)
   return entry and entry[1] or '0-0'
 end
 
+-- Of all names together, so that none has to be kept. What a name had of its own, as they once had, is below it.
+local function next_incarnation(after)
+  local drawn, own = redis.call('HINCRBY', incarnations, '', 1), redis.call('HGET', incarnations, name)
+  if own then
+    redis.call('HDEL', incarnations, name)
+  end
+  local known = math.max(after, tonumber(own or 0))
+  return drawn > known and drawn or redis.call('HINCRBY', incarnations, '', known + 1 - drawn)
+end
+
 local function forget(who)
   redis.call('HDEL', wishes, who)
   redis.call('HDEL', connections, who)
@@ -55,7 +66,7 @@ local function forget(who)
 end
 
 if verb == 'introduce' then
-  local incarnation = redis.call('HINCRBY', incarnations, name, 1)
+  local incarnation = next_incarnation(0)
   redis.call('HSET', connections, name, incarnation)
   lives(ARGV[3])
   return incarnation
@@ -96,13 +107,17 @@ if verb == 'renew' or verb == 'beat' or verb == 'leave' then
     return current and 'superseded' or 'gone'
   end
   if verb == 'renew' then
-    return redis.call('HINCRBY', incarnations, name, 1)
+    return next_incarnation(tonumber(ARGV[4]))
   elseif verb == 'beat' then
     lives(ARGV[4])
   else
     forget(name)
   end
   return 'ok'
+end
+
+if verb == 'incarnations' then
+  return { tonumber(redis.call('HGET', incarnations, '') or 0), redis.call('HKEYS', connections) }
 end
 
 if verb == 'register' then

@@ -104,9 +104,14 @@ class RedisControl:
         """Return whether somebody leads."""
         return bool(await self._connection.call("EXISTS", ControlKeys.lease))
 
-    async def renew(self, name: str, connection: int) -> int:
+    async def renew(self, name: str, connection: int, after: int = 0) -> int:
         """Return a new incarnation for the events of a connection; raises `Superseded`."""
-        return int(_heard(await self._run("renew", name, connection), name))
+        return int(_heard(await self._run("renew", name, connection, after), name))
+
+    async def incarnations(self) -> tuple[int, frozenset[str]]:
+        """See `Control.incarnations`."""
+        last, names = await self._run("incarnations", "")
+        return int(last), frozenset(name.decode() for name in names)
 
     async def beat(self, name: str, connection: int) -> None:
         """Tell that a connection lives; raises `Superseded`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +12,7 @@ from adapters.redis.connection import RedisConnection
 from adapters.redis.node import RedisNode
 from adapters.redis.places import tag_in
 from adapters.urls import as_user_of
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
 from sequencing.plan import Plan
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
@@ -50,6 +51,17 @@ class RedisHands:
         servers = list(set(places.values()))
         found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
         return {name: run for name, server in places.items() if (run := found[server]) is not None}
+
+    async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
+        """See `Hands.forget_publishers`."""
+        for name, url in plan.nodes.items():
+            with suppress(NetworkError):  # one that is away forgets them when it is back
+                cursor: int | None = 0
+                while cursor is not None:
+                    async with self._turns.setdefault(name, asyncio.Lock()):
+                        node = self._node(name, url)
+                        node.follow(plan)
+                        cursor = await node.forget_publishers(upto, living, cursor)
 
     async def _run_of(self, server: tuple[str, str]) -> str | None:
         asked = self._asked.get(server)

@@ -1,10 +1,12 @@
--- Change which steps a node has: the twin of install, prepare, open, seal, forget and admit in sequencing/node.py.
+-- Change which steps a node has: the twin of install, prepare, open, seal, forget, forget_publishers and admit in
+-- sequencing/node.py.
 --
 -- KEYS: node, steps, counters, publishers.
 -- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
 --    or 'open', then region, epoch, how many publishers, then publisher, accepted for each, for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
 --    or 'forget', how many dead ends of links, those, then epoch, region for each step
+--    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
 --    or 'admit', run.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -45,6 +47,17 @@ local function later(accepted, than)
     or (incarnation == than_incarnation and tonumber(last) > tonumber(than_last))
 end
 
+-- What is known here from an earlier time may have been forgotten where the region was meanwhile.
+local function forget_all_but(handed, region, upto)
+  local fields = redis.call('HGETALL', publishers_key)
+  for i = 1, #fields, 2 do
+    local is_here = string.sub(fields[i], 1, #region + 1) == region .. '\n'
+    if is_here and not handed[fields[i]] and tonumber(string.match(fields[i + 1], '^%d+')) <= upto then
+      redis.call('HDEL', publishers_key, fields[i])
+    end
+  end
+end
+
 local function open(region, epoch, from, to)
   local field = epoch .. ' ' .. region
   local raw = redis.call('HGET', steps_key, field)
@@ -54,6 +67,14 @@ local function open(region, epoch, from, to)
   end
   step[1] = 'I'
   redis.call('HSET', steps_key, field, cjson.encode(step))
+  local handed = {}
+  for at = from, to, 2 do
+    handed[region .. '\n' .. ARGV[at]] = ARGV[at + 1]
+  end
+  local forgotten = handed[region .. '\n']
+  if forgotten then
+    forget_all_but(handed, region, tonumber(string.match(forgotten, '^%d+')))
+  end
   for at = from, to, 2 do
     local publisher = region .. '\n' .. ARGV[at]
     local before = redis.call('HGET', publishers_key, publisher)
@@ -88,6 +109,25 @@ local function seal(region, epoch, tick)
     end
   end
   redis.call('XADD', stream, epoch .. '-' .. tick, 'm', TICK_META, 's', '', 'b', '')
+end
+
+local function incarnation_of(field)
+  return tonumber(string.match(redis.call('HGET', publishers_key, field) or '', '^%d+'))
+end
+
+if ARGV[1] == 'forget publishers' then
+  local upto = tonumber(ARGV[2])
+  for at = 3, #ARGV do
+    local nobody, name = string.match(ARGV[at], '^(.*\n)(.*)$')
+    local incarnation = incarnation_of(ARGV[at])
+    if name ~= '' and incarnation and incarnation <= upto then
+      redis.call('HDEL', publishers_key, ARGV[at])
+      if (incarnation_of(nobody) or -1) < upto then
+        redis.call('HSET', publishers_key, nobody, ARGV[2] .. ' 0 0 0')
+      end
+    end
+  end
+  return 1
 end
 
 if ARGV[1] == 'forget' then

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from adapters.leadership import Control, Hands
+from adapters.leadership import RESUME_S, Control, Hands
 from adapters.manager import Manager
 from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
@@ -28,15 +28,22 @@ class RedisNetwork(RedisSeat):
     """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
 
     def __init__(
-        self, url: str, *, ordering: Ordering, retention_events: int, routes: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        ordering: Ordering,
+        retention_events: int,
+        resume_s: float = RESUME_S,
+        routes: Mapping[str, str] | None = None,
     ) -> None:
-        """``url``: of the control Redis. ``ordering`` and ``retention_events`` count for plans made from here.
+        """``url``: of the control Redis. ``ordering``, ``retention_events`` and ``resume_s`` count for plans made here.
 
         ``routes``: URL as the network knows it → URL by which it is reached from here, where that is another one.
         """
         self.url = url
         self._ordering: Ordering = ordering
         self._retention_events = retention_events
+        self._resume_s = resume_s
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
@@ -72,7 +79,7 @@ class RedisNetwork(RedisSeat):
         if self._lacks is not None:
             logger.info("leaves leading to others: %s", self._lacks)
             return
-        self._manager = Manager(control, self._hands, self._ordering)
+        self._manager = Manager(control, self._hands, self._ordering, resume_s=self._resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     def _hands(self) -> Hands:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from adapters.network import Position
 from adapters.redis.connection import RedisConnection, Script
+from sequencing.cut import Looks, Reading
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
-from sequencing.node import TICK_META, Accepted, Answer, LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.node import FORGOTTEN, TICK_META, Accepted, Answer, LinkedFrame, TransferAnswer, TransferVerdict
 from sequencing.plan import Plan, Step
 
 STEP = Script.beside(__file__, "step.lua")
@@ -24,6 +26,13 @@ NEWEST_MAX = 100
 INSTALL_STEPS_MAX = 1000
 """How many regions one script call installs: Redis blocks while it runs."""
 
+PUBLISHERS_MAX = 1000
+"""How many of them are looked at, and forgotten, at once."""
+
+
+Stream = Any
+"""Of those that are read together: its region, or the region and the epoch where two of them may be read at once."""
+
 
 class RedisNode:
     """One task's connection to one node."""
@@ -33,9 +42,8 @@ class RedisNode:
         self.name = name
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url, name)
-        self._streams: dict[str, int] = {}
-        self._egress_keys: dict[str, bytes] = {}
-        self._region_of: dict[bytes, str] = {}
+        self._looks = Looks()
+        self._lookout: _Lookout | None = None
         self.client: int | None = None
         """By what `unblock` knows the connection that `read_streams` waits on."""
         self._client_of = 0
@@ -67,35 +75,38 @@ class RedisNode:
         verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
         """Read egress streams; see `Reader.read`."""
-        streams = {region: epoch for region, (epoch, _) in after.items()}
-        if streams != self._streams:
-            self._streams = streams
-            self._egress_keys = {
-                region: self._keys.egress(epoch, region).encode() for region, (epoch, _) in after.items()
-            }
-            self._region_of = {key: region for region, key in self._egress_keys.items()}
-        ids = [b"%d-%d" % after[region] for region in self._egress_keys]
-        block = ("BLOCK", block_ms) if block_ms is not None else ()
-        reply = await self._connection.call(*("XREAD", "COUNT", frames_max, *block, "STREAMS"), *self._region_of, *ids)
-        return _frames_in(reply, self._region_of)
+        lookout = self._lookout
+        if lookout is None or not lookout.goes_on(after):
+            lookout = self._lookout = _Lookout(self._keys, after)
+        waits = block_ms is not None and self._looks.may_wait(lookout.streams)
+        frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
+        return self._looks.found(lookout.streams, frames, frames_max)
 
     async def read_streams(
-        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int
+        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int | None
     ) -> list[StampedFrame]:
-        """Read egress streams, (region, epoch) each, after region sequences; see `client`."""
+        """Read egress streams, (region, epoch) each, after region sequences; see `client` and `Reader.read`."""
         if self._client_of != self._connection.opened or not self._client_of:
             self.client = None
             with suppress(OtherSideError):  # who may not know it does without
                 self.client = int(await self._connection.call("CLIENT", "ID"))
             self._client_of = self._connection.opened
-        region_of = {self._keys.egress(epoch, region).encode(): region for region, epoch in after}
-        ids = [b"%d-%d" % (epoch, sequence) for (_, epoch), sequence in after.items()]
-        reply = await self._connection.call(
-            *("XREAD", "COUNT", frames_max, "BLOCK", block_ms, "STREAMS"), *region_of, *ids
-        )
-        return _frames_in(reply, region_of)
+        positions = {(region, epoch): (epoch, sequence) for (region, epoch), sequence in after.items()}
+        return await self._look(_Lookout(self._keys, positions), frames_max, block_ms, Looks())
+
+    async def _look(self, lookout: _Lookout, frames_max: int, block_ms: int | None, looks: Looks) -> list[StampedFrame]:
+        """Return what streams have: all that there is in one moment, but for ``frames_max``.
+
+        A read that waits is answered with the stream that woke it, see `sequencing.cut`.
+        """
+        if block_ms is not None:
+            reply = await self._connection.call_packed(lookout.command(frames_max, block_ms))
+            frames = lookout.frames_in(reply)
+            if lookout.is_single or not reply or len(reply) > 1 or looks.are_next(frames):
+                return frames
+        return lookout.frames_in(await self._connection.call_packed(lookout.command(frames_max, None)))
 
     async def unblock(self, client: int) -> bool:
         """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
@@ -206,6 +217,20 @@ class RedisNode:
         arguments = len(link_ends), *link_ends, *chain.from_iterable(steps)
         await self._connection.run(INSTALL, self._step_keys, "forget", *arguments)
 
+    async def forget_publishers(self, upto: int, living: AbstractSet[str], cursor: int = 0) -> int | None:
+        """Forget some of the publishers of incarnations up to one, but for some names; return a cursor to go on by."""
+        following, flat = await self._connection.call("HSCAN", self._keys.publishers, cursor, "COUNT", PUBLISHERS_MAX)
+        gone = [
+            field
+            for field, value in zip(flat[::2], flat[1::2], strict=True)
+            if (name := field.partition(b"\n")[2].decode()) != FORGOTTEN
+            and name not in living
+            and int(value.partition(b" ")[0]) <= upto
+        ]
+        if gone:
+            await self._connection.run(INSTALL, self._step_keys, "forget publishers", upto, *gone)
+        return int(following) or None
+
     async def run_id(self) -> str:
         """Return what tells this run of the server from others."""
         return await self._connection.run_id()
@@ -231,12 +256,69 @@ class RedisNode:
         return True
 
 
-def _frames_in(reply: Any, region_of: Mapping[bytes, str]) -> list[StampedFrame]:
-    """Return the frames in an answer to XREAD."""
-    frames: list[StampedFrame] = []
-    for key, entries in reply or ():
-        frames += _frames_of(region_of[key], entries)
-    return frames
+class _Lookout:
+    """Streams that are read together, over and over: a look costs what has changed since the last one, where it can.
+
+    A command of forty streams takes longer to be put together than to be answered.
+    """
+
+    def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position]) -> None:
+        self._after = after
+        self.streams: dict[Stream, int] = {stream: epoch for stream, (epoch, _) in after.items()}
+        egress = {
+            stream: keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
+            for stream, (epoch, _) in after.items()
+        }
+        self._stream_of = {key: stream for stream, key in egress.items()}
+        self._place_of = {stream: place for place, stream in enumerate(egress)}
+        self._packed_keys = _packed(*egress.values())
+        self._packed_ids = [_packed_id(position) for position in after.values()]
+        self._moved: set[Stream] = set()
+        """The streams whose positions may have changed since the last look."""
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one stream."""
+        return len(self._packed_ids) == 1
+
+    def goes_on(self, after: Mapping[Stream, Position]) -> bool:
+        """Return whether the same streams are read after these positions; if so, take them over.
+
+        The very object of the last time is taken to differ only where frames have come since.
+        """
+        if after is not self._after:
+            if {stream: epoch for stream, (epoch, _) in after.items()} != self.streams:
+                return False
+            self._after = after
+            self._moved.update(after)
+        for stream in self._moved:
+            self._packed_ids[self._place_of[stream]] = _packed_id(after[stream])
+        self._moved.clear()
+        return True
+
+    def command(self, frames_max: int, block_ms: int | None) -> bytes:
+        """Return the command that looks, waiting for so long, if at all."""
+        block = (b"BLOCK", b"%d" % block_ms) if block_ms is not None else ()
+        words = b"XREAD", b"COUNT", b"%d" % frames_max, *block, b"STREAMS"
+        length = b"*%d\r\n" % (len(words) + 2 * len(self._packed_ids))
+        return b"".join((length, _packed(*words), self._packed_keys, *self._packed_ids))
+
+    def frames_in(self, reply: Any) -> list[StampedFrame]:
+        """Return the frames in an answer."""
+        frames: list[StampedFrame] = []
+        for key, entries in reply or ():
+            stream = self._stream_of[key]
+            self._moved.add(stream)
+            frames += _frames_of(stream[0] if isinstance(stream, tuple) else stream, entries)
+        return frames
+
+
+def _packed(*words: bytes) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+
+
+def _packed_id(position: Position) -> bytes:
+    return _packed(b"%d-%d" % position)
 
 
 def _frames_of(region: str, entries: Any) -> list[StampedFrame]:

@@ -38,10 +38,10 @@ class RedisSeat:
             self._connection = await self._control.introduce(name)
         return self._connection
 
-    async def renew(self) -> int:
+    async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
         async with self._turn:
-            return await self._control.renew(self._name, self._connection)
+            return await self._control.renew(self._name, self._connection, after)
 
     async def unled(self) -> NobodyLeads | None:
         """See `Network.unled`."""

@@ -11,6 +11,7 @@ local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS
 local prefix = string.sub(node_key, 1, -5)
 local TRIM_EVERY_EVENTS = 1024
 local TICK_META = '2 1 0 0 '
+local NODE = '0'
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
@@ -31,10 +32,8 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
     for i = 3, #step do
       fields[i - 1] = step[i]
     end
-    if step[2] ~= '-' then
-      size = size + 1
-      fields[size] = 'o ' .. step[2]
-    end
+    size = size + 1
+    fields[size] = step[2] == '-' and NODE or 'o ' .. step[2]
     local numbers = redis.call('HMGET', counters_key, unpack(fields))
     local last = (numbers[1] or 0) + count
     if floor(last / TRIM_EVERY_EVENTS) == floor((last - count) / TRIM_EVERY_EVENTS) then
@@ -51,6 +50,8 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
       local meta = ARGV[8] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher
       stamp = table.concat(stamp, ',')
       if step[2] == '-' then
+        local number = NODE .. ',' .. drawn[2 * size]
+        stamp = stamp == '' and number or number .. ',' .. stamp
         redis.call('XADD', prefix .. 'egress:' .. epoch .. ':' .. region, epoch .. '-' .. last,
           'm', meta, 's', stamp, 'b', ARGV[9])
       else
@@ -111,7 +112,8 @@ if ARGV[1] == 'publish' then
       meta = ARGV[at + 6] .. ' ' .. count .. ' ' .. incarnation .. ' ' .. first .. ' ' .. publisher,
       body = ARGV[at + 7], step_field = epoch .. ' ' .. region, publisher_field = region .. '\n' .. publisher,
     }
-    step_fields[n], publisher_fields[n] = frames[n].step_field, frames[n].publisher_field
+    step_fields[n] = frames[n].step_field
+    publisher_fields[2 * n - 1], publisher_fields[2 * n] = frames[n].publisher_field, region .. '\n'
     counter_fields[n] = 'r ' .. frames[n].step_field
   end
 elseif ARGV[1] == 'close' then
@@ -150,6 +152,8 @@ local function read_steps(fields)
     end
     if step[2] ~= '-' then
       counter_fields[#counter_fields + 1] = 'o ' .. step[2]
+    else
+      counter_fields[#counter_fields + 1] = NODE
     end
     if #step[1] > 1 and step[1] ~= 'W0' then
       local before = string.sub(step[1], 2) .. string.match(field, ' .*$')
@@ -181,18 +185,26 @@ local function trim(key, frame)
   end
 end
 
+-- The egress streams that this call has appended to.
+local first_end, are_several_ends = nil, false
+
 local function pass_on(step, frame)
   local stamp, size = {}, 0
+  local key = step[2] == '-' and prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
+  if key then
+    first_end = first_end or key
+    are_several_ends = are_several_ends or key ~= first_end
+    stamp[1], size = NODE .. (are_several_ends and ',-' or ',') .. draw(NODE, 1), 1
+  end
   if frame.stamp and frame.stamp ~= '' then
-    stamp[1], size = frame.stamp, 1
+    stamp[size + 1], size = frame.stamp, size + 1
   end
   for i = 3, #step do
     stamp[size + 1], stamp[size + 2] = step[i], draw(step[i], 1)
     size = size + 2
   end
   local stamped, last = table.concat(stamp, ','), int(frame.last)
-  if step[2] == '-' then
-    local key = prefix .. 'egress:' .. frame.epoch .. ':' .. frame.region
+  if key then
     redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
     if frame.last > retention then
       trim(key, frame)
@@ -243,6 +255,13 @@ local function publish(frame)
   local first, count, incarnation = tonumber(frame.first), frame.count, tonumber(frame.incarnation)
   local last, before = 0, publishers[frame.publisher_field]
   local before_incarnation, before_last, before_epoch, before_region_last
+  local forgotten = not before and publishers[frame.region .. '\n']
+  if forgotten then
+    forgotten = string.match(forgotten, '^%d+')
+    if incarnation <= tonumber(forgotten) then
+      return 'forgotten ' .. forgotten
+    end
+  end
   if before then
     before_incarnation, before_last, before_epoch, before_region_last =
       string.match(before, '^(%d+) (%d+) (%d+) (%d+)$')

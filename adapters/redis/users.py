@@ -80,7 +80,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # Makes the plans and installs them.
     "manager": (
         *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, "~gamecast:*"),
-        *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hsetnx", "+smembers", "+scard", "+srem"),
+        *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
         *("+zrange", "+zrangebyscore", "+zincrby", "+xlen"),
     ),
 }

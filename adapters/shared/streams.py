@@ -1,9 +1,12 @@
 """One process's reading at one node, for all of its connections that share it.
 
 A connection of its own costs each subscriber a socket, a read that waits, and the parsing of what everybody beside it
-parses, too. Here the streams that anybody reads are read once, some `SHARD_STREAMS` a read, and each frame goes to
-whoever reads its stream. What a stream brought lately is kept, so that all find it, each in its own time; who is
-further behind, or begins somewhere in the past, reads that directly until it has caught up.
+parses, too. Here the streams that anybody reads are read once, all in one read, and each frame goes to whoever reads
+its stream. What a stream brought lately is kept, so that all find it, each in its own time; who is further behind, or
+begins somewhere in the past, reads that directly until it has caught up.
+
+What is kept is a cut of the node's order (`sequencing.cut`): what a read brought above that waits for the next one.
+What was read directly is later than what is kept; so after that, what is kept is whole only when it was read anew.
 """
 
 from __future__ import annotations
@@ -11,22 +14,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 from adapters.backoff import Backoff
 from adapters.network import Position
 from adapters.redis.node import RedisNode
+from sequencing.cut import Numbered, Reading, let_through, without_cut_short
 from sequencing.errors import GamecastError, NotConnected, Unreachable, is_passing
-from sequencing.frames import StampedFrame
+from sequencing.frames import StampedFrame, node_number
 from sequencing.plan import Plan
 
 StreamKey = tuple[str, int]
 """(region, epoch)."""
-
-SHARD_STREAMS = 128
-"""Redis looks at each stream of a read, when it begins to wait and when something comes."""
 
 FRAMES_MAX = 128
 BLOCK_MS = 2_000
@@ -42,18 +44,20 @@ UNBLOCK_AGAIN_S = 0.001
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """``kept``: the frames after ``start``, each with when it came, by a monotonic clock; ``tail``: read up to here."""
+    """``kept``: the frames after ``start``, each with when it came, by a monotonic clock; ``tail``: read up to here;
+    ``since``: the first look that included it."""
 
     key: StreamKey
-    shard: _Shard
     start: int
     tail: int
+    since: int
+    number: int = 0
+    """The node's of the last frame read."""
     kept: deque[tuple[float, StampedFrame]] = field(default_factory=deque)
     readers: set[SharedReader] = field(default_factory=set)
 
     def take(self, frame: StampedFrame, now_s: float) -> None:
         """Keep a frame that came, and let go of old ones."""
-        self.tail = frame.last
         kept = self.kept
         kept.append((now_s, frame))
         while kept[0][0] < now_s - KEPT_S or len(kept) > KEPT_FRAMES_MAX:
@@ -71,24 +75,41 @@ class _Stream:
 
 
 class SharedNode:
-    """What is read at one node for everybody in this process."""
+    """What is read at one node for everybody in this process: one task that reads."""
 
     def __init__(self, make_node: Callable[[], RedisNode], name: str, plan: Plan) -> None:
         """``make_node``: a new way to the node, for one task."""
         self.name = name
-        self._make_node = make_node
         self._plan = plan
         self._streams: dict[StreamKey, _Stream] = {}
-        self._shards: list[_Shard] = []
-        self._direct = make_node()
-        self._direct.follow(plan)
+        self._ahead: list[Numbered[StampedFrame]] = []
+        """What was read above what is known to be all."""
+        self.looks = 0
+        """How many looks at the streams have ended."""
+        self.awaiting: set[SharedReader] = set()
+        """Those who wait for the next look, whatever it brings."""
+        self._begun = 0
+        self._direct, self._node = make_node(), make_node()
+        for node in (self._direct, self._node):
+            node.follow(plan)
         self._direct_turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._is_waiting = False
+        self._looks_anew = False
+        """Whether the next look is not to wait."""
+        self._interrupt: asyncio.Task[None] | None = None
         self._closing = False
+        self._task = asyncio.create_task(self._run(), name=f"gamecast shared read {name}")
 
     @property
     def run(self) -> str:
         """The run that the newest plan means."""
         return self._plan.runs.get(self.name, "")
+
+    @property
+    def next_look(self) -> int:
+        """The number of the next look that begins."""
+        return self._begun + 1
 
     def follow(self, plan: Plan) -> None:
         """Speak to the node as the newest plan knows it."""
@@ -96,8 +117,7 @@ class SharedNode:
             return
         self._plan = plan
         self._direct.follow(plan)
-        for shard in self._shards:
-            shard.node.follow(plan)
+        self._node.follow(plan)
 
     def reader(self, plan: Plan) -> SharedReader:
         """Return one subscriber's way."""
@@ -107,19 +127,17 @@ class SharedNode:
     async def close(self) -> None:
         """Stop reading."""
         self._closing = True
-        await asyncio.gather(*(shard.close() for shard in self._shards))
+        self._changed.set()
+        await self._node.interrupt()
+        await asyncio.gather(self._task, *([self._interrupt] if self._interrupt is not None else []))
         await self._direct.close()
 
     def begin(self, reader: SharedReader, key: StreamKey, after: int) -> _Stream:
         """Have a stream read for a reader, which has everything up to ``after`` if nobody else reads it."""
         stream = self._streams.get(key)
         if stream is None:
-            shard = next((shard for shard in self._shards if len(shard.streams) < SHARD_STREAMS), None)
-            if shard is None:
-                shard = _Shard(self._new_node(), self._unblock)
-                self._shards.append(shard)
-            stream = self._streams[key] = _Stream(key, shard, after, after)
-            shard.add(stream)
+            stream = self._streams[key] = _Stream(key, after, after, self.next_look)
+            self.look_anew()
         stream.readers.add(reader)
         return stream
 
@@ -130,17 +148,24 @@ class SharedNode:
             stream.readers.discard(reader)
             if not stream.readers:
                 del self._streams[key]
-                stream.shard.streams.pop(key, None)
 
     def is_read(self, key: StreamKey) -> bool:
         """Return whether somebody reads a stream."""
         return key in self._streams
 
-    async def read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
+    def look_anew(self) -> None:
+        """Look at the streams soon, whether something comes or not."""
+        self._looks_anew = True
+        self._changed.set()
+        if self._is_waiting and (self._interrupt is None or self._interrupt.done()):
+            self._interrupt = asyncio.create_task(self._break_off(), name=f"gamecast look at {self.name}")
+
+    async def read_now(self, after: Mapping[str, Position], frames_max: int) -> Reading:
         """Read streams directly, without waiting."""
         self._require_open()
         async with self._direct_turn:
-            return await self._direct.read(after, frames_max=frames_max, block_ms=None)
+            # Of its own: what is kept moves the others' positions on, too.
+            return await self._direct.read(dict(after), frames_max=frames_max, block_ms=None)
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
@@ -148,60 +173,28 @@ class SharedNode:
         async with self._direct_turn:
             return await self._direct.newest(streams)
 
-    async def _unblock(self, client: int) -> bool:
-        async with self._direct_turn:
-            return await self._direct.unblock(client)
-
-    def _new_node(self) -> RedisNode:
-        node = self._make_node()
-        node.follow(self._plan)
-        return node
-
     def _require_open(self) -> None:
         if self._closing:
             raise NotConnected("what the connections of this process share was closed before them")
-
-
-class _Shard:
-    """One task that reads some streams."""
-
-    def __init__(self, node: RedisNode, unblock: Callable[[int], Awaitable[bool]]) -> None:
-        self.node = node
-        self.streams: dict[StreamKey, _Stream] = {}
-        self._unblock = unblock
-        self._changed = asyncio.Event()
-        self._waits_for: frozenset[StreamKey] | None = None
-        self._interrupt: asyncio.Task[None] | None = None
-        self._closing = False
-        self._task = asyncio.create_task(self._run(), name=f"gamecast shared read {node.name}")
-
-    def add(self, stream: _Stream) -> None:
-        """Read a stream, too, from now on."""
-        self.streams[stream.key] = stream
-        self._changed.set()
-        if self._waits_for is not None and (self._interrupt is None or self._interrupt.done()):
-            self._interrupt = asyncio.create_task(self._break_off(), name=f"gamecast look at {self.node.name}")
-
-    async def close(self) -> None:
-        """Stop."""
-        self._closing = True
-        self._changed.set()
-        await self.node.interrupt()
-        await asyncio.gather(self._task, *([self._interrupt] if self._interrupt is not None else []))
 
     async def _run(self) -> None:
         backoff = Backoff()
         while not self._closing:
             self._changed.clear()
-            if not self.streams:
+            if not self._streams:
+                self._ahead.clear()
                 await self._changed.wait()
                 continue
-            after = {key: stream.tail for key, stream in self.streams.items()}
-            self._waits_for = frozenset(after)
+            asked = dict(self._streams)
+            after = {key: stream.tail for key, stream in asked.items()}
+            self._begun += 1
+            block_ms = None if self._looks_anew else BLOCK_MS
+            self._is_waiting, self._looks_anew = block_ms is not None, False
             try:
-                frames = await self.node.read_streams(after, frames_max=FRAMES_MAX, block_ms=BLOCK_MS)
+                frames = await self._node.read_streams(after, frames_max=FRAMES_MAX, block_ms=block_ms)
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - whatever it is, who reads must hear of it
+                self._looks_anew = True
                 if self._closing:
                     break
                 if self._interrupt is not None and not self._interrupt.done():
@@ -211,41 +204,59 @@ class _Shard:
                 await backoff.wait()
                 continue
             finally:
-                self._waits_for = None
-            self._hand_out(frames)
+                self._is_waiting = False
+            self._hand_out(frames, asked)
             # The readers first.
             await asyncio.sleep(0)
-        await self.node.close()
+        await self._node.close()
 
-    def _hand_out(self, frames: Iterable[StampedFrame]) -> None:
-        now_s = time.monotonic()
-        for frame in frames:
-            stream = self.streams.get((frame.region, frame.epoch))
-            if stream is not None and frame.last > stream.tail:
+    def _hand_out(self, frames: Sequence[StampedFrame], asked: Mapping[StreamKey, _Stream]) -> None:
+        self.looks, now_s = self._begun, time.monotonic()
+        for frame in self._known_to_be_next(frames, asked):
+            stream = self._streams.get((frame.region, frame.epoch))
+            if stream is not None:
                 stream.take(frame, now_s)
                 for reader in stream.readers:
                     reader.notice(stream)
+        self._looks_anew = self._looks_anew or bool(self._ahead)
+        waiting, self.awaiting = self.awaiting, set()
+        for waiting_reader in waiting:
+            waiting_reader.look_again()
+
+    def _known_to_be_next(
+        self, frames: Sequence[StampedFrame], asked: Mapping[StreamKey, _Stream]
+    ) -> Sequence[StampedFrame]:
+        """Take what was read; return what nothing can come before any more, in the node's order.
+
+        ``asked``: the streams that it was read for. One that was begun anew meanwhile may have begun further back.
+        """
+        count: dict[_Stream, int] = {}
+        for frame in frames:
+            stream = self._streams.get((frame.region, frame.epoch))
+            if stream is not None and stream is asked.get(stream.key) and frame.last > stream.tail:
+                stream.tail, stream.number = frame.last, abs(node_number(frame.stamp)) or stream.number
+                self._ahead.append((stream.number, frame))
+                count[stream] = count.get(stream, 0) + 1
+        cut = min((stream.number for stream, found in count.items() if found >= FRAMES_MAX), default=inf)
+        return [frame for _, frame in let_through(self._ahead, cut)]
 
     def _fail(self, error: Exception) -> None:
-        for stream in self.streams.values():
+        for stream in self._streams.values():
             for reader in stream.readers:
                 reader.fail(error)
 
     async def _break_off(self) -> None:
-        """Have the read under way end, because there are streams that it does not wait for."""
+        """Have the read under way end, because there is another one to be done."""
         with suppress(GamecastError):
             for _ in range(UNBLOCK_TRIES):
-                if self._waits_for_all or self.node.client is None:
+                if not self._is_waiting or self._node.client is None:
                     break
-                if await self._unblock(self.node.client):
-                    return
+                async with self._direct_turn:
+                    if await self._direct.unblock(self._node.client):
+                        return
                 await asyncio.sleep(UNBLOCK_AGAIN_S)
-        if not self._waits_for_all:
-            await self.node.interrupt()
-
-    @property
-    def _waits_for_all(self) -> bool:
-        return self._waits_for is None or self._waits_for.issuperset(self.streams)
+        if self._is_waiting:
+            await self._node.interrupt()
 
 
 class SharedReader:
@@ -257,10 +268,16 @@ class SharedReader:
         self._run = plan.runs.get(node.name, "")
         self._streams: dict[str, _Stream] = {}
         self._fresh: set[_Stream] = set()
+        self._nothing_before: dict[str, int] = {}
+        """Region → where what is kept begins, if there is nothing between what it has and that."""
         self._arrived: asyncio.Future[None] | None = None
         self._interrupted = False
         self._closed = False
         self._failure: Exception | None = None
+        self._need = 0
+        """The look that what is kept must come from to be as late as all that was read directly."""
+        self._whole: Mapping[str, int] | None = None
+        """The streams that all was found of the last time, if it was."""
 
     def follow(self, plan: Plan) -> None:
         """See `Reader.follow`."""
@@ -277,7 +294,11 @@ class SharedReader:
         self._failure = error
         self._wake()
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> list[StampedFrame]:
+    def look_again(self) -> None:
+        """Hear that there was another look."""
+        self._wake()
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
         """See `Reader.read`."""
         has_waited = False
         while True:
@@ -288,10 +309,14 @@ class SharedReader:
             if block_ms is None:
                 # Not what is kept: that may lag behind, and history takes silence for the end.
                 return await self._node.read_now(after, frames_max)
-            frames = await self._read_missed(after, frames_max) or self._taken(after, frames_max)
-            if frames or has_waited or self._interrupted:
+            if (missed := await self._read_missed(after, frames_max)) is not None:
+                self._whole, self._need = None, self._node.next_look
+                return missed
+            frames, before = self._taken(after, frames_max), self._whole
+            self._whole = self._whole_now(after, frames, frames_max)
+            if frames or has_waited or self._interrupted or self._whole is not before:
                 self._interrupted = False
-                return frames
+                return Reading(frames, self._whole or {})
             await self._wait(block_ms)
             has_waited = True
 
@@ -310,20 +335,40 @@ class SharedReader:
         self._attend({})
         self._wake()
 
-    async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
-        """Read directly what nobody kept. When nothing is returned, all there is after the positions is kept."""
-        nothing_before: dict[str, int] = {}
-        while behind := self._behind(after, nothing_before):
-            starts = {region: stream.start for region, stream in self._streams.items() if region in behind}
-            frames = await self._node.read_now(behind, frames_max)
-            if frames or self._closed:
-                return frames
-            nothing_before |= starts
-            for region in behind.keys() - starts.keys():
-                self._hear(region, *behind[region])
-        return []
+    def _whole_now(
+        self, after: Mapping[str, Position], frames: Sequence[StampedFrame], frames_max: int
+    ) -> Mapping[str, int] | None:
+        """Return the streams if all is found of them, in one look that nothing found before is later than."""
+        looks = self._node.looks
+        if looks < self._need:
+            self._node.look_anew()
+        if looks < self._need or any(stream.since > looks for stream in self._streams.values()):
+            self._node.awaiting.add(self)
+            return None
+        streams = {region: epoch for region, (epoch, _) in after.items()}
+        whole = without_cut_short(streams, frames, frames_max)
+        return self._whole if whole == self._whole else whole
 
-    def _behind(self, after: Mapping[str, Position], nothing_before: Mapping[str, int]) -> dict[str, Position]:
+    async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> Reading | None:
+        """Read directly, if something may be missing that nobody kept; None when all there is is kept.
+
+        All streams, for only then it is known how far what is found is all.
+        """
+        while behind := self._behind(after):
+            starts = {region: stream.start for region, stream in self._streams.items() if region in behind}
+            found = await self._node.read_now(after, frames_max)
+            if self._closed:
+                return found
+            for region in behind.keys() - {frame.region for frame in found.frames}:
+                if region in starts:
+                    self._nothing_before[region] = starts[region]
+                else:
+                    self._hear(region, *behind[region])
+            if found.frames:
+                return found
+        return None
+
+    def _behind(self, after: Mapping[str, Position]) -> dict[str, Position]:
         """Hear of these streams and no others; return those of which something may be missing before what is kept."""
         self._attend(after)
         behind: dict[str, Position] = {}
@@ -331,7 +376,7 @@ class SharedReader:
             stream = self._streams.get(region)
             if stream is None and self._node.is_read((region, epoch)):
                 stream = self._hear(region, epoch, sequence)
-            if stream is None or sequence < stream.start != nothing_before.get(region):
+            if stream is None or sequence < stream.start != self._nothing_before.get(region):
                 behind[region] = epoch, sequence
         return behind
 
@@ -348,6 +393,7 @@ class SharedReader:
 
     def _leave(self, region: str) -> None:
         stream = self._streams.pop(region)
+        self._nothing_before.pop(region, None)
         self._fresh.discard(stream)
         self._node.end(self, stream.key)
 

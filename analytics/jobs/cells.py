@@ -13,8 +13,8 @@ def add_up(deliveries: DataFrame) -> DataFrame:
 
     Columns: deliveries; timed, of which both times are known; delay_ns, the sum of these; unsent, those
     without the time of sending; held and held_ns, likewise
-    from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_max,
-    sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
+    from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_min,
+    epoch_max, sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
     """
     delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
     held = fn.col("delivered_at_ns") - fn.col("received_at_ns")
@@ -26,6 +26,7 @@ def add_up(deliveries: DataFrame) -> DataFrame:
         fn.count(held).alias("held"),
         fn.sum(held).alias("held_ns"),
         fn.count(fn.when(delay < 0, True)).alias("negative"),
+        fn.min("epoch").alias("epoch_min"),
         fn.max("epoch").alias("epoch_max"),
         fn.max("sequence").alias("sequence_max"),
         fn.count(fn.when(fn.col("epoch").isNull() | fn.col("sequence").isNull(), True)).alias("foreign"),
@@ -38,7 +39,7 @@ def add_up(deliveries: DataFrame) -> DataFrame:
 
 def merge(cells: DataFrame) -> DataFrame:
     """Return the cells of several parts of the same sessions, added up in turn, as if all had been added up at once."""
-    least, most = ("first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
+    least, most = ("epoch_min", "first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
     return cells.groupBy(*CELL).agg(
         *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),
         *(fn.min(name).alias(name) for name in least),

@@ -101,8 +101,9 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
     both = own.unionByName(tapped) if known_here and known_tapped else own if known_here else tapped
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
     # Sequences behind all that was delivered would be numbered as another epoch's.
-    fitting = numbered.where((fn.col("sequence") < numbering.sequences) & (fn.col("epoch") < numbering.epochs))
-    kept = fitting.select("region", numbering.event_number().alias("event"), "published_at_ns")
+    kept = numbered.where(numbering.has_place()).select(
+        "region", numbering.event_number().alias("event"), "published_at_ns"
+    )
     if known_here and known_tapped:
         kept = kept.groupBy("region", "event").agg(fn.max("published_at_ns").alias("published_at_ns"))
     return kept
@@ -179,14 +180,14 @@ def _announced(missing: DataFrame, numbering: Numbering, gaps: DataFrame) -> Dat
     viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
     regions = {region: n for n, region in enumerate(numbering.regions)}
     rows = []
-    for gap in gaps.collect():
+    for gap in gaps.where(fn.col("epoch").between(*numbering.epochs_between)).collect():
         who = (gap["session"], gap["subscriber"])
         viewer = viewers.get((*who, gap["incarnation"] if who in several else None))
         region = regions.get((gap["session"], gap["region"]))
         if viewer is not None and region is not None:
-            base = (region * numbering.epochs + gap["epoch"]) * numbering.sequences
-            last = gap["last_sequence"] or numbering.sequences - 1
-            rows.append((viewer, region, base + gap["first_sequence"], base + min(last, numbering.sequences - 1)))
+            last = min(gap["last_sequence"] or numbering.sequences, numbering.sequences - 1)
+            between = (numbering.number(region, gap["epoch"], end) for end in (gap["first_sequence"], last))
+            rows.append((viewer, region, *between))
     if not rows:
         return missing.withColumn("told", fn.lit(False))
     table = missing.sparkSession.createDataFrame(rows, "viewer int, region int, gap_from long, gap_to long")

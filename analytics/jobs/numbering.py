@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
+
+Number = TypeVar("Number", int, Column)
 
 NUMBER_MAX = 1 << 62
 
@@ -44,14 +47,27 @@ class Numbering:
     viewers: tuple[Viewer, ...]
     regions: tuple[tuple[str, str], ...]
     publishers: tuple[str, ...]
+    first_epoch: int
     epochs: int
     sequences: int
     names: DataFrame | None
 
     def event_number(self) -> Column:
         """Return the expression of an event's number, of columns region (a number), epoch and sequence."""
-        region = fn.col("region").cast("long")
-        return (region * fn.lit(self.epochs) + fn.col("epoch")) * fn.lit(self.sequences) + fn.col("sequence")
+        return self.number(fn.col("region").cast("long"), fn.col("epoch"), fn.col("sequence"))
+
+    def number(self, region: Number, epoch: Number, sequence: Number) -> Number:
+        """Return an event's number, of those that `has_place` is true of; of numbers, or of columns of them."""
+        return (region * self.epochs + (epoch - self.first_epoch)) * self.sequences + sequence
+
+    def has_place(self) -> Column:
+        """Return the expression of whether columns epoch and sequence have numbers: as far as was delivered."""
+        return (fn.col("sequence") < self.sequences) & fn.col("epoch").between(*self.epochs_between)
+
+    @property
+    def epochs_between(self) -> tuple[int, int]:
+        """The first epoch and the last."""
+        return self.first_epoch, self.first_epoch + self.epochs - 1
 
     def name_events(self, numbers: Iterable[int]) -> Mapping[int, str]:
         """Return the names of a few events: ``region epoch-sequence``, or the id that a foreign log gave."""
@@ -64,7 +80,7 @@ class Numbering:
     def _name(self, number: int) -> str:
         rest, sequence = divmod(number, self.sequences)
         region, epoch = divmod(rest, self.epochs)
-        return f"{self.regions[region][1]} {epoch}-{sequence}"
+        return f"{self.regions[region][1]} {self.first_epoch + epoch}-{sequence}"
 
 
 def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> Numbering:
@@ -74,7 +90,7 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
     shuffle more.
     """
     spark = deliveries.sparkSession
-    rows = cells.select(*CELL, "epoch_max", "sequence_max", "foreign").collect()
+    rows = cells.select(*CELL, "epoch_min", "epoch_max", "sequence_max", "foreign").collect()
     connections = {(row["session"], row["subscriber"], row["incarnation"]) for row in rows}
     ordered = sorted(connections, key=lambda each: (each[0], each[1], -1 if each[2] is None else each[2]))
     subscribers: dict[tuple[str, str], int] = {}
@@ -83,7 +99,8 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
     viewers = tuple(Viewer(s, who, i if subscribers[s, who] > 1 else None) for s, who, i in ordered)
     regions = tuple(sorted({(row["session"], row["region"]) for row in rows}))
     publishers = tuple(sorted({row["publisher"] for row in rows}))
-    epochs = max((row["epoch_max"] or 0 for row in rows), default=0) + 1
+    first_epoch = min((row["epoch_min"] for row in rows if row["epoch_min"] is not None), default=0)
+    epochs = max((row["epoch_max"] or 0 for row in rows), default=0) - first_epoch + 1
     sequences = max((row["sequence_max"] or 0 for row in rows), default=0) + 1
     foreign = any(row["foreign"] for row in rows) or len(regions) * epochs * sequences > NUMBER_MAX
 
@@ -112,7 +129,7 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
         names = names.persist()
         numbered = keyed.drop("event").join(names, ["region", "name"]).withColumnRenamed("number", "event")
         names = names.select(fn.col("number").alias("event"), "name")
-    made = Numbering(numbered, viewers, regions, publishers, epochs, sequences, names)
+    made = Numbering(numbered, viewers, regions, publishers, first_epoch, epochs, sequences, names)
     event = fn.col("event") if foreign else made.event_number()
     hint = fn.coalesce(fn.col("delivered_at_ns"), fn.col("sent_at_ns"), fn.col("index"))
     columns = numbered.select(
@@ -125,4 +142,4 @@ def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> N
         "sent_at_ns",
         *(("delivered_at_ns",) if times else ()),
     )
-    return Numbering(columns, viewers, regions, publishers, epochs, sequences, names)
+    return Numbering(columns, viewers, regions, publishers, first_epoch, epochs, sequences, names)

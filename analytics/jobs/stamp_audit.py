@@ -81,7 +81,7 @@ def _stamped(numbering: Numbering, frames: DataFrame) -> DataFrame:
         frames.sparkSession.createDataFrame(rows, "session string, region string, region_number int")
     )
     known = frames.where("size(stamps) > 0").dropDuplicates(["session", "region", "epoch", "sequence"])
-    known = known.where((fn.col("sequence") < numbering.sequences) & (fn.col("epoch") < numbering.epochs))
+    known = known.where(numbering.has_place())
     each = fn.explode(fn.sequence(fn.col("sequence") - fn.col("events") + 1, fn.col("sequence")))
     events = (
         known.where("events > 0")
@@ -89,6 +89,8 @@ def _stamped(numbering: Numbering, frames: DataFrame) -> DataFrame:
         .select("session", fn.col("region_number").alias("region"), "epoch", "stamps", each.alias("sequence"))
     )
     numbered = events.select("session", "epoch", "stamps", numbering.event_number().alias("event"))
-    return numbered.select("session", "epoch", "event", fn.explode("stamps").alias("stamp")).select(
+    stamps = numbered.select("session", "epoch", "event", fn.explode("stamps").alias("stamp"))
+    # 0 is a node's own number, of whichever node.
+    return stamps.where("stamp.atom > 0").select(
         "session", "epoch", "event", fn.col("stamp.atom").alias("atom"), fn.col("stamp.number").alias("number")
     )

@@ -231,7 +231,11 @@ FRAMES = Table(
         _LAST,
         _number("events", "events in the frame: they have the sequences up to `sequence`", "events"),
         _text("publisher", "the name of the connection that published"),
-        Column("stamps", "stamps", "(atom, number) in the order in which the atoms were passed"),
+        Column(
+            "stamps",
+            "stamps",
+            "(atom, number) in the order in which the atoms were passed; atom 0 is the node where its path ends",
+        ),
         _number("bytes", "size of the frame's body", "bytes"),
         _time("noted_at_ns", "when the recorder saw it"),
         _time(

@@ -16,29 +16,27 @@ import asyncio
 import time
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import orjson
 
 from adapters.embedded.server import EmbeddedServer
 from gamecast.classic import connection as classic
-from gamecast.client.arguments import check_pattern, checked_handler, checked_url, pairs_of
+from gamecast.client.arguments import checked_url, pairs_of
 from gamecast.client.bundle import Bundle, Outcome
 from gamecast.client.configuration import default_url
 from gamecast.client.payloads import unfit_payload
+from gamecast.client.watching import Handlers, SomeHandler
 from gamecast.event import Event, Gap, Receipt, Statistics
 from sequencing.errors import GamecastError, NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_region
 from sequencing.protocols import process as protocols
 from sequencing.protocols.catalogue import find_protocol
 
-Handler = Callable[[Event], Awaitable[None] | None]
-SomeHandler = TypeVar("SomeHandler", bound=Handler)
 SCHEMES = ("redis", "rediss", "unix", "memory", "embedded")
 EPOCH = 1
 """Membership is fixed, so there is one."""
@@ -80,7 +78,7 @@ class ProtocolCast:
         self._published: Counter[str] = Counter()
         self._delivered: Counter[str] = Counter()
         self._gaps = 0
-        self._handlers: list[tuple[str, Handler]] = []
+        self._handlers = Handlers()
 
     @property
     def url(self) -> str:
@@ -229,22 +227,15 @@ class ProtocolCast:
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern; see `run`."""
-        check_pattern(region_pattern)
-
-        def register(handler: SomeHandler) -> SomeHandler:
-            self._handlers.append((region_pattern, checked_handler(handler)))
-            return handler
-
-        return register
+        return self._handlers.on(region_pattern)
 
     async def run(self) -> None:
         """Hand events to the handlers, one after the other, in order, until the connection is drained."""
-        async for event in self:
-            for pattern, handler in self._handlers:
-                if isinstance(event, Event) and fnmatchcase(event.region, pattern):
-                    result = handler(event)
-                    if result is not None:
-                        await result
+        async for item in self:
+            for handler in self._handlers.of(item) if isinstance(item, Event) else ():
+                result = handler(item)
+                if result is not None:
+                    await result
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters; what a protocol does not have is 0."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -14,13 +15,14 @@ from urllib.parse import urlsplit
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
-from gamecast.client.arguments import check_pattern, checked_handler, pairs_of
+from gamecast.client.arguments import checked_handler, pairs_of
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
 from gamecast.client.history import Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
+from gamecast.client.watching import Handlers, Health, Quiet, SomeGapHandler, SomeHandler, State
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.version import __version__
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
     from gamecast.recording.recorder import Recorder
     from gamecast.recording.tap import Tap
 
-Handler = Callable[[Event], Awaitable[None] | None]
-SomeHandler = TypeVar("SomeHandler", bound=Handler)
+SomeCallback = TypeVar("SomeCallback", bound=Callable[[Any], Awaitable[None] | None])
 
 
 @overload
@@ -133,8 +134,14 @@ class Cast:
         self._prober: Prober | None = None
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
-        self._current: Iterator[Event | Gap] = iter(())
-        self._handlers: list[tuple[str, Handler]] = []
+        self._current: deque[Event | Gap] = deque()
+        """What was read, and is to be handed out next."""
+        self._reading = asyncio.Lock()
+        self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
+        """The next batch, where `take` did not wait for it."""
+        self._handlers = Handlers()
+        self._health = Health()
+        self._quiet = Quiet()
 
     @property
     def url(self) -> str:
@@ -153,11 +160,12 @@ class Cast:
         except BaseException:
             await self._network.close()
             raise
-        outgoing = Outgoing(self._network, self._configuration, incarnation, self._tap)
+        outgoing = Outgoing(self._network, self._configuration, incarnation, self._health, self._quiet, self._tap)
         self._outgoing = outgoing
-        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._tap)
+        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._health, self._tap)
         self._open_halves = outgoing, incoming
-        self._following = Following(self._network, outgoing, incoming)
+        self._following = Following(self._network, outgoing, incoming, self._health)
+        self._health.opened()
         self._following.start()
         self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
         return self
@@ -179,6 +187,9 @@ class Cast:
             if self._following is not None:
                 await self._following.close()
             await asyncio.gather(outgoing.close(), incoming.close())
+            if self._coming is not None:
+                self._coming.cancel()
+                await asyncio.wait((self._coming,))
             if self._heart is not None:
                 await self._heart
             with suppress(GamecastError):  # without it, the network takes us for gone soon
@@ -188,6 +199,7 @@ class Cast:
                 await self._end_recording()
             finally:
                 await self._network.close()
+                self._health.ended()
 
     async def _begin_recording(self, incarnation: int) -> None:
         record = self._configuration.record
@@ -241,20 +253,28 @@ class Cast:
         Against other regions that are subscribed to already, history has no order: it comes late.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
-        regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile
-        that nobody takes.
+        regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that
+        nobody takes. With ``since``, raises `UnknownPosition` for one that the network never gave, and
+        `UnorderedHistory` for regions of which no subscriber had both while events came: no order of them is known.
+        Then nothing is subscribed to.
         """
         begins = await self._working()[1].subscribe(regions, since)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Follow these regions no more.
+        """Follow these regions no more: when this has returned, nothing of them is handed out.
 
         With ``ordering="causal"`` what was published in them has to come back first, or what is published next could
         overtake it: raises `BufferFull` if that cannot be read, because the application takes no events, and
         `Unreachable` if it takes too long; the regions stay subscribed then.
         """
         await self._working()[1].unsubscribe(regions)
+        if self._coming is not None and self._coming.done() and self._coming.exception() is None:
+            self._current.extend(self._coming.result() or ())
+            self._coming = None
+        left = [event for event in self._current if event.region not in regions]
+        self._current.clear()
+        self._current.extend(left)
 
     async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
@@ -288,6 +308,16 @@ class Cast:
             raise NotConnected
         return self._outgoing.publish_soon(region, payload)
 
+    def cast(self, region: str, payload: Any) -> None:
+        """Publish an event and forget it: nothing is returned, and nobody has to wait.
+
+        `Statistics.refused_events` counts those that were not published, or may not have been, and `on_unpublished`
+        tells of them. Raises at once for what can never be published, and `BufferFull`.
+        """
+        if self._outgoing is None:
+            raise NotConnected
+        self._outgoing.cast(region, payload)
+
     def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
 
@@ -309,38 +339,117 @@ class Cast:
 
         A call that is cancelled, by a timeout say, takes no event with it.
         """
-        for event in self._current:
-            return event
-        batch = await self._halves()[1].next_batch()
-        if batch is None:
-            raise StopAsyncIteration
-        self._current = iter(batch)
-        return next(self._current)
+        if not self._current:
+            batch = await self._next_batch()
+            if batch is None:
+                raise StopAsyncIteration
+            self._current.extend(batch)
+        return self._current.popleft()
+
+    async def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:  # noqa: ASYNC109
+        """Return the next events in order, at most so many, and none if none come within ``timeout`` seconds.
+
+        Made for tick loops: with 0 it returns what is there. None waits until something is. Raises `NotConnected` when
+        nothing more will come; `asyncio.timeout` around it takes no event away.
+        """
+        if max_events < 1:
+            raise UsageError(f"take() returns a number of events above 0, not {max_events!r}")
+        incoming, current, taken = self._halves()[1], self._current, list[Event | Gap]()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                while current and len(taken) < max_events:
+                    taken.append(current.popleft())
+                if len(taken) == max_events:
+                    return taken
+                if self._coming is None and incoming.has_next and not self._reading.locked():
+                    batch = await self._read()
+                else:
+                    # A read of history that a tick did not wait for goes on until the next one.
+                    coming = self._coming
+                    if coming is None:
+                        coming = self._coming = asyncio.create_task(self._read(), name="gamecast take")
+                    left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    await asyncio.wait((coming,), timeout=0 if taken else left_s)
+                    if self._coming is not coming:
+                        continue  # another task has it, and may have left something
+                    if not coming.done() or (taken and coming.exception() is not None):
+                        return taken
+                    self._coming = None
+                    batch = coming.result()
+                if batch is None:
+                    if not taken:
+                        raise NotConnected("the connection is closed, and all that came before has been taken")
+                    return taken
+                current.extend(batch)
+        except BaseException:
+            current.extendleft(reversed(taken))
+            raise
+
+    async def _next_batch(self) -> list[Event | Gap] | None:
+        """Return what others have left, or else what comes next; None at the end."""
+        while not self._current:
+            coming = self._coming
+            if coming is None:
+                batch = await self._read()
+            else:
+                await asyncio.wait((coming,))
+                if self._coming is not coming:
+                    continue  # another task has it, and may have left something
+                self._coming = None
+                batch = coming.result()
+            if batch is None or batch:
+                return batch
+        left = [*self._current]
+        self._current.clear()
+        return left
+
+    async def _read(self) -> list[Event | Gap] | None:
+        """Return what comes next, None at the end; nothing where something is left by the time of one's turn.
+
+        Whoever reads history is alone with it; and what a task leaves comes before all that is read after it.
+        """
+        async with self._reading:
+            return [] if self._current else await self._halves()[1].next_batch()
 
     def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
-        return Batches(self._halves()[1])
+        self._halves()
+        return Batches(self._next_batch)
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""
-        check_pattern(region_pattern)
+        return self._handlers.on(region_pattern)
 
-        def register(handler: SomeHandler) -> SomeHandler:
-            self._handlers.append((region_pattern, checked_handler(handler)))
-            return handler
+    def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
+        """Register a handler for gaps: `run` calls it with each `Gap`, in its place among the events."""
+        return self._handlers.on_gap(handler)
 
-        return register
+    def on_state(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called with the `State` whenever that changes: also while nothing comes."""
+        self._health.callbacks.add(checked_handler(callback))
+        return callback
+
+    def on_unpublished(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called with `Unpublished` for events of `cast` that were not published."""
+        self._quiet.callbacks.add(checked_handler(callback))
+        return callback
+
+    @property
+    def state(self) -> State:
+        """How the connection stands."""
+        return self._health.state
 
     async def run(self) -> None:
-        """Hand events to the handlers, one after the other, in order, until the connection closes."""
-        async for event in self:
-            if isinstance(event, Gap):
-                continue
-            for pattern, handler in self._handlers:
-                if fnmatchcase(event.region, pattern):
-                    result = handler(event)
-                    if result is not None:
-                        await result
+        """Hand events to the handlers, one after the other, in order, until the connection closes.
+
+        Gaps go to those of `on_gap`; without one, they are logged.
+        """
+        async for item in self:
+            for handler in self._handlers.of(item):
+                result = handler(item)
+                if result is not None:
+                    await result
 
     async def plan(self) -> Plan | None:
         """Return the network's newest plan, None before the first publish."""
@@ -406,28 +515,30 @@ class Cast:
                 try:
                     await self._network.beat()
                     backoff.reset()
+                    self._health.found("heartbeat")
                     wait_s = usual_s
                 except Superseded as error:
                     if self._following is not None:
                         self._following.fail(error)
                     return
-                except Exception:  # noqa: BLE001 - without a heartbeat the network takes us for gone
+                except Exception as error:  # noqa: BLE001 - without a heartbeat the network takes us for gone
+                    self._health.lost("heartbeat", error)
                     wait_s = backoff.next_s()
 
 
 class Batches:
     """An async iterator over lists of events; cancelling a call takes no event with it."""
 
-    def __init__(self, incoming: Incoming) -> None:
+    def __init__(self, next_batch: Callable[[], Awaitable[list[Event | Gap] | None]]) -> None:
         """Use `Cast.batches`."""
-        self._incoming = incoming
+        self._next_batch = next_batch
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Event | Gap]:
         """Return the next events; ends when the connection closes."""
-        batch = await self._incoming.next_batch()
+        batch = await self._next_batch()
         if batch is None:
             raise StopAsyncIteration
         return batch

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
+from adapters.leadership import RESUME_S
 from gamecast.client.arguments import check_numbers, checked_routes, checked_url
+from sequencing.depth import PAYLOAD_DEPTH_MAX
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name
 from sequencing.plan import Ordering
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from gamecast.recording.options import Recording
 
 DEFAULT_URL = "embedded://"
+
+PAYLOAD_BYTES_MOST = 500_000_000
+"""Redis takes values of 512 MiB at most."""
+PAYLOAD_DEPTH_MOST = 200
+"""orjson writes 254 at most, and others wrap what they read in something of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +39,9 @@ class Limits:
     """How many times a limit is exceeded where waiting is no way out: those two by ``publish_soon`` before it refuses
     in any case, those of the inbox while ``subscribe`` waits."""
     payload_bytes_max: int = 1_000_000
-    """The encoded size of one event."""
+    """The encoded size of one event; `PAYLOAD_BYTES_MOST` at most."""
+    payload_depth_max: int = PAYLOAD_DEPTH_MAX
+    """How deep the lists and objects of one event may be nested; `PAYLOAD_DEPTH_MOST` at most."""
     inbox_events_max: int = 50_000
     """Delivered events that the application has not taken; beyond it reading pauses."""
     inbox_bytes_max: int = 64 * 1024 * 1024
@@ -45,10 +54,20 @@ class Limits:
     """How long an unreachable ingress is tried again before publishes fail."""
     retention_events: int = 1_000_000
     """How many events of each region its node keeps; counts for plans made from this connection."""
+    resume_s: float = RESUME_S
+    """For how long who has gone is reckoned with: who comes back within it, under its name and by its positions, finds
+    the order of its regions kept, whatever the network went over to meanwhile. Counts for plans made from this
+    connection."""
 
     def __post_init__(self) -> None:
-        timeouts = "subscribe_timeout_s", "publish_timeout_s"
+        timeouts = "subscribe_timeout_s", "publish_timeout_s", "resume_s"
         check_numbers(self, [name for name in self.__slots__ if name not in timeouts], timeouts)
+        if self.payload_depth_max > PAYLOAD_DEPTH_MOST:
+            raise UsageError(f"payload_depth_max is {PAYLOAD_DEPTH_MOST} at most, not {self.payload_depth_max}")
+        if self.payload_bytes_max > PAYLOAD_BYTES_MOST:
+            raise UsageError(
+                f"payload_bytes_max is {PAYLOAD_BYTES_MOST:,} at most, which Redis takes, not {self.payload_bytes_max}"
+            )
 
 
 class LimitOptions(TypedDict, total=False):
@@ -58,12 +77,14 @@ class LimitOptions(TypedDict, total=False):
     buffer_bytes_max: int
     overflow_factor: int
     payload_bytes_max: int
+    payload_depth_max: int
     inbox_events_max: int
     inbox_bytes_max: int
     held_frames_max: int
     subscribe_timeout_s: float
     publish_timeout_s: float
     retention_events: int
+    resume_s: float
 
 
 WhenFull = Literal["wait", "refuse"]

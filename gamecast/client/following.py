@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
 from adapters.network import Network
+from gamecast.client.watching import Health
 from sequencing.errors import is_passing
 from sequencing.plan import Plan
 from sequencing.record import Wish
@@ -22,8 +23,9 @@ BLOCK_MS = 2_000
 class Following:
     """Follows for one connection, from `start` to `close`."""
 
-    def __init__(self, network: Network, outgoing: Outgoing, incoming: Incoming) -> None:
+    def __init__(self, network: Network, outgoing: Outgoing, incoming: Incoming, health: Health) -> None:
         self._network = network
+        self._health = health
         self._outgoing = outgoing
         self._incoming = incoming
         self._to_tell = asyncio.Event()
@@ -58,10 +60,12 @@ class Following:
                 await self._network.want(*telling)
                 told = telling
                 backoff.reset()
+                self._health.found("telling the network what is wanted")
             except Exception as error:  # noqa: BLE001 - whatever it is, the application must hear of it
                 if not is_passing(error):
                     self.fail(error)
                     return
+                self._health.lost("telling the network what is wanted", error)
                 await backoff.wait()
 
     async def _follow(self) -> None:
@@ -74,15 +78,17 @@ class Following:
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
                 backoff.reset()
+                self._health.found("hearing of plans")
             except Exception as error:  # noqa: BLE001 - as above
                 if self._stopping:
                     return
                 if not is_passing(error):
                     self.fail(error)
                     return
+                self._health.lost("hearing of plans", error)
                 await backoff.wait()
 
     def fail(self, error: Exception) -> None:
         """Have the application hear of an error that ends the connection."""
         self._incoming.fail(error)
-        self._outgoing.fail(error)
+        self._outgoing.end(error)

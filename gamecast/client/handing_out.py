@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -34,6 +34,11 @@ class HandingOut:
     def begin_after(self, positions: Mapping[str, Position]) -> None:
         """Hand out nothing of these regions that the application has had: up to the position of each."""
         self._floors |= positions
+
+    def drop(self, regions: Iterable[str]) -> None:
+        """Forget where the history of some regions was to begin: they are left."""
+        for region in regions:
+            self._floors.pop(region, None)
 
     def hand_out(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
         """Make of a frame what the application gets."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
-from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
+from gamecast.event import Gap
+from sequencing.cut import Reading
 from sequencing.delivery import Missing, Ready
-from sequencing.errors import InvalidInput, is_passing
-from sequencing.frames import StampedFrame
+from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
+from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.plan import Plan
-from sequencing.replay import Replay
+from sequencing.replay import Replay, unordered
 from sequencing.subscriber import Subscriber
 
 FRAMES_MAX = 64
@@ -25,6 +28,11 @@ FRAMES_MAX = 64
 LATE_S_MAX = 60.0
 """How long nothing may come of an epoch that is being left: a node of its path may be away. Then what is missing is a
 gap: the node may never come back."""
+
+NUMBER_DIGITS_MAX = 16
+"""Numbers of positions fit into 53 bits."""
+
+ONE_OF_ANOTHER = "one is of another network, or this one was begun anew since. since=0 replays what there is"
 
 Answer = TypeVar("Answer")
 
@@ -41,6 +49,23 @@ class Recall:
         self.since = since
         self.begins: dict[str, Position] = {}
         """Region → where its history ends."""
+        self.history: History | None = None
+        """Of all its regions, once they are joined."""
+        self.is_answered = asyncio.Event()
+        """Set when nobody waits for what the call comes to any more."""
+
+    def narrow(self, wanted: AbstractSet[str]) -> None:
+        """Leave out regions that are wanted no more."""
+        if not self.since.keys() <= wanted:
+            self.since = {region: position for region, position in self.since.items() if region in wanted}
+            self.begins = {region: position for region, position in self.begins.items() if region in wanted}
+
+    def unknown(self) -> UnknownPosition | None:
+        """Return what is wrong if a position is behind what is there; of use when all is joined."""
+        for region, position in self.since.items():
+            if position > self.begins[region]:
+                return never_given(region, position, self.begins[region])
+        return None
 
     def takes(self, item: Ready | Missing) -> bool:
         """Return whether an item belongs to the history."""
@@ -64,7 +89,8 @@ class Recall:
 class History:
     """History of some regions: epoch by epoch, and within each in the order of its stamps.
 
-    A place in the inbox, at which the application reads it.
+    A place in the inbox, at which the application reads it. It is refused where it has no order, or begins behind what
+    there is: whoever subscribes is told, and if nobody waits for that, it is a gap.
     """
 
     def __init__(
@@ -79,22 +105,98 @@ class History:
         """
         self._network, self._newest, self._plan, self._ending = network, newest, newest(), ending
         self._begins, self._since = recall.begins, recall.since
+        self._is_answered = recall.is_answered
+        self._refusal: UsageError | None = recall.unknown()
+        self._looking = asyncio.Lock()
         self._epochs: deque[tuple[Replay, Mapping[str, Plan]]] | None = None
         self._left: list[Ready | Missing] = []
+        self._released: set[str] = set()
+
+    async def admit(self) -> None:
+        """Raise `UnknownPosition` or `UnorderedHistory` if it is refused. Cancelling it loses nothing."""
+        async with self._looking:
+            if self._epochs is None:
+                gaps, epochs = await self._begin() if self._refusal is None else ([], deque())
+                error = self._refusal or await self._never_given(epochs) or await self._unordered(epochs)
+                if error is not None:
+                    gaps = [Missing(region, epoch, since + 1, 0) for region, (epoch, since) in self._since.items()]
+                    self._refusal, epochs = error, deque()
+                self._left, self._epochs = gaps, epochs
+        if self._refusal is not None:
+            raise self._refusal
+
+    def release(self, regions: AbstractSet[str]) -> None:
+        """Return nothing more of some regions."""
+        self._released |= regions
 
     async def next_items(self) -> list[Ready | Missing]:
         """Return what comes next, empty at the end. Cancelling it loses nothing."""
-        if self._epochs is None:
-            self._left, self._epochs = await self._begin()
-        while not self._left and self._epochs:
+        if self._epochs is None or self._refusal is not None:
+            try:
+                await self.admit()
+            except UsageError:
+                await self._is_answered.wait()
+        assert self._epochs is not None
+        left = self._take_left()
+        while not left and self._epochs and not self._since.keys() <= self._released:
             replay, plans = self._epochs[0]
             if replay.finished:
                 self._epochs.popleft()
                 continue
             wanted = replay.wanted()
             self._left = replay.receive(wanted, await self._find(wanted, plans))
-        left, self._left = self._left, []
+            left = self._take_left()
         return left
+
+    def _take_left(self) -> list[Ready | Missing]:
+        left, self._left = self._left, []
+        if not self._released:
+            return left
+        return [item for item in left if region_of(item) not in self._released]
+
+    async def _never_given(self, epochs: Iterable[tuple[Replay, Mapping[str, Plan]]]) -> UnknownPosition | None:
+        """Return what is wrong if a position is behind the end of its epoch, which is not that of the live events."""
+        asked: dict[str, list[tuple[str, int]]] = {}
+        for replay, plans in epochs:
+            for region, plan in plans.items():
+                epoch, since = self._since[region]
+                if since and epoch == replay.epoch < self._begins[region][0]:
+                    asked.setdefault(plan.paths[region][-1], []).append((region, epoch))
+        for node, streams in asked.items():
+            for frame in filter(None, await self._at(node, _newest_of(streams))):
+                position = self._since[frame.region]
+                if frame.last < position[1] and parse_meta(frame.meta).kind == FrameKind.TICK:
+                    return never_given(frame.region, position, (frame.epoch, frame.last))
+        return None
+
+    async def _unordered(self, epochs: Iterable[tuple[Replay, Mapping[str, Plan]]]) -> UnorderedHistory | None:
+        """Return what is wrong if regions of which there are events have no order."""
+        for replay, plans in epochs:
+            pairs = unordered(plans)
+            if not pairs:
+                continue
+            spoken = await self._spoken(replay.ranges(set(chain.from_iterable(pairs))), plans)
+            if pairs := [pair for pair in pairs if spoken.issuperset(pair)]:
+                return no_order(replay.epoch, pairs)
+        return None
+
+    async def _spoken(self, ranges: Mapping[str, tuple[Position, int | None]], plans: Mapping[str, Plan]) -> set[str]:
+        """Return the regions that have events. ``ranges``: region → (after, up to which region sequence; None: all)."""
+        found: set[str] = set()
+        wanted = {region: after for region, (after, last) in ranges.items() if last is None or after[1] < last}
+        while wanted:
+            after: dict[str, Position] = {}
+            for frame in await self._find(wanted, plans):
+                last = ranges[frame.region][1]
+                meta = parse_meta(frame.meta)
+                if meta.kind == FrameKind.EVENTS and (last is None or frame.last <= last):
+                    found.add(frame.region)
+                elif meta.kind != FrameKind.TICK and (last is None or frame.last < last):
+                    after[frame.region] = frame.epoch, frame.last
+                else:
+                    after.pop(frame.region, None)
+            wanted = {region: position for region, position in after.items() if region not in found}
+        return found
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
         plans = [self._plan] if self._is_recent() else await _patiently(self._network.plans)
@@ -103,7 +205,11 @@ class History:
         places: dict[int, dict[str, Plan]] = {}
         for region, (last_epoch, last) in self._begins.items():
             since_epoch, since = self._since[region]
+            if is_of_another(self._plan, (since_epoch, since)):
+                self._refusal = of_another(region, (since_epoch, since), self._plan)
             known = {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
+            if since and since_epoch not in known and (not since_epoch or since_epoch > min(known, default=last_epoch)):
+                self._refusal = never_given(region, (since_epoch, since), self._begins[region])
             if since_epoch < min(known, default=last_epoch) and (since_epoch, since) != (0, 0):
                 unknown.append(Missing(region, since_epoch, since + 1, 0))
             for epoch, plan in known.items():
@@ -111,7 +217,11 @@ class History:
                     after = since if epoch == since_epoch else 0
                     epochs.setdefault(epoch, {})[region] = after, last if epoch == last_epoch else None
                     places.setdefault(epoch, {})[region] = plan
-        return unknown, deque((Replay(epoch, epochs[epoch]), places[epoch]) for epoch in sorted(epochs))
+        replays = deque[tuple[Replay, Mapping[str, Plan]]]()
+        for epoch, regions in sorted(epochs.items()):
+            nodes = {region: plan.egresses[region] for region, plan in places[epoch].items()}
+            replays.append((Replay(epoch, regions, nodes), places[epoch]))
+        return unknown, replays
 
     def _is_recent(self) -> bool:
         """Return whether all of it is of epochs that the plan knows, as after a short absence."""
@@ -143,16 +253,29 @@ class History:
         for region, position in wanted.items():
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
         frames: list[StampedFrame] = []
-        async with AsyncExitStack() as stack:
-            for node, after in by_node.items():
-                reader = self._network.reader(node, self._newest())
-                stack.push_async_callback(reader.close)
-                frames += await _patiently(partial(self._read_at, reader, after))
+        for node, after in by_node.items():
+            frames += (await self._at(node, _reading(after))).frames
         return frames
 
-    async def _read_at(self, reader: Reader, after: Mapping[str, Position]) -> list[StampedFrame]:
-        reader.follow(self._newest())
-        return await reader.read(after, frames_max=FRAMES_MAX, block_ms=None)
+    async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer:
+        """Ask a node, however long that takes."""
+        reader = self._network.reader(node, self._newest())
+
+        async def asked() -> Answer:
+            reader.follow(self._newest())
+            return await ask(reader)
+
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(reader.close)
+            return await _patiently(asked)
+
+
+def _newest_of(streams: Sequence[tuple[str, int]]) -> Callable[[Reader], Awaitable[list[StampedFrame | None]]]:
+    return lambda reader: reader.newest(streams)
+
+
+def _reading(after: Mapping[str, Position]) -> Callable[[Reader], Awaitable[Reading]]:
+    return lambda reader: reader.read(after, frames_max=FRAMES_MAX, block_ms=None)
 
 
 async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -184,10 +307,48 @@ def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
     return {region: _parse_position(position) for region, position in since.items()}
 
 
+def region_of(item: Ready | Missing | Gap) -> str:
+    """Return the region that an item is of."""
+    return item.frame.region if isinstance(item, Ready) else item.region
+
+
+def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:
+    """Return the error that tells of regions whose history has no order."""
+    named = ", ".join(f"{one!r} and {other!r}" for one, other in pairs[:3])
+    more = f" and {len(pairs) - 3} pairs more" if len(pairs) > 3 else ""
+    error = UnorderedHistory(
+        f"in epoch {epoch} no subscriber had {named}{more} together, so nothing tells in which order to replay them: "
+        "subscribe to one after the other, each with its own history. What `expect` declares is ordered from then on"
+    )
+    error.pairs = tuple(pairs)
+    return error
+
+
+def never_given(region: str, position: Position, newest: Position) -> UnknownPosition:
+    """Return the error that tells of a position behind the newest of its region."""
+    asked, there = (f"{epoch}-{sequence}" for epoch, sequence in (position, newest))
+    return UnknownPosition(f"{region!r} has no position {asked}, its newest is {there}: that {ONE_OF_ANOTHER}")
+
+
+def is_of_another(plan: Plan, position: Position) -> bool:
+    """Return whether a position, unless it is the beginning of everything, is from before a network had begun."""
+    return position[0] < plan.first_epoch and position != (0, 0)
+
+
+def of_another(region: str, position: Position, plan: Plan) -> UnknownPosition:
+    """Return the error that tells of a position from before a network had begun."""
+    return UnknownPosition(
+        f"{region!r} has no position {position[0]}-{position[1]}, this network began with epoch {plan.first_epoch}: "
+        f"that {ONE_OF_ANOTHER}"
+    )
+
+
 def _parse_position(since: int | str) -> Position:
-    if isinstance(since, int) and not isinstance(since, bool) and since >= 0:
+    if isinstance(since, int) and not isinstance(since, bool) and 0 <= since < 10**NUMBER_DIGITS_MAX:
         return since, 0
     epoch, dash, sequence = since.partition("-") if isinstance(since, str) else ("", "", "")
     if not (dash and epoch.isdecimal() and sequence.isdecimal()):
         raise InvalidInput(f"since is an epoch, as a number, or a position like '3-120', not {since!r}")
+    if len(epoch) > NUMBER_DIGITS_MAX or len(sequence) > NUMBER_DIGITS_MAX:
+        raise InvalidInput(f"no position has numbers as large as {since!r}")
     return int(epoch), int(sequence)

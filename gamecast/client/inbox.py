@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from gamecast.client.configuration import Limits
-from gamecast.client.history import History
+from gamecast.client.history import History, region_of
 from gamecast.event import Gap
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind
 
 Item = Ready | Missing | Gap | History
 
+EVENTS = int(FrameKind.EVENTS)
 SKIPPED = "the application was too far behind, and asked to skip"
 
 
@@ -32,14 +35,19 @@ class Inbox:
         """What comes next."""
         return self._items[0]
 
-    def put(self, item: Item) -> None:
+    def put(self, items: Iterable[Item]) -> None:
         """Add what was delivered; of markers the application hears nothing."""
-        if isinstance(item, Ready):
-            if item.meta.kind != FrameKind.EVENTS:
-                return
-            self.events += item.meta.events
-            self.bytes += len(item.frame.body)
-        self._items.append(item)
+        events = size = 0
+        for item in items:
+            if isinstance(item, Ready):
+                frame, (kind, count, _) = item
+                if kind != EVENTS:
+                    continue
+                events += count
+                size += len(frame.body)
+            self._items.append(item)
+        self.events += events
+        self.bytes += size
 
     def take(self) -> None:
         """Take out what comes next."""
@@ -47,6 +55,16 @@ class Inbox:
         if isinstance(item, Ready):
             self.events -= item.meta.events
             self.bytes -= len(item.frame.body)
+
+    def drop(self, regions: AbstractSet[str]) -> None:
+        """Take out all that is of some regions. A history stays, and has no more of them."""
+        kept = [item for item in self._items if isinstance(item, History) or region_of(item) not in regions]
+        for item in self._items:
+            if isinstance(item, History):
+                item.release(regions)
+        self._items.clear()
+        self.events = self.bytes = 0
+        self.put(kept)
 
     def is_full(self, factor: int = 1) -> bool:
         """Return whether there is more than the limits, ``factor`` times, allow."""

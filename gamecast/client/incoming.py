@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from adapters.network import Network, Position
@@ -20,16 +21,19 @@ from gamecast.client.holding import Holding
 from gamecast.client.inbox import Inbox
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import Readings
+from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
+from sequencing.cut import Reading
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import (
     BufferFull,
     NotConnected,
     TooSlow,
+    UnknownPosition,
+    UnorderedHistory,
     Unreachable,
     UsageError,
 )
-from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 from sequencing.subscriber import Subscriber
@@ -57,9 +61,11 @@ class Incoming:
         configuration: Configuration,
         incarnation: int,
         outgoing: Outgoing,
+        health: Health,
         tap: Tap | None = None,
     ) -> None:
         self._network = network
+        self._health = health
         self._limits = configuration.limits
         self._tap = tap
         self._subscriber = Subscriber(configuration.name, incarnation)
@@ -67,7 +73,7 @@ class Incoming:
         self._record: Record | None = None
         """What was announced last."""
         self.on_wish: Callable[[], None] = _nobody
-        self._readings = Readings(network, self._subscriber, self._limits, self)
+        self._readings = Readings(network, self._subscriber, self._limits, self, health)
         self._handing_out = HandingOut(tap)
         self._turns = 0
         self._was_settled = False
@@ -96,6 +102,11 @@ class Incoming:
         return self._inbox.events
 
     @property
+    def has_next(self) -> bool:
+        """Whether `next_batch` has something to return without a wait."""
+        return bool(self._inbox) and not isinstance(self._inbox.head, History)
+
+    @property
     def delivered_events(self) -> int:
         """Events that were handed out."""
         return self._handing_out.delivered_events
@@ -117,23 +128,33 @@ class Incoming:
     async def subscribe(self, regions: Iterable[str], since: Since | None) -> dict[str, Position]:
         """See `Cast.subscribe`."""
         wanted = checked_regions(regions, "subscribe")
+        recall: Recall | None = None
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._subscriber.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
-            self._recalls.append(Recall(positions))
+            recall = Recall(positions)
+            self._recalls.append(recall)
         if self._tap is not None:
             self._tap.asked(wanted - self._subscriber.wanted)
-        self.hand_over(self._subscriber.subscribe(wanted))
+        floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
+        self.hand_over(self._subscriber.subscribe(wanted, floor))
         self.on_wish()
         self._joining += 1
         self._taken.set()
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
                 await self._joined(wanted)
+            if recall is not None and recall.history is not None:
+                with suppress(TimeoutError):  # what cannot be looked at now is looked at when it is taken
+                    async with asyncio.timeout(self._limits.subscribe_timeout_s):
+                        await recall.history.admit()
             if self._tap is not None and self._record is not None:
                 plan = self._record.plan
                 self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._subscriber.joined})
+        except (UnknownPosition, UnorderedHistory):
+            await self.unsubscribe(wanted)
+            raise
         except TimeoutError:
             missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
             raise Unreachable(
@@ -143,6 +164,8 @@ class Incoming:
             ) from None
         finally:
             self._joining -= 1
+            if recall is not None:
+                recall.is_answered.set()
         return {region: self._begins[region] for region in wanted if region in self._begins}
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
@@ -186,9 +209,13 @@ class Incoming:
                 f"what was published in {', '.join(sorted(left)[:3])} has not come back after "
                 f"{self._limits.subscribe_timeout_s:g} s, and causal order needs that: they stay subscribed"
             ) from None
-        self.hand_over(self._subscriber.unsubscribe(left))
+        ready = self._subscriber.unsubscribe(left)
+        self._inbox.drop(left)
+        self._handing_out.drop(left)
+        self._taken.set()  # there may be room now
+        self.hand_over(ready)
         if self._tap is not None:
-            self._tap.left(left, waiting_events=self._inbox.events)
+            self._tap.left(left)
         self.on_wish()
 
     def follow(self, record: Record) -> None:
@@ -240,17 +267,18 @@ class Incoming:
         """Have the application's calls raise an error."""
         if self._failure is None:
             self._failure = error
+            self._health.ended(error)
         self._arrived.set()
         self._changed.set()
 
-    def take(self, frames: list[StampedFrame]) -> None:
+    def take(self, found: Reading) -> None:
         """Take what was read at a node."""
-        self.received_frames += len(frames)
-        if self._tap is not None and frames:
-            self._tap.received(frames)
-        ready = self._subscriber.receive(frames)
+        self.received_frames += len(found.frames)
+        if self._tap is not None and found.frames:
+            self._tap.received(found.frames)
+        ready = self._subscriber.receive(*found)
         if self._subscriber.held_frames:
-            self.holding.received(frames, ready)
+            self.holding.received(found.frames, ready)
         self.hand_over(ready)
 
     def wake_application(self) -> None:
@@ -282,14 +310,15 @@ class Incoming:
             self.holding.handed_out(items, still_held=self._subscriber.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
-        for item in items:
-            self._inbox.put(item)
+        self._inbox.put(items)
         for recall in list(self._recalls):
-            if not recall.since.keys() <= self._subscriber.wanted:
-                self._recalls.remove(recall)  # one of its regions was left before it was joined
+            recall.narrow(self._subscriber.wanted)
+            if not recall.since:
+                self._recalls.remove(recall)  # all of its regions were left before they were joined
             elif recall.is_joined(self._subscriber):
                 self._recalls.remove(recall)
-                self._inbox.put(History(self._network, recall, self._newest, self._ending))
+                recall.history = History(self._network, recall, self._newest, self._ending)
+                self._inbox.put([recall.history])
                 self._handing_out.begin_after(recall.since)
                 self._begins |= recall.since
         if self._inbox:

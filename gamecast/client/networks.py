@@ -18,7 +18,7 @@ _IN_REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "re
 
 
 class _MakeNetwork(Protocol):
-    def __call__(self, url: str, *, ordering: Ordering, retention_events: int) -> Network: ...
+    def __call__(self, url: str, *, ordering: Ordering, retention_events: int, resume_s: float) -> Network: ...
 
 
 def network_of(configuration: Configuration) -> Network:
@@ -38,6 +38,7 @@ def network_of(configuration: Configuration) -> Network:
         configuration.url,
         ordering=configuration.ordering,
         retention_events=configuration.limits.retention_events,
+        resume_s=configuration.limits.resume_s,
     )
 
 

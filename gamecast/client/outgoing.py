@@ -7,9 +7,11 @@ same frames, which the ingress recognises; only when that stays impossible for `
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from itertools import count, groupby, repeat
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +24,9 @@ from gamecast.client.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
+from gamecast.client.watching import Health, Quiet
 from gamecast.event import Receipt
+from sequencing.depth import is_deeper
 from sequencing.errors import (
     BufferFull,
     GamecastError,
@@ -44,6 +48,8 @@ from sequencing.publisher import Publisher, Resolved
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
+_log = logging.getLogger(__name__)
+
 LINGER_FROM_EVENTS = 64
 LINGER_UNTIL_EVENTS = 2048
 LINGER_S = 0.01
@@ -58,7 +64,7 @@ MARK_AGAIN_S = 0.2
 """When a marker that could not be published is published again: somebody waits to join."""
 
 ReceiptFuture = asyncio.Future[Receipt]
-Token = ReceiptFuture | Bundle | bytes
+Token = ReceiptFuture | Bundle | Quiet | bytes
 """What stands for an event; for a marker its body."""
 
 _copied = b"".join
@@ -71,17 +77,30 @@ class Outgoing:
     """Publishes for one connection, once it is open."""
 
     def __init__(
-        self, network: Network, configuration: Configuration, incarnation: int, tap: Tap | None = None
+        self,
+        network: Network,
+        configuration: Configuration,
+        incarnation: int,
+        health: Health,
+        quiet: Quiet,
+        tap: Tap | None = None,
     ) -> None:
+        """``quiet``: of events whose fate nobody waits for."""
+        self._health = health
+        self._quiet = quiet
         self._loop = asyncio.get_running_loop()
         self._network = network
         self._configuration = configuration
         self._limits = configuration.limits
         self._payload_bytes_max = self._limits.payload_bytes_max
+        self._payload_depth_max = self._limits.payload_depth_max
+        self._shallow_bytes = 2 * self._payload_depth_max
+        """What is no longer than this cannot be nested deeper."""
         self._tap = tap
         self._causal = configuration.ordering == "causal"
         self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
-        self._unfit: UsageError | None = None
+        self._unfit: GamecastError | None = None
+        """Why nothing can be published any more."""
         self.joined: AbstractSet[str] = frozenset()
         """What this connection delivers itself."""
         self._lanes: dict[str, tuple[asyncio.Task[None], Lane]] = {}
@@ -100,7 +119,7 @@ class Outgoing:
         self._soon_events_max = factor * self._limits.buffer_events_max
         self._soon_bytes_max = factor * self._limits.buffer_bytes_max
         self._bundles = False
-        """Whether events were ever published by `publish_all`: without, there is a shorter way to tell their fates."""
+        """Whether tokens were ever other than futures: without, there is a shorter way to tell the events' fates."""
         self.published_events = 0
         self.refused_events = 0
         self.reconnects = 0
@@ -122,25 +141,32 @@ class Outgoing:
             self._room.clear()
             await self._room.wait()
             self._require_fit(region)
-        return await self._add(region, encoded, type(payload) is bytes)
+        future: ReceiptFuture = asyncio.Future(loop=self._loop)
+        self._add(region, encoded, type(payload) is bytes, future)
+        return await future
 
     def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
         """See `Cast.publish_soon`."""
-        publisher = self._publisher
-        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
-            raise self._full()
-        return self._add(region, self._encoded(region, payload), type(payload) is bytes)
+        self._require_room()
+        encoded = self._encoded(region, payload)
+        future: ReceiptFuture = asyncio.Future(loop=self._loop)
+        self._add(region, encoded, type(payload) is bytes, future)
+        return future
+
+    def cast(self, region: str, payload: Any) -> None:
+        """See `Cast.cast`."""
+        self._require_room()
+        encoded, self._bundles = self._encoded(region, payload), True
+        self._add(region, encoded, type(payload) is bytes, self._quiet)
 
     def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """See `Cast.publish_all`."""
-        publisher = self._publisher
-        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
-            raise self._full()
+        self._require_room()
         pairs = pairs_of(events, "publish_all", "(region, payload) pairs")
         encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
-        add, now_ns = publisher.add, time.time_ns()
+        add, now_ns = self._publisher.add, time.time_ns()
         for region, payload, is_binary in encoded:
             node = add(region, payload, is_binary, now_ns, bundle)
             if node is None:
@@ -186,6 +212,8 @@ class Outgoing:
                 text = orjson.dumps(payload)
             except (TypeError, RecursionError) as error:
                 raise unfit_payload(region, error) from error
+            if len(text) > self._shallow_bytes and is_deeper(payload, text, self._payload_depth_max):
+                raise unfit_payload(region, f"it is nested deeper than payload_depth_max={self._payload_depth_max}")
             # Most texts lack the letter, which is found sooner than the word; and this way of finding that is quickest.
             if LETTER_OF_NULL in text and text.rpartition(NULL)[1] and lacks_number(payload):
                 raise unfit_number(region)
@@ -211,14 +239,18 @@ class Outgoing:
                 "not one of them"
             )
 
-    def _add(self, region: str, encoded: bytes, binary: bool) -> ReceiptFuture:
-        future: ReceiptFuture = asyncio.Future(loop=self._loop)
-        node = self._publisher.add(region, encoded, binary, time.time_ns(), future)
+    def _require_room(self) -> None:
+        """Raise `BufferFull` where there is no room for what does not wait for it."""
+        publisher = self._publisher
+        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
+            raise self._full()
+
+    def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | Quiet) -> None:
+        node = self._publisher.add(region, encoded, binary, time.time_ns(), token)
         if node is not None:
             self._wakes[node].set()
         else:
             self._await_place(region)
-        return future
 
     def _await_place(self, region: str) -> None:
         if region not in self._unplaced:
@@ -272,6 +304,8 @@ class Outgoing:
         self._publisher.assign(plan)
         for _, lane in self._lanes.values():
             lane.follow(plan)
+        for node in self._lanes.keys() - plan.ingresses:
+            self._health.found(_way(node))  # nobody needs it
         for node in plan.ingresses - self._lanes.keys():
             self._wakes[node] = asyncio.Event()
             lane = self._network.lane(node, plan)
@@ -321,6 +355,14 @@ class Outgoing:
         """Fail everything that is buffered."""
         self._fail(self._publisher.regions(), _as_ours(error))
 
+    def end(self, error: Exception) -> None:
+        """Fail all that is buffered, and all that is published from now on."""
+        self._unfit = _as_ours(error)
+        self._fit_regions.clear()
+        with suppress(Exception):  # what is wrong may be wrong here, too
+            self.fail(error)
+        self._room.set()
+
     def _wake(self) -> None:
         for node in self._publisher.woken():
             self._wakes[node].set()
@@ -351,6 +393,9 @@ class Outgoing:
                 if any(answer.verdict is Verdict.WAIT for answer in answers):
                     await asyncio.sleep(WAIT_S)
                 busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever publishes must hear of it
+            _log.exception("publishing through node %s has ended", node)
+            self.end(error)
         finally:
             await lane.close()
 
@@ -363,14 +408,17 @@ class Outgoing:
 
     async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long."""
-        backoff = Backoff()
+        backoff, way = Backoff(), _way(node)
         deadline = time.monotonic() + self._limits.publish_timeout_s
         while True:
             try:
-                return await lane.publish(frames)
+                answers = await lane.publish(frames)
+                self._health.found(way)
+                return answers
             except NetworkError as error:
                 self._publisher.unanswered(node)
                 self.reconnects += 1
+                self._health.lost(way, error)
                 if not self._publisher.is_under_way(node):
                     return []  # given up meanwhile: the node begins anew
                 wait_s = backoff.next_s()
@@ -391,7 +439,7 @@ class Outgoing:
         backoff = Backoff()
         while (doubtful := self._publisher.doubtful()) and not self._closing:
             try:
-                incarnation = await self._network.renew()
+                incarnation = await self._network.renew(self._publisher.forgotten)
             except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
                 self._fail(doubtful, _as_ours(unreachable))
                 await backoff.wait()
@@ -431,9 +479,9 @@ class Outgoing:
         else:
             self.refused_events += len(resolved.tokens)
             outcomes = repeat(resolved.error)
-        for token, several in groupby(cast("list[ReceiptFuture | Bundle]", resolved.tokens)):
+        for token, several in groupby(cast("list[ReceiptFuture | Bundle | Quiet]", resolved.tokens)):
             told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
-            if isinstance(token, Bundle):
+            if isinstance(token, (Bundle, Quiet)):
                 token.note(resolved.region, told)
             elif token.done():
                 continue  # its owner has cancelled it
@@ -462,6 +510,10 @@ def _receive(futures: Iterable[ReceiptFuture], receipts: Iterable[Receipt]) -> N
             return
         except asyncio.InvalidStateError:
             continue  # its owner has cancelled it
+
+
+def _way(node: str) -> str:
+    return f"publishing through {node}"
 
 
 def _as_ours(error: Exception) -> GamecastError:

@@ -1,8 +1,7 @@
-"""Numbers that JSON has none for: orjson writes NaN and the infinities as null, without a word.
-
-Whoever published one would be told that all is well, and whoever gets it a null that nobody sent. To look for such
-numbers in all payloads would take longer than writing them. But each leaves a null in the text, so only payloads in
-whose text there is one, be it of a None, or a word that somebody says, are looked through.
+"""Numbers that JSON has none for: orjson writes NaN and the infinities as null, without a word. Who published one would
+be told that all is well, and whoever gets it a null that nobody sent. To look for such numbers in all payloads would
+take longer than writing them. But each leaves a null in the text, so only payloads in whose text there is one, be it of
+a None, or a word that somebody says, are looked through.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ def unfit_number(region: str) -> InvalidPayload:
     )
 
 
-def unfit_payload(region: str, error: Exception) -> InvalidPayload:
-    """Return the error for a payload that orjson refuses."""
+def unfit_payload(region: str, why: object) -> InvalidPayload:
+    """Return the error for a payload that cannot be carried."""
     return InvalidPayload(
-        f"the payload for region {region!r} cannot be encoded: {error}: send what JSON can carry, or bytes"
+        f"the payload for region {region!r} cannot be encoded: {why}: send what JSON can carry, or bytes"
     )
 
 

@@ -15,9 +15,10 @@ from typing import Protocol
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.client.configuration import Limits
+from gamecast.client.watching import Health
+from sequencing.cut import Reading
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, is_passing
-from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 from sequencing.subscriber import Subscriber
 
@@ -48,9 +49,15 @@ DRAIN_BLOCK_MS = 200
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way."""
+    """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way.
+
+    ``after``: the positions of all streams to be read here, as long as these are as they were at ``turn``.
+    """
 
     reader: Reader
+    turn: int = -1
+    after: dict[str, Position] = field(default_factory=dict)
+    streams: Collection[tuple[str, int]] = ()
     task: asyncio.Task[None] | None = None
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     waits_for: Collection[tuple[str, int]] | None = None
@@ -63,7 +70,7 @@ class Taker(Protocol):
     async def has_room(self) -> bool:
         """Return whether to read on now, perhaps after a wait."""
 
-    def take(self, frames: list[StampedFrame]) -> None:
+    def take(self, found: Reading) -> None:
         """Take what was read."""
 
     def hand_over(self, items: list[Ready | Missing]) -> None:
@@ -79,8 +86,9 @@ class Taker(Protocol):
 class Readings:
     """The reading of one connection, at all nodes where it reads anything."""
 
-    def __init__(self, network: Network, subscriber: Subscriber, limits: Limits, taker: Taker) -> None:
+    def __init__(self, network: Network, subscriber: Subscriber, limits: Limits, taker: Taker, health: Health) -> None:
         self._network, self._subscriber, self._limits, self._taker = network, subscriber, limits, taker
+        self._health = health
         self._readings: dict[str, _Reading] = {}
         self._stopping = False
         self._draining = False
@@ -131,13 +139,14 @@ class Readings:
         await asyncio.gather(*tasks)
 
     async def _read(self, node: str, reading: _Reading) -> None:
-        backoff = Backoff()
+        backoff, way = Backoff(), f"reading at {node}"
         frame_bytes = 1
         try:
             while not self._stopping:
                 try:
-                    frames = await self._frames(node, reading, frame_bytes)
+                    found = await self._look(node, reading, frame_bytes)
                     backoff.reset()
+                    self._health.found(way)
                 except GamecastError as error:
                     if self._stopping:
                         return
@@ -146,24 +155,29 @@ class Readings:
                     if not is_passing(error):
                         raise
                     self.reconnects += 1
+                    self._health.lost(way, error)
                     await backoff.wait()
                     continue
-                if frames is None:
+                if found is None:
                     continue
-                if not frames and self._draining:
-                    return
-                for frame in frames:
+                after = reading.after
+                for frame in found.frames:
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                self._taker.take(frames)
+                    epoch, last = after.get(frame.region, (0, 0))
+                    if frame.epoch == epoch and frame.last > last:
+                        after[frame.region] = epoch, frame.last
+                self._taker.take(found)
+                if not found.frames and self._draining:
+                    return
                 # The application first, then the next request; and when much comes, not for every little of it.
-                for _ in range(READ_PAUSE_ROUNDS if len(frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
+                for _ in range(READ_PAUSE_ROUNDS if len(found.frames) >= READ_PAUSE_FRAMES else READ_ROUNDS):
                     await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
             self._taker.fail(error)
         finally:
             await reading.reader.close()
 
-    async def _frames(self, node: str, reading: _Reading, frame_bytes: int) -> list[StampedFrame] | None:
+    async def _look(self, node: str, reading: _Reading, frame_bytes: int) -> Reading | None:
         """Read what is to be read at a node; None when that was nothing."""
         if not await self._taker.has_room():
             return None
@@ -171,33 +185,42 @@ class Readings:
         if reading.interrupt is not None:
             await reading.interrupt
             reading.interrupt = None
-        reads = self._subscriber.reads(node)
+        subscriber, limits = self._subscriber, self._limits
+        nobody_is_ahead = subscriber.held_frames < limits.held_frames_max
+        if nobody_is_ahead and reading.turn == subscriber.turns and reading.after:
+            return await self._read_on(reading, reading.after, reading.streams, frame_bytes)
+        reads = subscriber.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
             items: list[Ready | Missing] = []
             for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
-                items += self._subscriber.found_end(region, epoch, newest)
+                items += subscriber.found_end(region, epoch, newest)
             self._taker.hand_over(items)
             return None
-        held, held_max = self._subscriber.held, self._limits.held_frames_max
-        nobody_is_ahead = self._subscriber.held_frames < held_max
         after: dict[str, Position] = {
             region: (epoch, position)
             for region, (_, epoch, position) in reads.items()
-            if position is not None and (nobody_is_ahead or held(region) < held_max)
+            if position is not None and (nobody_is_ahead or subscriber.held(region) < limits.held_frames_max)
         }
         if not after:
             if self._draining:
-                return []
+                return Reading((), {})
             reading.stirred.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_S if reads else None):
                     await reading.stirred.wait()
             return None
+        streams = {(region, epoch) for region, (epoch, _) in after.items()}
+        reading.turn, reading.after, reading.streams = subscriber.turns if nobody_is_ahead else -1, after, streams
+        return await self._read_on(reading, after, streams, frame_bytes)
+
+    async def _read_on(
+        self, reading: _Reading, after: dict[str, Position], streams: Collection[tuple[str, int]], frame_bytes: int
+    ) -> Reading:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
-        reading.waits_for = {(region, epoch) for region, (epoch, _) in after.items()}
+        reading.waits_for = streams
         try:
             block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
-            return await reader.read(after, frames_max=frames_max, block_ms=block_ms)
+            return await reading.reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
             reading.waits_for = None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from adapters.gateway.ports import Page
 from adapters.network import Network, Reader
-from gamecast.client.history import LATE_S_MAX, parse_since
+from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_another, parse_since
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
@@ -48,6 +49,8 @@ class RegionHistory:
         ((epoch, sequence),) = parse_since(after, {region}).values()
         from_anywhere = (epoch, sequence) == (0, 0)
         known = await self._places(region, epoch)
+        if self._newest is not None and is_of_another(self._newest, (epoch, sequence)):
+            raise of_another(region, (epoch, sequence), self._newest)
         items: list[Event | Gap] = []
         if known and not from_anywhere and epoch < min(known):
             items.append(Gap(region, epoch, sequence + 1, 0, "the network no longer knows where they are"))
@@ -75,7 +78,21 @@ class RegionHistory:
                 if items or not from_anywhere or late_s is not None:
                     items.append(Gap(region, epoch, sequence + 1, 0, GONE))
                 break
+        if not items and not from_anywhere:
+            await self._require_given(known, region, epoch, sequence)
         return Page(items, f"{epoch}-{sequence}", False)
+
+    async def _require_given(self, known: Mapping[int, Plan], region: str, epoch: int, sequence: int) -> None:
+        """Raise `UnknownPosition` if this is behind the newest of the region."""
+        newest = max(known, default=0)
+        if epoch not in known:
+            raise never_given(region, (epoch, sequence), (newest, 0))
+        async with self._turn:
+            reader = await self._reader_at(known[epoch], region)
+            [frame] = await reader.newest([(region, epoch)])
+        last = frame.last if frame is not None else 0
+        if sequence > last:
+            raise never_given(region, (epoch, sequence), (epoch, last))
 
     async def _places(self, region: str, epoch: int) -> dict[int, Plan]:
         """Return epoch → a plan that tells where that epoch of a region is, from ``epoch`` on as far as is known."""
@@ -129,15 +146,19 @@ class RegionHistory:
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
         """Read where a plan says, from a node as the newest one knows it: it may have begun anew since."""
         async with self._turn:
-            newest = self._newest or plan
-            node = plan.paths[region][-1]
-            reader = self._readers.get(node)
-            if reader is None:
-                if len(self._readers) >= READERS_MAX:
-                    await self._readers.pop(next(iter(self._readers))).close()
-                reader = self._readers[node] = self._network.reader(node, newest)
-            reader.follow(newest)
-            return await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
+            reader = await self._reader_at(plan, region)
+            found = await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
+            return [*found.frames]
+
+    async def _reader_at(self, plan: Plan, region: str) -> Reader:
+        newest, node = self._newest or plan, plan.paths[region][-1]
+        reader = self._readers.get(node)
+        if reader is None:
+            if len(self._readers) >= READERS_MAX:
+                await self._readers.pop(next(iter(self._readers))).close()
+            reader = self._readers[node] = self._network.reader(node, newest)
+        reader.follow(newest)
+        return reader
 
     @staticmethod
     def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:

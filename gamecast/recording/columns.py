@@ -183,7 +183,8 @@ def frames(noted: Columns) -> pa.Table:
     if (lengths % 2).any() or len(lists) != len(stamp):
         raise ValueError("a stamp holds pairs of atom and number")
     offsets = np.concatenate([[0], np.cumsum(lengths // 2)]).astype(np.int32)
-    pairs = pa.StructArray.from_arrays([pa.array(flat[::2]), pa.array(flat[1::2])], fields=list(_STAMP))
+    # A node's own number may be negative, which says how it is to be read: see `sequencing.cut`.
+    pairs = pa.StructArray.from_arrays([pa.array(flat[::2]), pa.array(np.abs(flat[1::2]))], fields=list(_STAMP))
     rows = _table_of(
         FRAMES,
         region=_names(region),

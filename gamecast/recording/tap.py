@@ -144,18 +144,18 @@ class Tap:
                 stay.joined_at_ns, stay.epoch = at, epoch
                 self._note_stay(stay, at)
 
-    def left(self, regions: Iterable[str], *, waiting_events: int) -> None:
-        """Note that regions are left; ``waiting_events``: what will be handed out that came before."""
+    def left(self, regions: Iterable[str]) -> None:
+        """Note that regions are left: no more of them will be handed out."""
         at = time.time_ns()
         for region in sorted(regions):
             stay = self._stays.pop(region, None)
             if stay is not None:
-                stay.left_at_ns, stay.to_index = at, self.index + waiting_events
+                stay.left_at_ns, stay.to_index = at, self.index
                 self._note_stay(stay, at)
 
     def close(self) -> None:
         """Note that the connection is closed: its stays end."""
-        self.left(list(self._stays), waiting_events=0)
+        self.left(list(self._stays))
         self.closed_at_ns = time.time_ns()
 
     def take(self) -> Taken:

@@ -17,7 +17,7 @@ from laboratory.bench.cpu import PARTS, ceiling_per_s, usable_cores
 from laboratory.bench.figures import median, ratios
 from laboratory.bench.peers.peer import Peer
 from laboratory.bench.trial import Trial, run_trial
-from laboratory.bench.workload import Grid, Phases
+from laboratory.bench.workload import Phases, World, ring
 
 MEASURES = ("deliveries_per_s", "p50_ms", "p95_ms", "p99_ms")
 COST = "cpu_us_per_delivery"
@@ -35,6 +35,7 @@ class Campaign:
     sizes: tuple[int, ...]
     runs: int
     phases: Phases
+    world: Callable[[int], World] = ring
 
     def run(self, begin: Callable[[str, int, int], None] = lambda peer, size, run: None) -> Trials:
         """Blocks for minutes; calls `begin` with peer, size and number of each trial. Raises as `run_trial` does."""
@@ -46,7 +47,7 @@ class Campaign:
             for size in self.sizes:
                 for peer in self.peers[first:] + self.peers[:first]:
                     begin(peer.name, size, run)
-                    trials[peer.name][size].append(run_trial(peer, Grid(size), self.phases))
+                    trials[peer.name][size].append(run_trial(peer, self.world(size), self.phases))
         return trials
 
 
@@ -68,6 +69,7 @@ def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
         "versions": versions(),
         "workload": {
             "sizes": list(campaign.sizes),
+            "worlds": {str(size): campaign.world(size).title for size in campaign.sizes},
             "runs": campaign.runs,
             **asdict(campaign.phases),
         },

@@ -126,7 +126,7 @@ def _measure(world: World, url: str, *, events: int, seed: int) -> dict[str, Any
         "subscribers": world.subscribers,
         "subscriptions": sum(subscribed.values()),
         "atoms": len(plan.atoms),
-        "epochs": plan.epoch,
+        "epochs": plan.epoch - plan.first_epoch + 1,
         "connections": joined["connections"],
         "opened": _growth(empty, opened, opened_s),
         "joined": _growth(opened, joined, joined_s),

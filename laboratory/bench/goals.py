@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,9 +19,14 @@ GOAL_SIZE = 32
 _THROUGHPUT = {"streams": 4.0, "pubsub": 6.0, "single-stream": 20.0}
 _BATCHED = "batched-streams"
 _DELAYS = {"p50_ms": 1.2, "p99_ms": 1.5}
+_DENSE_THROUGHPUT = {"single-stream": 3.0, "streams": 2.0}
+_DENSE_DELAYS = {"p50_ms": 1.2, "p99_ms": 1.3}
+_FULL_SPEED_WITH = "500"
+"""Full speed is the same at each rate of what is paced: it is told once."""
 _TWO_NODES = 0.5
 _RECORDING = 0.10
-_JOINS_PER_S = 1_000.0
+_JOINS_PER_S = 5_000.0
+_JOIN_P99_MS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,11 @@ class Goal:
 
 def goals_of(parts: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
     """Return the figures that there is something to say of: ``parts`` has what the commands of the bench print."""
-    return [goal for part, read in _READERS.items() if part in parts for goal in read(parts[part])]
+    found: list[Goal] = []
+    for name, part in parts.items():
+        read = _READERS.get(name.partition("-")[0])
+        found += read(name, part) if read is not None else ()
+    return found
 
 
 def report(goals: list[Goal]) -> Group:
@@ -69,7 +78,7 @@ def report(goals: list[Goal]) -> Group:
     )
 
 
-def _compared(part: Mapping[str, Any]) -> Iterator[Goal]:
+def _compared(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     ratios, peers = part["ratios"], part["peers"]
     for peer, wanted in _THROUGHPUT.items():
         for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
@@ -82,28 +91,45 @@ def _compared(part: Mapping[str, Any]) -> Iterator[Goal]:
             yield Goal(f"{measure.removesuffix('_ms')}, x streams, S = {size}", ratio, wanted, at_most=True)
 
 
-def _paths(part: Mapping[str, Any]) -> Iterator[Goal]:
+def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
+    """A dense world, or a match, whose events come one at a time: beside one stream for all, and one a region."""
+    world, _, rate = name.partition("-")
+    ratios = part["ratios"]
+    if rate == _FULL_SPEED_WITH:
+        for peer, wanted in _DENSE_THROUGHPUT.items():
+            for size, ratio in ratios["deliveries_per_s"].get(peer, {}).items():
+                yield Goal(f"{world}, S = {size}: deliveries/s, x {peer}", ratio, wanted)
+    for measure, wanted in _DENSE_DELAYS.items():
+        for size, ratio in ratios[measure].get("single-stream", {}).items():
+            figure = f"{world}, S = {size}, {rate}/s: {measure.removesuffix('_ms')}, x single-stream"
+            yield Goal(figure, ratio, wanted, at_most=True)
+
+
+def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("deliveries/s by two nodes, x one node", part["ratios"]["deliveries_per_s"]["2"], _TWO_NODES)
 
 
-def _recording(part: Mapping[str, Any]) -> Iterator[Goal]:
+def _recording(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("part of the throughput that recording takes", part["overhead"], _RECORDING, at_most=True)
 
 
-def _joins(part: Mapping[str, Any]) -> Iterator[Goal]:
+def _joins(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     for kind, figures in part["kinds"].items():
         yield Goal(f"joins/s, {kind}", figures["joins_per_s"], _JOINS_PER_S)
+        yield Goal(f"a join, {kind}: p99, ms", figures["alone_latency_ms"]["p99"], _JOIN_P99_MS, at_most=True)
 
 
-def _embedding(part: Mapping[str, Any]) -> Iterator[Goal]:
+def _embedding(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     for kind, name, wanted in (("CPU", "cpu_s", CPU_MAX), ("memory", "memory_mb", MEMORY_MAX)):
         for program, most in wanted.items():
             figure = f"{kind} of {program}, x {BASES[program]}"
             yield Goal(figure, part["ratios"][program][name], most, at_most=True)
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Goal]]] = {
     "peers": _compared,
+    "dense": _in_world,
+    "trace": _in_world,
     "paths": _paths,
     "recording": _recording,
     "joins": _joins,

@@ -71,7 +71,7 @@ async def measure_frames(frames: int = FRAMES) -> list[FrameMemory]:
                 for first in range(frames):
                     frame = PublishedFrame(REGION, 1, "publisher-0", 1, first * events + 1, events, body)
                     await node.publish([frame])
-                stamped = await node.read({REGION: (1, 0)}, frames_max=frames, block_ms=1)
+                stamped, _ = await node.read({REGION: (1, 0)}, frames_max=frames, block_ms=1)
             finally:
                 await node.close()
             kept, plain = await asyncio.to_thread(_stream_bytes, server.url, frames * events)

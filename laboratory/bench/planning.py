@@ -27,7 +27,7 @@ MIB = 1 << 20
 STAGES: Mapping[str, str] = {
     "incidence": "membership from arrays and names",
     "overlaps": "double overlaps counted",
-    "observable": "observable pairs (blocks)",
+    "observable": "observable pairs",
     "index": "index for joins and leaves built",
     "arrangement": "paths, cuts and atoms",
     "plan": "whole plan, from membership",
@@ -86,7 +86,7 @@ def measure_size(subscribers: int, seed: int) -> PlanningCost:
     from sequencing.conditions import require_sound
     from sequencing.membership import Membership
     from sequencing.overlap_index import OverlapIndex
-    from sequencing.overlaps import count_double_overlaps, observable_class_pairs, twin_classes
+    from sequencing.overlaps import class_pairs_to_order, count_double_overlaps, twin_classes
 
     cost = PlanningCost(subscribers, subscribers // SUBSCRIBERS_A_REGION)
     incidence = grid_incidence(cost.subscribers, cost.regions, seed=seed)
@@ -96,7 +96,7 @@ def measure_size(subscribers: int, seed: int) -> PlanningCost:
     with _stage(cost, "overlaps"):
         cost.overlaps = count_double_overlaps(membership)
     with _stage(cost, "observable"):
-        observable_class_pairs(membership, twin_classes(membership))
+        class_pairs_to_order(membership, twin_classes(membership), "acyclic")
     with _stage(cost, "index"):
         index = OverlapIndex(membership)
     cost.subscriptions = int(membership.incidence.nnz)

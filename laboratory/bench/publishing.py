@@ -8,12 +8,13 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 from laboratory.bench.board import FAST, PACED, WARM_UP, Board
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.peers.peer import Peer, Publish
 from laboratory.bench.peers.site import Site
-from laboratory.bench.workload import FAN_OUT, PUBLISHERS, Grid, Phases, payload_of
+from laboratory.bench.workload import PUBLISHERS, Phases, World, payload_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,14 @@ class PublishingReport:
     late_ms: float
 
 
-async def publish_phases(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board) -> PublishingReport:
+async def publish_phases(peer: Peer, site: Site, world: World, phases: Phases, board: Board) -> PublishingReport:
     """Publishes the three phases, each after the one before has been delivered, or has been given up as lost."""
     async with AsyncExitStack() as stack:
         publishers = [
             await stack.enter_async_context(peer.publisher(site.url, f"publisher-{index}"))
             for index in range(PUBLISHERS)
         ]
-        traffic = _Traffic(publishers, phases.regions(grid), grid.regions, phases, board)
+        traffic = _Traffic(publishers, phases.regions(world), world, phases, board)
         board.phase = WARM_UP
         await traffic.fast(phases.warm_up)
         gc.collect()
@@ -70,12 +71,15 @@ class _Traffic:
         self,
         publishers: Sequence[Publish],
         region_of: Sequence[int],
-        regions: Sequence[str],
+        world: World,
         phases: Phases,
         board: Board,
     ) -> None:
         self._publishers = publishers
-        self._region_of = [regions[index] for index in region_of]
+        names, fan_out = world.regions, world.fan_out()
+        self._region_of = [names[index] for index in region_of]
+        self._causes = [0, *accumulate(fan_out[index] for index in region_of)]
+        """The deliveries that all events before each cause."""
         self._phases = phases
         self._board = board
         self._due = 0  # deliveries that have been caused so far, less those that were given up
@@ -98,12 +102,12 @@ class _Traffic:
         return max(task.result() for task in tasks)
 
     async def _publish_fast(self, publish: Publish, events: range) -> None:
-        window = self._phases.window_events * FAN_OUT
+        window = self._phases.window_events * self._causes[-1] // len(self._region_of)
         for start in range(0, len(events), _BATCH_EVENTS):
             batch = events[start : start + _BATCH_EVENTS]
             if self._due - self._board.delivered > window:
                 await self._delivered(window // 2)
-            self._due += len(batch) * FAN_OUT
+            self._due += sum(self._causes[event + 1] - self._causes[event] for event in batch)
             await publish([(self._region_of[event], payload_of(event)) for event in batch])
 
     async def _publish_paced(self, publish: Publish, events: range, begin: float, index: int) -> float:
@@ -114,8 +118,8 @@ class _Traffic:
             if ahead > 0:
                 await asyncio.sleep(ahead)
             late_s = max(late_s, time.monotonic() - due)
-            self._due += FAN_OUT
-            await publish([(self._region_of[event], payload_of(event))])
+            self._due += self._causes[event + 1] - self._causes[event]
+            await publish([(self._region_of[event], payload_of(event, due))])
         return late_s
 
     async def _delivered(self, remaining: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from laboratory.bench.board import FAST, PACED, WAITING, Board
 from laboratory.bench.figures import percentile
 from laboratory.bench.peers.peer import Deliver, Peer
-from laboratory.bench.workload import Grid, Payload, Phases
+from laboratory.bench.workload import Payload, Phases, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,23 @@ class ReceivingReport:
 
 
 async def receive_phases(
-    peer: Peer, url: str, grid: Grid, phases: Phases, board: Board, ready: Callable[[], None]
+    peer: Peer, url: str, world: World, phases: Phases, board: Board, ready: Callable[[], None]
 ) -> ReceivingReport:
     """Subscribes all, calls `ready`, and records until the board says stop."""
-    recorders = [Recorder(phases.measured_from) for _ in grid.subscribers]
+    recorders = [Recorder(phases.measured_from) for _ in world.subscribers]
     async with asyncio.TaskGroup() as group:
-        active = [asyncio.Event() for _ in grid.subscribers]
+        active = [asyncio.Event() for _ in world.subscribers]
         receivers = [
             group.create_task(
                 peer.receive(
                     url,
                     name,
-                    [grid.regions[region] for region in grid.regions_of(index)],
+                    [world.regions[region] for region in world.regions_of(index)],
                     recorders[index].deliver,
                     active[index].set,
                 )
             )
-            for index, name in enumerate(grid.subscribers)
+            for index, name in enumerate(world.subscribers)
         ]
         for event in active:
             await event.wait()
@@ -59,14 +59,14 @@ async def receive_phases(
             receiver.cancel()
     delays_ms = sorted(delay_ns / 1e6 for recorder in recorders for delay_ns in recorder.delays_ns)
     orders = [recorder.events for recorder in recorders]
-    lost, duplicated = count_missing(orders, grid, phases.regions(grid))
-    pairs = grid.sharing_pairs()
+    lost, duplicated = count_missing(orders, world, phases.regions(world))
+    pairs = world.sharing_pairs()
     return ReceivingReport(
-        expected=len(phases.regions(grid)) * len(grid.regions_of(0)),
+        expected=sum(map(world.fan_out().__getitem__, phases.regions(world))),
         lost=lost,
         duplicated=duplicated,
         sharing_pairs=len(pairs),
-        pairs_out_of_order=count_pairs_out_of_order(orders, grid, phases.regions(grid)),
+        pairs_out_of_order=count_pairs_out_of_order(orders, world, phases.regions(world)),
         p50_ms=percentile(delays_ms, 50),
         p95_ms=percentile(delays_ms, 95),
         p99_ms=percentile(delays_ms, 99),
@@ -74,24 +74,24 @@ async def receive_phases(
     )
 
 
-def count_missing(orders: Sequence[Sequence[int]], grid: Grid, region_of: Sequence[int]) -> tuple[int, int]:
+def count_missing(orders: Sequence[Sequence[int]], world: World, region_of: Sequence[int]) -> tuple[int, int]:
     """(deliveries that never came, deliveries that came again); `orders` has the ids that each subscriber delivered."""
-    events_of: list[set[int]] = [set() for _ in range(grid.size)]
+    events_of: list[set[int]] = [set() for _ in world.regions]
     for event, region in enumerate(region_of):
         events_of[region].add(event)
     lost = duplicated = 0
     for subscriber, order in enumerate(orders):
         delivered = set(order)
         duplicated += len(order) - len(delivered)
-        lost += sum(len(events_of[region] - delivered) for region in grid.regions_of(subscriber))
+        lost += sum(len(events_of[region] - delivered) for region in world.regions_of(subscriber))
     return lost, duplicated
 
 
-def count_pairs_out_of_order(orders: Sequence[Sequence[int]], grid: Grid, region_of: Sequence[int]) -> int:
+def count_pairs_out_of_order(orders: Sequence[Sequence[int]], world: World, region_of: Sequence[int]) -> int:
     """Pairs of subscribers that did not deliver the events of the regions that both have in one and the same order."""
     broken = 0
     delivered = [frozenset(order) for order in orders]
-    for one, other, regions in grid.sharing_pairs():
+    for one, other, regions in world.sharing_pairs():
         both = delivered[one] & delivered[other]
         one_order, other_order = (
             [event for event in orders[subscriber] if region_of[event] in regions and event in both]

@@ -22,7 +22,7 @@ from laboratory.bench.figures import median
 from laboratory.bench.peers.network import GamecastPeer
 from laboratory.bench.peers.peer import Deliver, Publish
 from laboratory.bench.peers.site import Site
-from laboratory.bench.workload import Grid, Phases
+from laboratory.bench.workload import Phases, World
 
 PLAIN, RECORDED = "not recorded", "recorded"
 
@@ -40,9 +40,9 @@ class RecordingPeer(GamecastPeer):
         return self.directory / "session"
 
     @contextmanager
-    def site(self, grid: Grid) -> Iterator[Site]:
+    def site(self, world: World) -> Iterator[Site]:
         shutil.rmtree(self.session, ignore_errors=True)
-        with GamecastPeer.site(self, grid) as site:
+        with GamecastPeer.site(self, world) as site:
             yield site
 
     @asynccontextmanager

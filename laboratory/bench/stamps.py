@@ -86,7 +86,7 @@ async def _measure(path: Sequence[RedisNode], atoms: int, frames: int, epoch: in
                 link_sizes += [_size(link.frame) + len(region) for link in linked]
             answer = await target.transfer(source.name, linked)
             await source.acknowledge(target.name, answer.accepted)
-    received = await path[-1].read({region: (epoch, 0)}, frames_max=frames, block_ms=1)
+    received, _ = await path[-1].read({region: (epoch, 0)}, frames_max=frames, block_ms=1)
     if len(received) != frames:
         raise TrialError(f"{len(received)} of {frames} frames came to the end of the path of {region}")
     return StampCost(

@@ -19,7 +19,7 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
     note = (
         f"{workload['events']:,} events at full speed, then {workload['rate_per_s']:,} events/s; "
         f"medians of {workload['runs']}.\n"
-        f"x: {ours}'s figure in multiples of this peer's.  ms: from publish call to callback.\n"
+        f"x: {ours}'s figure in multiples of this peer's.  ms: from when it was due to its callback.\n"
         "one order: or how many pairs of subscribers that share regions delivered their\n"
         "events in different orders.\n"
         "CPU: the µs that a delivery costs at full speed, of publishers, servers, subscribers.\n"
@@ -34,7 +34,7 @@ def report(document: Mapping[str, Any], ours: str) -> Group:
 def _tables(document: Mapping[str, Any], ours: str) -> Iterator[Table]:
     for size in map(str, document["workload"]["sizes"]):
         table = Table(
-            title=f"{size} subscribers, {size} regions",
+            title=document["workload"]["worlds"][size],
             title_justify="left",
             box=box.SIMPLE,
             padding=(0, 1, 0, 0),

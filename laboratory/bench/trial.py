@@ -17,7 +17,7 @@ from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.site import Site
 from laboratory.bench.publishing import PublishingReport, publish_phases
 from laboratory.bench.receiving import ReceivingReport, receive_phases
-from laboratory.bench.workload import Grid, Phases
+from laboratory.bench.workload import Phases, World
 from sequencing.errors import GamecastError
 
 
@@ -50,11 +50,11 @@ class Trial:
         return {part: getattr(self, f"{part}_cpu_cores") / self.deliveries_per_s * 1e6 for part in PARTS}
 
 
-def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
+def run_trial(peer: Peer, world: World, phases: Phases) -> Trial:
     """Blocks for the whole trial; raises TrialError with a process's traceback, and as `Peer.site` does."""
-    with peer.site(grid) as site:
+    with peer.site(world) as site:
         board = Board(_context)
-        task = (peer, site, grid, phases, board)
+        task = (peer, site, world, phases, board)
         with _Process(_receive, task) as subscribers, _Process(_publish, task) as publishers:
             subscribers.expect("ready", publishers)
             publishers.tell("go")
@@ -79,13 +79,13 @@ def run_trial(peer: Peer, grid: Grid, phases: Phases) -> Trial:
     )
 
 
-def _receive(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
-    return asyncio.run(receive_phases(peer, site.url, grid, phases, board, ready=lambda: pipe.send(("ready", None))))
+def _receive(peer: Peer, site: Site, world: World, phases: Phases, board: Board, pipe: Connection) -> ReceivingReport:
+    return asyncio.run(receive_phases(peer, site.url, world, phases, board, ready=lambda: pipe.send(("ready", None))))
 
 
-def _publish(peer: Peer, site: Site, grid: Grid, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
+def _publish(peer: Peer, site: Site, world: World, phases: Phases, board: Board, pipe: Connection) -> PublishingReport:
     pipe.recv()  # "go": the imports are done while the subscribers still subscribe
-    return asyncio.run(publish_phases(peer, site, grid, phases, board))
+    return asyncio.run(publish_phases(peer, site, world, phases, board))
 
 
 class _Process:

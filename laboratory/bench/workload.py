@@ -1,44 +1,109 @@
-"""What every peer of the bench is asked to carry: the grid, its events, and the phases of one trial."""
+"""What every peer of the bench is asked to carry: the world, its events, and the phases of one trial."""
 
 from __future__ import annotations
 
+import math
 import random
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
+
+from gamecast.testing.match.roaming import agenda, settled
 
 Payload = dict[str, Any]
 
 FAN_OUT = 3
+"""Of a region of the ring."""
+DENSE_REGIONS, DENSE_REGIONS_EACH = 77, 40
+MOMENT_S = 10.0
 PUBLISHERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """`size` subscribers on as many regions: subscriber i has the regions i, i+1 and i+2, modulo `size`."""
+class World:
+    """``members``: of each subscriber, its regions; ``weights``: how often an event is one of each region."""
 
-    size: int
+    title: str
+    members: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
 
     @property
     def regions(self) -> tuple[str, ...]:
-        return tuple(f"region-{index:03d}" for index in range(self.size))
+        return tuple(f"region-{index:03d}" for index in range(len(self.weights)))
 
     @property
     def subscribers(self) -> tuple[str, ...]:
-        return tuple(f"server-{index:03d}" for index in range(self.size))
+        return tuple(f"server-{index:03d}" for index in range(len(self.members)))
 
     def regions_of(self, subscriber: int) -> tuple[int, ...]:
-        return tuple((subscriber + step) % self.size for step in range(FAN_OUT))
+        return self.members[subscriber]
+
+    def fan_out(self) -> tuple[int, ...]:
+        """The number of subscribers of each region."""
+        having = Counter(region for regions in self.members for region in regions)
+        return tuple(having[region] for region in range(len(self.weights)))
 
     def sharing_pairs(self) -> list[tuple[int, int, frozenset[int]]]:
         """Every two subscribers that have a region in common, with those regions."""
-        regions = [frozenset(self.regions_of(subscriber)) for subscriber in range(self.size)]
+        regions = [frozenset(regions) for regions in self.members]
         return [
             (one, other, regions[one] & regions[other])
-            for one, other in combinations(range(self.size), 2)
+            for one, other in combinations(range(len(regions)), 2)
             if regions[one] & regions[other]
         ]
+
+
+def ring(size: int) -> World:
+    """`size` subscribers on as many regions: subscriber i has the regions i, i+1 and i+2, modulo `size`."""
+    members = tuple(tuple((subscriber + step) % size for step in range(FAN_OUT)) for subscriber in range(size))
+    return World(f"{size} subscribers, {size} regions", members, (1.0,) * size)
+
+
+def dense(size: int) -> World:
+    """Subscribers that have 40 of 77 regions each, at random: a world in which everybody sees half of everything."""
+    dice = random.Random(size)
+    members = tuple(tuple(sorted(dice.sample(range(DENSE_REGIONS), DENSE_REGIONS_EACH))) for _ in range(size))
+    title = f"{size} subscribers with {DENSE_REGIONS_EACH} of {DENSE_REGIONS} regions each"
+    return World(title, members, (1.0,) * DENSE_REGIONS)
+
+
+def match(size: int, trace: Path | None) -> World:
+    """The servers of a match at the moment, of one each 10 s, when most pairs of regions have two servers in common.
+
+    Events are as they are in all of it.
+
+    ``trace``: the prefix of the files of a recorded one, else a made-up skirmish. Raises `UsageError`, `InvalidInput`.
+    """
+    from gamecast.testing.match.hosting import build_workload
+    from gamecast.testing.match.skirmish import generate_skirmish
+    from gamecast.testing.match.trace import read_match
+
+    played = read_match(trace) if trace is not None else generate_skirmish(1)
+    workload = build_workload(played, servers=size, roam=True)
+    now = settled(workload.changes)
+    most, chosen = _overlaps(now.values()), [*now.values()]
+    due_s = -math.inf
+    for server, change in agenda(workload.changes):
+        if change.t_s >= due_s:
+            due_s = change.t_s + MOMENT_S
+            if (overlaps := _overlaps(now.values())) > most:
+                most, chosen = overlaps, [*now.values()]
+        now[server] = now[server] - change.leaves | change.joins
+    places = {region: place for place, region in enumerate(sorted(frozenset[str]().union(*chosen)))}
+    published = Counter(each.region for each in workload.publications)
+    members = tuple(tuple(sorted(places[region] for region in regions)) for regions in chosen)
+    weights = tuple(published[region] + 1.0 for region in places)
+    each = sum(map(len, members)) / size
+    return World(f"{size} servers of a match, {len(places)} regions, {each:.0f} each", members, weights)
+
+
+def _overlaps(members: Iterable[frozenset[str]]) -> int:
+    shared = Counter(pair for regions in members for pair in combinations(sorted(regions), 2))
+    return sum(servers > 1 for servers in shared.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +147,21 @@ class Phases:
     def _paced_warm_up(self) -> int:
         return self.rate_per_s // 5
 
-    def regions(self, grid: Grid) -> list[int]:
+    def regions(self, world: World) -> list[int]:
         """The region of each event; the same in every process and for every peer."""
-        return random.Random(self.seed).choices(range(grid.size), k=self.paced.stop)
+        regions = range(len(world.weights))
+        return random.Random(self.seed).choices(regions, world.weights, k=self.paced.stop)
 
 
-def payload_of(event: int) -> Payload:
-    """About 190 bytes of JSON, stamped with the clock that all processes of a machine share."""
+def payload_of(event: int, due_s: float | None = None) -> Payload:
+    """About 190 bytes of JSON, stamped with the clock that all processes of a machine share.
+
+    ``due_s``: when it was to be published, now by default. Who waits for each publication and falls behind would else
+    hide how long its events had to wait.
+    """
     return {
         "id": event,
-        "sent_at_ns": time.monotonic_ns(),
+        "sent_at_ns": time.monotonic_ns() if due_s is None else int(due_s * 1e9),
         "kind": "ability_cast",
         "actor": "player-0417",
         "target": "player-1138",

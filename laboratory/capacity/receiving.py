@@ -14,7 +14,7 @@ import gamecast
 from gamecast.client.holding import HoldTimes
 from laboratory.bench.figures import percentile
 from laboratory.bench.receiving import count_missing, count_pairs_out_of_order
-from laboratory.bench.workload import FAN_OUT, Grid
+from laboratory.bench.workload import FAN_OUT, World
 from laboratory.capacity.task import Task, regions_of
 
 WARM_UP = 0.15
@@ -30,12 +30,12 @@ def receive(task: Task, pipe: Connection) -> None:
 async def _receive(task: Task, pipe: Connection) -> None:
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         recorders = []
-        for number, name in enumerate(task.grid.subscribers):
+        for number, name in enumerate(task.world.subscribers):
             cast = await stack.enter_async_context(gamecast.connect(task.url, name=f"{task.name}-{name}"))
             recorder = _Recorder(cast)
             recorders.append(recorder)
             recorder.task = group.create_task(recorder.follow())
-            await cast.subscribe(*(task.regions[at] for at in task.grid.regions_of(number)))
+            await cast.subscribe(*(task.regions[at] for at in task.world.regions_of(number)))
         pipe.send(("ready", None))
         hear = asyncio.get_running_loop().run_in_executor
         try:
@@ -47,7 +47,7 @@ async def _receive(task: Task, pipe: Connection) -> None:
                 pipe.send(("begun", None))
                 _, published, seconds_max = await hear(None, pipe.recv)
                 await _drained(recorders, published * FAN_OUT, seconds_max)
-                pipe.send(("done", _report(recorders, task.grid, regions_of(seed, task.grid.size, events))))
+                pipe.send(("done", _report(recorders, task.world, regions_of(seed, len(task.regions), events))))
         except EOFError:
             pass
         finally:
@@ -69,10 +69,10 @@ async def _drained(recorders: list[_Recorder], awaited: int, seconds_max: float)
         await asyncio.sleep(0.01)
 
 
-def _report(recorders: list[_Recorder], grid: Grid, region_of: list[int]) -> dict[str, Any]:
+def _report(recorders: list[_Recorder], world: World, region_of: list[int]) -> dict[str, Any]:
     orders = [recorder.events for recorder in recorders]
     delays_ms = sorted(delay_ns / 1e6 for recorder in recorders for delay_ns in recorder.delays_ns)
-    lost, duplicated = count_missing(orders, grid, region_of)
+    lost, duplicated = count_missing(orders, world, region_of)
     held = [recorder.held() for recorder in recorders]
     hold = HoldTimes.together(times for times, _ in held)
     first_s = min((recorder.first_ns for recorder in recorders if recorder.events), default=0) / 1e9
@@ -85,7 +85,7 @@ def _report(recorders: list[_Recorder], grid: Grid, region_of: list[int]) -> dic
         "hold_longest_ms": max((edge for edge in hold.waits_ms()), default=0.0),
         "lost": lost,
         "duplicated": duplicated,
-        "pairs_out_of_order": count_pairs_out_of_order(orders, grid, region_of),
+        "pairs_out_of_order": count_pairs_out_of_order(orders, world, region_of),
     }
 
 

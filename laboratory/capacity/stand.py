@@ -20,7 +20,7 @@ import gamecast
 from adapters.redis.survey import survey
 from laboratory.bench.cpu import process_cpu_s
 from laboratory.bench.parent import end_with_parent, told
-from laboratory.bench.workload import Grid
+from laboratory.bench.workload import ring
 from laboratory.capacity.publishing import publish
 from laboratory.capacity.receiving import receive
 from laboratory.capacity.search import Run
@@ -42,7 +42,7 @@ class Stand:
     def __init__(self, url: str | None, *, nodes: int, size: int) -> None:
         self.url = url
         self._nodes = nodes
-        self._grid = Grid(size)
+        self._world = ring(size)
         self._children: list[Child] = []
         self._servers: list[int] = []
 
@@ -51,7 +51,7 @@ class Stand:
             if self.url is None:
                 network = self._start(_serve, self._nodes)
                 self.url, self._servers = network.hear(READY_S_MAX)
-            task = Task(self.url, self._grid, f"capacity-{secrets.token_hex(3)}")
+            task = Task(self.url, self._world, f"capacity-{secrets.token_hex(3)}")
             self._subscribers = self._start(receive, task)
             self._subscribers.hear(READY_S_MAX)
             self._publishers = self._start(publish, task)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from laboratory.bench.workload import Grid
+from laboratory.bench.workload import World
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What both processes are given: the control URL, the grid, and a name that no other measurement has."""
+    """What both processes are given: the control URL, the world, and a name that no other measurement has."""
 
     url: str
-    grid: Grid
+    world: World
     name: str
 
     @property
     def regions(self) -> list[str]:
-        """The regions of the grid, under names of their own."""
-        return [f"{self.name}-{region}" for region in self.grid.regions]
+        """The regions of the world, under names of their own."""
+        return [f"{self.name}-{region}" for region in self.world.regions]
 
 
 def regions_of(seed: int, regions: int, events: int) -> list[int]:

@@ -42,11 +42,11 @@ class Judgement:
         return not any(broken) and not self.violations
 
 
-def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy_before: int = 0) -> Judgement:
+def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: range = range(0)) -> Judgement:
     """Judge what servers noted.
 
     ``kept``: what is in the egress streams at the end; ``unrest``: why the network did not come to rest in time, if so;
-    ``lossy_before``: in epochs before this one, events may be lost, if a gap tells so.
+    ``lossy``: the epochs in which events may be lost, if a gap tells so.
     Raises `InvalidInput` for an event with two regions or senders.
     """
     there: set[str] = set()
@@ -60,7 +60,7 @@ def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy_bef
             drawn.setdefault(region, set()).add(Drawn(epoch, number, event))
     in_order = {region: sorted(events) for region, events in drawn.items()}
     sessions = [life.session for life in notes.lives]
-    may_lose = {(region, epoch): True for region in in_order for epoch in range(lossy_before)}
+    may_lose = {(region, epoch): True for region in in_order for epoch in lossy}
     published_ms = {event: at / 1e6 for event, at in notes.published_ns.items()}
     found = violations(Run(sessions, in_order, there, published_ms, unrest, False, True, may_lose))
     order: dict[str, list[str]] = {}

@@ -125,6 +125,7 @@ async def _run(
         _write_files(network.directory, kept, record, struck)
         hanging = await network.end_servers(END_S_MAX)
     notes = read_notes({name: network.delivery_file(name) for name in network.server_names})
+    plan = Record.from_json(record).plan
     return Outcome(
         seed=seed,
         seconds=seconds,
@@ -133,13 +134,13 @@ async def _run(
         struck=tuple(struck),
         notes=notes,
         judgement=judge_run(
-            notes, kept, unrest, lossy_before=Record.from_json(record).plan.epoch if network.losing else 0
+            notes, kept, unrest, lossy=range(plan.first_epoch, plan.epoch) if network.losing else range(0)
         ),
         recovery=measure(notes, struck, begin_ns=begin_ns, end_ns=end_ns),
         settled_s=settled_s,
         ended_by_themselves=tuple(network.ended_by_themselves),
         hanging=tuple(hanging),
-        epochs=max((frame.epoch for frame in kept), default=0),
+        epochs=plan.epoch - plan.first_epoch + 1,
         directory=network.directory,
         lasting=lasting,
         lossy=bool(network.losing),

@@ -71,12 +71,13 @@ class Watch:
         asked: dict[tuple[str, str], list[Stay]] = {}
         for stay in stays:
             asked.setdefault((stay.subscriber, stay.region), []).append(stay)
-        granted = 0
+        granted = set[tuple[str, str, int]]()
         for grant in self._grants:
             own = asked.get((grant.server, grant.region), [])
             number = bisect_right(own, grant.seen_ns, key=lambda stay: stay.asked_at_ns or 0)
-            granted += grant.in_place and number > 0 and own[number - 1].joined_at_ns is not None
-        return granted
+            if grant.in_place and number > 0 and own[number - 1].joined_at_ns is not None:
+                granted.add((grant.server, grant.region, number))
+        return len(granted)
 
     async def _follow(self) -> None:
         while True:

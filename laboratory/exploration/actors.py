@@ -16,6 +16,9 @@ from sequencing.publisher import Publisher
 
 START, JOIN = b"START", b"JOIN"
 
+LaneRule = Literal["cut", "place"]
+"""``cut``: what is not read may come before what is; ``place``: nodes' numbers tell nothing about each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -39,6 +42,8 @@ class Cast:
 
     ``faults``: how many answers may be lost, and requests come twice, in one run. ``beginning``: atoms that are not
     there when the traffic begins. ``joiner``: a subscriber, and the region that it has from its own marker on.
+    ``lanes``: whether nodes' own orders count; else atoms alone order. ``without``: the rule of theirs that is
+    left out.
     """
 
     plan: Plan
@@ -48,6 +53,8 @@ class Cast:
     faults: int = 0
     beginning: frozenset[int] = frozenset()
     joiner: tuple[str, str] | None = None
+    lanes: bool = False
+    without: LaneRule | None = None
 
     @property
     def clients(self) -> list[str]:
@@ -166,14 +173,19 @@ class ClientActor:
         self.name, self._plan = name, cast.plan
         mine = cast.regions_of.get(name, ())
         joining = cast.joiner[1] if cast.joiner is not None and cast.joiner[0] == name else None
-        self.delivery = Delivery(cast.plan.epoch, [region for region in mine if region != joining], cast.plan.atoms)
+        lanes = cast.plan.egresses if cast.lanes else None
+        if lanes and cast.without == "place":
+            lanes = dict.fromkeys(lanes, "")
+        there = [region for region in mine if region != joining]
+        self.delivery = Delivery(cast.plan.epoch, there, cast.plan.atoms, lanes)
         if joining is not None:
-            self.delivery.join({joining: JOIN})
+            self.delivery.join({joining: JOIN}, lanes)
+            self.delivery.found_end(joining)
         self.story = _Story(position=dict.fromkeys(mine, 0))
         self._keeps_past = cast.causal or any(say.after for say in cast.says)
 
     def take(self, order: tuple[Any, ...]) -> Any:
-        """Carry out ``say``, ``offer node``, ``answered node answers`` or ``read frame``."""
+        """Carry out ``say``, ``offer node``, ``answered node answers`` or ``read frame whole``."""
         match order:
             case ("say",):
                 self._say(self.says[self.story.said])
@@ -184,8 +196,8 @@ class ClientActor:
                 self.story.unanswered.discard(node)
                 for resolved in self.publisher.answered(node, answers):
                     assert resolved.error is None, resolved.error
-            case ("read", frame):
-                self._read(frame)
+            case ("read", frame, whole):
+                self._read(frame, dict.fromkeys(whole, self._plan.epoch))
             case _:
                 raise ValueError(order)
         return None
@@ -222,9 +234,9 @@ class ClientActor:
             self.publisher.mark(say.region, body, say.event)
             self._nudge()
 
-    def _read(self, frame: StampedFrame) -> None:
+    def _read(self, frame: StampedFrame, whole: Mapping[str, int]) -> None:
         self.story.position[frame.region] += 1
-        for item in self.delivery.receive([frame]):
+        for item in self.delivery.receive([frame], whole):
             assert not isinstance(item, Missing), item
             if item.meta.publisher == self.name:
                 self._passed(item)

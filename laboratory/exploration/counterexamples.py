@@ -15,6 +15,7 @@ from laboratory.exploration.worlds import World
 from laboratory.exploration.worlds_enumerated import Members, one_each, one_way_or_not, planned, sound_plans
 from sequencing.plan import Plan
 
+BOTH: Members = {"s1": ("a", "b"), "s2": ("a", "b")}
 ALL_THREE: Members = {"s1": ("a", "b", "c"), "s2": ("a", "b", "c")}
 RING: Members = {"s1": ("a", "b"), "s2": ("b", "c"), "s3": ("c", "a")}
 SENDERS: Members = {"P": ("G1", "G2"), "Q": ("G2", "G3"), "R": ("G1", "G3")}
@@ -76,11 +77,31 @@ def atom_in_place() -> Counterexample:
     return _smallest("atom-in-place", what, casts(), first=True)
 
 
+def half_a_look() -> Counterexample:
+    """What a reader was woken with, taken for all that there is, as if the node had nothing else before it."""
+    casts = (
+        Cast(plan, BOTH, one_each(BOTH), lanes=True, without="cut")
+        for nodes in (1, 2)
+        for plan in planned(BOTH, "acyclic", nodes)
+    )
+    return _smallest("half-a-look", "Half a look at a node is no cut of its order.", casts)
+
+
+def two_counters() -> Counterexample:
+    """Two nodes' numbers in one lane, as if they were one node's, and no atom."""
+    paths = {"a": ("n1",), "b": ("n2",)}
+    plan = Plan(1, 1, "acyclic", {"n1": "", "n2": ""}, paths, ())
+    cast = Cast(plan, BOTH, one_each(BOTH), lanes=True, without="place")
+    return _smallest("two-counters", "The numbers of two nodes tell nothing about each other.", iter([cast]))
+
+
 SEARCHES: dict[str, Callable[[], Counterexample]] = {
     "without-c3": without_c3,
     "causality": causes_by_overlaps,
     "ring": ring_by_overlaps,
     "atom-in-place": atom_in_place,
+    "half-a-look": half_a_look,
+    "two-counters": two_counters,
 }
 
 

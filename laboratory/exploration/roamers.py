@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 from laboratory.exploration.actors import events_of
 from laboratory.exploration.explorer import frozen
+from laboratory.simulation.lines import plan_along
 from laboratory.simulation.network import events_in
 from placement.planner import make_plan
 from sequencing.delivery import Missing, Ready
@@ -21,7 +23,7 @@ from sequencing.record import Pair, Record, Wish
 from sequencing.subscriber import Subscriber
 from sequencing.transition import Closed, Task, Transition
 
-Said = tuple[int, int, tuple[tuple[str, int], ...]]
+Said = tuple[int, int, tuple[tuple[str, int], ...], int]
 """A wish, as something hashable."""
 
 
@@ -29,13 +31,13 @@ class Archive:
     """The records and tasks of a world by number, so that orders are small; and the planner."""
 
     def __init__(
-        self, ordering: Ordering, nodes: list[str], *, expected: frozenset[Pair] = frozenset(), spread: bool = False
+        self, ordering: Ordering, nodes: list[str], *, expected: frozenset[Pair] = frozenset(), apart: bool = False
     ) -> None:
-        """``spread``: whether each atom is on a node of its own, as far as there are nodes, along a line."""
+        """See `laboratory.exploration.worlds_changing.Change`."""
         self.ordering = ordering
         self.nodes = nodes
         self.expected = expected
-        self.spread = spread
+        self.apart = apart
         self.records: list[Record] = []
         self.tasks: list[Task] = []
         self._numbers: dict[str, int] = {}
@@ -50,23 +52,21 @@ class Archive:
 
     def plan(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
         """Plan over the nodes in an order that changes with the epoch, so that paths move."""
-        if self.spread:
-            sole = {self.nodes[0]: ""}
-            return self._along(make_plan(membership, sole, epoch=epoch, first_atom=first_atom, ordering=self.ordering))
+        last = len(self.nodes) - 1
+        if self.expected or self.apart:
+            ends = count()
+            return plan_along(
+                self.nodes,
+                membership,
+                self.ordering,
+                epoch=epoch,
+                first_atom=first_atom,
+                place=lambda number: 0 if self.apart else min(number, last),
+                others=lambda: [min(next(ends), last)] if self.apart else (),
+            )
         turn = epoch % len(self.nodes)
         nodes = dict.fromkeys(self.nodes[turn:] + self.nodes[:turn], "")
         return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
-
-    def _along(self, plan: Plan) -> Plan:
-        last = len(self.nodes) - 1
-        by_regions = sorted(plan.atoms, key=lambda atom: sorted(atom.regions))
-        atoms = [replace(atom, node=self.nodes[min(place, last)]) for place, atom in enumerate(by_regions)]
-        paths = dict(plan.paths)
-        for region in paths:
-            places = [self.nodes.index(atom.node) for atom in atoms if region in atom.regions]
-            if places:
-                paths[region] = tuple(self.nodes[min(places) : max(places) + 1])
-        return replace(plan, nodes=dict.fromkeys(self.nodes, ""), paths=paths, atoms=tuple(atoms))
 
     def _number(self, shelf: list[Any], what: Record | Task) -> int:
         number = self._numbers.setdefault(repr(what), len(shelf))
@@ -148,7 +148,7 @@ class ManagerActor:
         """Carry out ``decide wishes``, ``done task answer``, ``announce`` or ``anew``."""
         match order:
             case ("decide", told):
-                wishes = {name: Wish(wish[0], wish[1], dict(wish[2])) for name, wish, _ in told if wish[1]}
+                wishes = {name: Wish(wish[0], wish[1], dict(wish[2]), wish[3]) for name, wish, _ in told if wish[1]}
                 published = frozenset[str]().union(*(unplaced for _, _, unplaced in told))
                 following = next_record(
                     self.record, wishes, published, self._archive.plan, expected=self._archive.expected
@@ -264,8 +264,8 @@ class Roamer:
                 self._deliver(self.subscriber.update(record))
             case ("found_end", region, epoch, newest):
                 self._deliver(self.subscriber.found_end(region, epoch, newest))
-            case ("read", frame):
-                self._deliver(self.subscriber.receive([frame]))
+            case ("read", frames, streams):
+                self._deliver(self.subscriber.receive(frames, dict(streams)))
             case _:
                 raise ValueError(order)
         return None
@@ -287,7 +287,7 @@ class Roamer:
             self._offers(),
             tuple((region, read.node, read.epoch, read.after) for region, read in reads),
             diary.heard,
-            (wish.incarnation, wish.said, tuple(sorted(wish.since.items()))),
+            (wish.incarnation, wish.said, tuple(sorted(wish.since.items())), wish.floor),
             frozenset(diary.unplaced),
             subscriber.held_frames,
             self.publisher.buffered_events,

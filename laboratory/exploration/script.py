@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from laboratory.exploration.actors import Cast, Say
+from laboratory.exploration.actors import Cast, LaneRule, Say
 from laboratory.exploration.explorer import Label, State
 from laboratory.exploration.worlds import World
 from sequencing.errors import InvalidInput
@@ -109,7 +109,8 @@ def read_cast(head: str) -> Cast:
     subscribers: dict[str, tuple[str, ...]] = {}
     says: list[Say] = []
     joiner: tuple[str, str] | None = None
-    causal = False
+    causal = lanes = False
+    without: LaneRule | None = None
     for line in head.splitlines():
         match line.split():
             case [] | ["#", *_]:
@@ -118,6 +119,9 @@ def read_cast(head: str) -> Cast:
                 ordering = next(known for known in get_args(Ordering) if known == name)
             case ["publishers", "wait"]:
                 causal = True
+            case ["lanes", *rest]:
+                lanes = True
+                without = next((known for known in get_args(LaneRule) if rest == ["without", known]), None)
             case ["node", name]:
                 nodes.append(name)
             case ["path", region, *path]:
@@ -137,7 +141,16 @@ def read_cast(head: str) -> Cast:
                 raise InvalidInput(f"not a line of a scenario's head: {line!r}")
     plan = Plan(1, 1, ordering, dict.fromkeys(nodes, ""), paths, tuple(atoms))
     beginning = frozenset(say.atom for say in says if say.kind == "start")
-    return Cast(plan, subscribers, tuple(says), causal=causal, beginning=beginning, joiner=joiner)
+    return Cast(
+        plan,
+        subscribers,
+        tuple(says),
+        causal=causal,
+        beginning=beginning,
+        joiner=joiner,
+        lanes=lanes,
+        without=without,
+    )
 
 
 def _head(cast: Cast) -> Iterator[str]:
@@ -145,6 +158,8 @@ def _head(cast: Cast) -> Iterator[str]:
     yield f"ordering {plan.ordering}"
     if cast.causal:
         yield "publishers wait"
+    if cast.lanes:
+        yield f"lanes without {cast.without}" if cast.without else "lanes"
     yield from (f"node {name}" for name in plan.nodes)
     yield from (f"path {' '.join([region, *path])}" for region, path in plan.paths.items())
     yield from (f"atom {atom.id} at {atom.node} orders {' '.join(atom.regions)}" for atom in plan.atoms)

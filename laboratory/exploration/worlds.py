@@ -20,6 +20,7 @@ import networkx as nx
 from laboratory.exploration.actors import Cast, ClientActor, ClientView, NodeActor, NodeView
 from laboratory.exploration.explorer import Label, Part, State
 from sequencing.checkers import DeliverySequence, judge
+from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
 
 Moves = list[tuple[Label, State]]
@@ -145,12 +146,18 @@ class World:
             yield ("passes in vain", *label[1:]), self._with(after, faults=1)
 
     def _reads(self, state: State, client: int) -> Iterator[tuple[Label, State]]:
+        """A look at a node that brings the next frame of one region, and leaves out others that have any."""
         plan, local = self.cast.plan, state[self._first_client + client]
+        left: dict[str, tuple[StampedFrame, ...]] = {}
         for region, position in self._client(state, client).position.items():
-            out = self.names.index(plan.paths[region][-1])
-            stream = self._node(state, out).egress.get((plan.epoch, region), ())
-            if position < len(stream):
-                moved, _ = self.members[client].order(local, ("read", stream[position]))
+            out = self.names.index(plan.egresses[region])
+            left[region] = self._node(state, out).egress.get((plan.epoch, region), ())[position:]
+        for region, frames in left.items():
+            if frames:
+                rule = self.cast.without
+                empty = (other for other, there in left.items() if len(there) == (other == region) or rule == "cut")
+                whole = tuple(o for o in empty if plan.egresses[o] == plan.egresses[region] or rule == "place")
+                moved, _ = self.members[client].order(local, ("read", frames[0], whole))
                 yield ("reads", self.clients[client], region), self._with(state, client=client, to=moved)
 
     def _stuck(self, views: Sequence[ClientView]) -> Iterator[str]:

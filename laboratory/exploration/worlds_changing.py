@@ -26,6 +26,7 @@ from laboratory.exploration.roamers import (
 )
 from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.server import Delivered, Session
+from sequencing.frames import StampedFrame
 from sequencing.plan import Ordering
 from sequencing.record import Pair
 
@@ -47,7 +48,9 @@ class Change:
     failovers: int = 0
     causal: bool = False
     expected: frozenset[Pair] = frozenset()
-    """Overlaps that are expected. Then each atom has a node of its own, along a line: paths are long."""
+    """Overlaps that are expected. Then each pair meets on a node of its own, along a line: paths are long."""
+    apart: bool = False
+    """Whether regions end at nodes of their own, as far as there are nodes, so that atoms have to order them."""
 
 
 class ChangingWorld:
@@ -56,7 +59,7 @@ class ChangingWorld:
     def __init__(self, change: Change) -> None:
         self.change = change
         names = [f"n{number}" for number in range(1, change.nodes + 1)]
-        self.archive = Archive(change.ordering, names, expected=change.expected, spread=bool(change.expected))
+        self.archive = Archive(change.ordering, names, expected=change.expected, apart=change.apart)
         self.names = self.archive.nodes
         self.clients = sorted({*change.listeners, *change.acts})
         self.nodes: list[Part[PlannedNodeView]] = [
@@ -92,7 +95,8 @@ class ChangingWorld:
         found = [move for move in self._moves(state, eager, acting=True) if move[1] != state]
         if found:
             return found
-        return next(filter(None, ([*self._listens(state, client)] for client in self._patient)), [])
+        listening = ([move for move in self._listens(state, client) if move[1] != state] for client in self._patient)
+        return next(filter(None, listening), [])
 
     def judge(self, state: State) -> tuple[str, ...]:
         """Return what is wrong, by the checkers that judge the simulation."""
@@ -152,21 +156,28 @@ class ChangingWorld:
         return _with(_with(state, node, moved), place, answered)
 
     def _listens(self, state: State, client: int) -> Iterator[tuple[Label, State]]:
-        """A client hears of the next plan, or reads what is next of a region."""
+        """A client hears of the next plan, or looks at a node: at all, or at the next frame of a region."""
         view, place, name = self._client(state, client), self._first_client + client, self.clients[client]
         announced = self._managed(state).announced
         if view.heard < len(announced):
             record = announced[view.heard]
             yield ("hears", name), self._ordered(state, place, ("hear", record))
+        left: dict[str, dict[tuple[str, int], tuple[StampedFrame, ...]]] = {}
         for region, node, epoch, after in view.reads:
             stream = self._node(state, self.names.index(node)).egress.get((epoch, region), ())
             if after is None:
                 order = "found_end", region, epoch, stream[-1] if stream else None
                 yield ("finds the end of", name, region), self._ordered(state, place, order)
                 continue
-            frame = next((frame for frame in stream if frame.last > after), None)
-            if frame is not None:
-                yield ("reads", name, region), self._ordered(state, place, ("read", frame))
+            there = tuple(frame for frame in stream if frame.last > after)
+            left.setdefault(node, {})[region, epoch] = there
+        for node, streams in left.items():
+            everything = tuple(frame for there in streams.values() for frame in there)
+            yield ("reads all", name, node), self._ordered(state, place, ("read", everything, tuple(streams)))
+            for key, there in streams.items():
+                if there and len(everything) > 1:
+                    whole = tuple(other for other in streams if len(streams[other]) == (other == key))
+                    yield ("reads", name, key[0]), self._ordered(state, place, ("read", there[:1], whole))
 
     def _manages(self, state: State) -> Iterator[tuple[Label, State]]:
         view = self._managed(state)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise, permutations, product
 
 from laboratory.exploration.actors import Say
+from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.conditions import violations
 from sequencing.membership import Membership
@@ -68,7 +70,9 @@ def one_way_or_not(members: Members, ordering: Ordering, nodes: int) -> Iterator
 
 def _plans(members: Members, ordering: Ordering, nodes: int, walks: Sequence[Walk]) -> Iterator[Plan]:
     membership = Membership.of(members)
-    drawn = make_plan(membership, _nodes(1), ordering=ordering)
+    drawn = plan_along(
+        ["n1"], membership, ordering, epoch=1, first_atom=1, place=lambda _: 0, keeps_needless=lambda: True
+    )
     pairs = sorted({pair for atom in drawn.atoms for pair in combinations(sorted(atom.regions), 2)})
     seen: set[Hashable] = set()
     for chosen in product(walks, repeat=len(membership.regions)):
@@ -85,6 +89,12 @@ def _plans(members: Members, ordering: Ordering, nodes: int, walks: Sequence[Wal
                     for number, (pair, home) in enumerate(zip(pairs, homes, strict=True), start=1)
                 )
                 yield Plan(1, 1, ordering, _nodes(nodes), paths, atoms)
+
+
+def without_needless(plan: Plan) -> Plan:
+    """Return a plan without the atoms of regions that end at one node."""
+    needed = (atom for atom in plan.atoms if len({plan.egresses[region] for region in atom.regions}) > 1)
+    return replace(plan, atoms=tuple(needed))
 
 
 def _shape(walks: Sequence[Walk], homes: Sequence[str]) -> Hashable:

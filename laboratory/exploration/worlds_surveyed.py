@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, product
 
 from laboratory.exploration.actors import Cast, Say
 from laboratory.exploration.explorer import STATES_MAX, Explorable, Label, explore
 from laboratory.exploration.worlds import World
 from laboratory.exploration.worlds_changing import Change, ChangingWorld
-from laboratory.exploration.worlds_enumerated import Members, chains, memberships, one_each, planned, sound_plans
+from laboratory.exploration.worlds_enumerated import (
+    Members,
+    chains,
+    memberships,
+    one_each,
+    planned,
+    sound_plans,
+    without_needless,
+)
+from sequencing.plan import Ordering
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def _planned(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
     """The planner's plans on 1 to ``nodes`` nodes; a publisher an event, two events in the first region."""
     for members in _all_members(bounds):
         for plan in planned(members, "acyclic", bounds.nodes):
-            cast = Cast(plan, members, one_each(members, 1))
+            cast = Cast(plan, members, one_each(members, 1), lanes=True)
             yield f"{members} on {plan.paths}", World(cast)
 
 
@@ -85,7 +95,7 @@ def _batched(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
                 for name, mine in (("p", regions), ("q", regions[:1]))
                 for region in mine
             )
-            yield f"{members} on {plan.paths}", World(Cast(plan, members, says))
+            yield f"{members} on {plan.paths}", World(Cast(plan, members, says, lanes=True))
 
 
 def _plans(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
@@ -93,7 +103,7 @@ def _plans(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
     for members in _all_members(bounds):
         for nodes in range(1, bounds.nodes + 1):
             for plan in sound_plans(members, "acyclic", nodes):
-                cast = Cast(plan, members, one_each(members))
+                cast = Cast(without_needless(plan), members, one_each(members), lanes=True)
                 yield f"{members} on {plan.paths}, {plan.atoms}", World(cast)
 
 
@@ -102,7 +112,7 @@ def _faults(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
     for members in _all_members(bounds):
         for plan in planned(members, "acyclic", bounds.nodes):
             says = tuple(replace(say, sender="p" if place else "q") for place, say in enumerate(one_each(members)))
-            yield f"{members} on {plan.paths}", World(Cast(plan, members, says, faults=1))
+            yield f"{members} on {plan.paths}", World(Cast(plan, members, says, faults=1, lanes=True))
 
 
 def _chains(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
@@ -111,7 +121,10 @@ def _chains(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
         for plan in planned(members, "causal", bounds.nodes):
             for length in (2, 3):
                 for says in chains(members, length):
-                    yield f"{members} on {plan.paths}: {says}", World(Cast(plan, members, says, causal=True))
+                    yield (
+                        f"{members} on {plan.paths}: {says}",
+                        World(Cast(plan, members, says, causal=True, lanes=True)),
+                    )
 
 
 def _changes(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
@@ -140,11 +153,22 @@ def _say(regions: str) -> tuple[tuple[str, str], ...]:
 
 
 def _join(
-    listeners: dict[str, str], joiner: str, regions: str, *speaking: str, nodes: int = 1, failovers: int = 0
+    listeners: dict[str, str],
+    joiner: str,
+    regions: str,
+    *speaking: str,
+    nodes: int = 1,
+    failovers: int = 0,
+    apart: bool = False,
+    ordering: Ordering = "acyclic",
 ) -> Change:
     acts = {joiner: tuple(("join", region) for region in regions)}
     acts |= {f"p{i}": _say(said) for i, said in enumerate(speaking, start=1)}
-    return Change("acyclic", nodes, listeners, acts, failovers)
+    return Change(ordering, nodes, listeners, acts, failovers, apart=apart)
+
+
+_epoch = partial(_join, ordering="overlap", nodes=2)
+"""With fewer regions than it would take where what s1 has alone were ordered before."""
 
 
 _SHARED = {"s1": "ab", "s2": "ab", "s3": "a"}
@@ -156,7 +180,7 @@ _LONGER_LINE = frozenset({("a", "b"), ("b", "d"), ("c", "d")})
 
 CHANGES: tuple[tuple[str, Change], ...] = (
     ("s3 joins what s1 and s2 share: in place", _join(_SHARED, "s3", "b", "a", "b")),
-    ("s3 joins in place, two nodes", _join(_SHARED, "s3", "b", "a", "b", nodes=2)),
+    ("s3 joins in place, two nodes", _join(_SHARED, "s3", "b", "a", "b", nodes=2, apart=True)),
     ("s3 joins in place, four events", _join(_SHARED, "s3", "b", "ab", "ba")),
     ("s4 joins both at once: in place", _join({"s1": "ab", "s2": "ab"}, "s4", "ab", "a", "b")),
     (
@@ -165,18 +189,19 @@ CHANGES: tuple[tuple[str, Change], ...] = (
     ),
     (
         "s2 leaves and comes back",
-        Change("acyclic", 1, {"s1": "ab", "s2": "ab"}, {"s2": _BACK, "p": _say("a"), "q": _say("b")}),
+        Change("acyclic", 2, {"s1": "ab", "s2": "ab"}, {"s2": _BACK, "p": _say("a"), "q": _say("b")}, apart=True),
     ),
-    ("s2 joins what s1 has: an epoch", _join(_PAIR, "s2", "b", "a", "b")),
-    ("an epoch, one publisher", _join(_PAIR, "s2", "b", "aba")),
-    ("an epoch, two nodes", _join(_PAIR, "s2", "b", "a", "b", nodes=2)),
-    ("an epoch, and another manager", _join(_PAIR, "s2", "b", "ab", failovers=1)),
-    ("an epoch, two nodes, and another manager", _join(_PAIR, "s2", "b", "a", nodes=2, failovers=1)),
+    ("s2 joins what s1 has: in place", _join(_PAIR, "s2", "b", "a", "b")),
+    ("an epoch, one publisher", _epoch(_PAIR, "s2", "b", "aba", apart=True)),
+    ("an epoch, two nodes", _epoch(_PAIR, "s2", "b", "a", "b")),
+    ("an epoch, three regions", _join({"s1": "ab", "s2": "ac"}, "s2", "b", "b", nodes=3, apart=True)),
+    ("an epoch, and another manager", _epoch(_PAIR, "s2", "b", "ab", failovers=1, apart=True)),
+    ("an epoch, two nodes, and another manager", _epoch(_PAIR, "s2", "b", "a", failovers=1)),
     (
         "s2 joins with an epoch and leaves",
-        Change("acyclic", 1, _PAIR, {"s2": (("join", "b"), ("leave", "b")), "p": _say("ab")}),
+        Change("overlap", 2, _PAIR, {"s2": (("join", "b"), ("leave", "b")), "p": _say("ab")}, apart=True),
     ),
-    ("s3 closes a ring: an epoch", _join(_RING, "s3", "a", "a", "b")),
+    ("s3 closes a ring: in place", _join(_RING, "s3", "a", "a", "b")),
     ("s3 closes a ring, two nodes", _join(_RING, "s3", "a", "a", "b", nodes=2)),
     ("s3 closes a ring, three events", _join(_RING, "s3", "a", "a", "b", "c")),
     (
@@ -209,24 +234,26 @@ CHANGES: tuple[tuple[str, Change], ...] = (
         "x walks from a to c, and y alone has c and d",
         Change(
             "acyclic",
-            1,
+            3,
             {"x": "a", "y": "cd", "z": "ad"},
             {"x": (("answer", "a.q.1"), ("leave", "a"), ("join", "c")), "p": _say("d"), "q": _say("a"), "r": _say("c")},
             expected=frozenset({("a", "d")}),
+            apart=True,
         ),
     ),
     (
         "a causal publisher across an epoch",
-        Change("causal", 1, {"p": "ab", "s2": "a"}, {"s2": (("join", "b"),), "p": _say("aba")}, causal=True),
+        Change("causal", 3, {"p": "ab", "s2": "c"}, {"s2": (("join", "b"),), "p": _say("ab")}, causal=True, apart=True),
     ),
     (
         "an answer across an epoch",
         Change(
             "causal",
-            1,
-            {"p": "ab", "q": "ab", "s2": "a"},
-            {"s2": (("join", "b"),), "p": _say("a"), "q": (("answer", "a.p.1"), *_say("b"))},
+            2,
+            {"p": "a", "q": "a", "s2": "b"},
+            {"q": (("join", "b"), ("answer", "a.p.1"), *_say("b")), "p": _say("a")},
             causal=True,
+            apart=True,
         ),
     ),
 )

@@ -12,13 +12,14 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from sequencing.membership import Membership
+from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
 
 CONDITIONS: Mapping[str, str] = {
     "C1": "each region has one path",
     "C2": "the paths close no loop",
     "C3": "every link has one direction",
-    "C4": "what overlaps meets in an atom",
+    "C4": "what overlaps ends at one node or meets in an atom",
 }
 
 
@@ -33,6 +34,8 @@ class PlanFigures:
     """Pairs of regions with two or more subscribers in common."""
     violations: Mapping[str, str]
     """What `sequencing.conditions.violations` found."""
+    reckoned: Membership | None = None
+    """Who was reckoned with, if that is not the membership."""
 
     @cached_property
     def path_nodes(self) -> np.ndarray:
@@ -66,14 +69,14 @@ class PlanFigures:
 
     @cached_property
     def components(self) -> int:
-        """Groups of regions that atoms tie together, directly or through other regions."""
-        number_of = {region: number for number, region in enumerate(self.plan.paths)}
-        lengths = [len(atom.regions) for atom in self.plan.atoms]
-        atom = np.repeat(np.arange(len(lengths)), lengths) + len(number_of)
-        region = np.fromiter((number_of[name] for a in self.plan.atoms for name in a.regions), np.int64, sum(lengths))
-        size = len(number_of) + len(lengths)
-        tied = sparse.csr_array((np.ones(len(atom), np.int8), (atom, region)), shape=(size, size))
-        return len(np.unique(csgraph.connected_components(tied, directed=False)[1][len(number_of) :]))
+        """Groups of regions that need an order among each other, directly or through other regions."""
+        membership = self.reckoned or self.membership
+        classes = twin_classes(membership)
+        left, right = class_pairs_to_order(membership, classes, self.plan.ordering)
+        needing = np.union1d(twins_to_order(classes, self.plan.ordering), np.r_[left, right])
+        size = len(classes.members)
+        tied = sparse.csr_array((np.ones(len(left), np.int8), (left, right)), shape=(size, size))
+        return len(np.unique(csgraph.connected_components(tied, directed=False)[1][needing]))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for ``--json``."""

@@ -159,7 +159,7 @@ def _draw_regions(axes: Axes, figures: PlanFigures) -> None:
     _plain(axes)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
-    title = "Regions with the most atoms" if top else "No atoms: nothing needs order"
+    title = "Regions with the most atoms" if top else "No atoms: no order is needed between ends"
     axes.set_title(title, loc="left", color=INK, fontsize=9)
 
 

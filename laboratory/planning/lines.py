@@ -130,4 +130,5 @@ def _title(axes: Axes, figures: PlanFigures) -> None:
     axes.text(0, -4.5, "How events find their order", color=INK, fontsize=12, fontweight="bold", va="bottom")
     atoms = f"{len(plan.atoms)} atoms on {len(plan.nodes)} nodes"
     axes.text(0, -3.7, f"{len(plan.paths)} regions, {figures.overlaps} overlaps, {atoms}", **place)
-    axes.text(0, -3.0, "● events enter   ▶ and leave   ··· pass a node by   ○–○ an atom puts regions in order", **place)
+    axes.text(0, -3.0, "● events enter   ▶ and leave in the order of that node   ··· pass a node by", **place)
+    axes.text(0, -2.4, "○–○ an atom puts regions in order that leave at different nodes", **place)

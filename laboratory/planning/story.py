@@ -49,11 +49,14 @@ def _story(
             f"Skipped {_count(source.skipped.count, 'malformed row')}, the first: {source.skipped.first}", "yellow"
         )
     yield Text(f"{_count(figures.overlaps, 'pair')} of regions with subscribers in common who could disagree on order.")
+    components = _count(figures.components, "component")
     if plan.atoms:
         yield Text(
-            f"{_count(len(plan.atoms), 'atom')}, in {_count(figures.components, 'component')}, for the order "
-            f"that '{plan.ordering}' promises."
+            f"{_count(len(plan.atoms), 'atom')}, in {components}, for the order that '{plan.ordering}' promises "
+            "between regions that end at different nodes."
         )
+    elif figures.components:
+        yield Text(f"No atom is needed, in {components}: what needs order ends at one node, and has that node's.")
     else:
         yield Text("No atom is needed: nobody could tell the order of any two regions.")
     if len(lengths):

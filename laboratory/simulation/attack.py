@@ -43,6 +43,8 @@ class Scenario:
     weather: Weather
     reach: int = 0
     """The regions lie on a line: overlaps of those so near to each other are expected, and servers walk along it."""
+    forgettings: int = 0
+    """How often a node forgets publishers."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -61,18 +63,19 @@ class Scenario:
             ordering=ORDERINGS[seed % len(ORDERINGS)],
             regions=random.randint(2, 6),
             servers=random.randint(2, 5),
-            nodes=random.randint(1, 4),
+            nodes=random.choice((1, 2, 3, 4, 5)),
             managers=random.randint(1, 2),
             relays=random.randint(1, 2),
             busy_ms=random.choice((150.0, 300.0)),
             crashes=random.choice((0, 0, 2, 4)),
             pauses=random.choice((0, 0, 2)),
             cuts=random.choice((0, 0, 2)),
-            scattered=random.random() < 0.7,
+            scattered=random.random() < 0.8,
             losses=random.choice((0, 0, 1, 3)),
             restless=random.choice((0.1, 0.2, 0.5, 0.7)),
             weather=weather,
             reach=random.choice((0, 0, 1, 1, 2)),
+            forgettings=random.choice((0, 0, 2, 6)),
         )
 
 
@@ -147,7 +150,7 @@ def attack(scenario: Scenario) -> Outcome:
         network.store.record.plan.epoch,
         sum(any(record.leaving.values()) for record in network.store.announced),
         sum(len(session.joined) for session in sessions),
-        scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses,
+        scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.forgettings,
     )
 
 
@@ -167,6 +170,10 @@ def _schedule_faults(scenario: Scenario, engine: Engine, network: Network, serve
     for _ in range(scenario.pauses):
         victim, at = random.choice(processes), random.random() * scenario.busy_ms
         engine.at(at, partial(_pause, engine, victim))
+    dice = Random(f"{scenario.seed} forgetting")
+    for _ in range(scenario.forgettings):
+        forget = partial(network.forget_publishers, dice.choice(sorted(network.nodes)), dice)
+        engine.at(dice.random() * scenario.busy_ms, forget)
     for _ in range(scenario.cuts):
         one, other = random.sample(processes, 2)
         pair, at = frozenset((one.name, other.name)), random.random() * scenario.busy_ms

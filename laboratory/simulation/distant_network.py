@@ -21,6 +21,7 @@ from gamecast.client.reading import BLOCK_MS, FRAMES_MAX
 from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
+from sequencing.cut import Looks
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
@@ -246,6 +247,7 @@ class _Server:
     def _read_at(self, node: str) -> Task:
         world, subscriber = self._world, self.subscriber
         process, machine = world.nodes[node], world.machines[node]
+        looks = Looks()
         while True:
             reads = {region: read for region, read in subscriber.reads().items() if read.node == node}
             if not reads:
@@ -257,9 +259,14 @@ class _Server:
                     self._deliver(subscriber.found_end(region, epoch, newest))
                 continue
             after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
-            whole, woken = partial(_finished, machine, after), partial(world.found_waking, node, after)
-            found = yield Call(process, whole, world.block_ms, woken)
-            self._deliver(subscriber.receive(found or []))
+            look, streams = partial(_finished, machine, after), {region: read.epoch for region, read in reads.items()}
+            found: list[StampedFrame] = []
+            may_wait = looks.may_wait(streams)
+            if may_wait:
+                found = (yield Call(process, look, world.block_ms, partial(world.found_waking, node, after))) or []
+            if not may_wait or (len({frame.region for frame in found}) == 1 and not looks.are_next(found)):
+                found = yield Call(process, partial(_all_finished, machine, after))
+            self._deliver(subscriber.receive(*looks.found(streams, found, FRAMES_MAX)))
 
     def _deliver(self, items: Sequence[Ready | Missing]) -> None:
         world = self._world
@@ -288,12 +295,16 @@ def _ends(machine: Node, streams: Sequence[tuple[int, str]]) -> list[StampedFram
 
 
 def _finished(machine: Node, after: Mapping[tuple[int, str], int]) -> list[StampedFrame] | None:
+    return _all_finished(machine, after) or None
+
+
+def _all_finished(machine: Node, after: Mapping[tuple[int, str], int]) -> list[StampedFrame]:
     found: list[StampedFrame] = []
     for key, last in after.items():
         stream = machine.egress.get(key, [])
         start = bisect_right(stream, last, key=lambda frame: frame.last)
         found += stream[start : start + FRAMES_MAX]
-    return found or None
+    return found
 
 
 def _linked(machine: Node, target: str, after: int, frames_max: int) -> list[LinkedFrame] | None:

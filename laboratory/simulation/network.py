@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
+from random import Random
 from typing import Any, NamedTuple
 
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
+from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.manager import next_record
@@ -35,6 +37,12 @@ class Store:
     published: set[str] = field(default_factory=set)
     token: int = 0
     lease_until: float = 0.0
+    incarnation: int = 0
+
+    def next_incarnation(self) -> int:
+        """Give a new connection, or an old one that asks for it, the next incarnation."""
+        self.incarnation += 1
+        return self.incarnation
 
     def want(self, name: str, wish: Wish, published: frozenset[str]) -> bool:
         """Note what a connection wants, unless it or a later one of its name has said something later."""
@@ -144,24 +152,24 @@ class Network:
         """Plan over the nodes in an order that changes with the epoch, so that paths move."""
         names = sorted(self.machines)
         if self.scattered:
-            plan = make_plan(membership, {names[0]: ""}, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
-            return self._scatter(plan, names)
+            return self._scattered(membership, names, epoch, first_atom)
         turn = epoch % len(names)
         nodes = dict.fromkeys(names[turn:] + names[:turn], "")
         return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
 
-    def _scatter(self, plan: Plan, names: list[str]) -> Plan:
-        """Put the atoms of a plan anywhere on a line of the nodes: each path is an interval, so C1–C4 hold."""
-        random = self.engine.random
-        line = random.sample(names, len(names))
-        place = {atom.id: random.randrange(len(line)) for atom in plan.atoms}
-        paths = {}
-        for region, atoms in plan.atoms_of.items():
-            places = [place[atom.id] for atom in atoms] + [random.randrange(len(line))] * (random.random() < 0.6)
-            places.append(random.randrange(len(line)) if not places else places[0])
-            paths[region] = tuple(line[min(places) : max(places) + 1])
-        atoms = tuple(replace(atom, node=line[place[atom.id]]) for atom in plan.atoms)
-        return replace(plan, nodes=dict.fromkeys(names, ""), paths=paths, atoms=atoms)
+    def _scattered(self, membership: Membership, names: list[str], epoch: int, first_atom: int) -> Plan:
+        random, last = self.engine.random, len(names) - 1
+        meeting = random.choice((0, 0, last))
+        return plan_along(
+            random.sample(names, len(names)),
+            membership,
+            self.ordering,
+            epoch=epoch,
+            first_atom=first_atom,
+            place=lambda _: random.randint(0, meeting),
+            others=lambda: [random.randint(0, last)] * (random.random() < 0.9),
+            keeps_needless=lambda: random.random() < 0.2,
+        )
 
     def at(self, node: str, runs: Mapping[str, str], do: Callable[[], Any], wait_ms: float = 0.0) -> Call:
         """Have a node do something, if it is in the run that is meant; nothing speaks to another one."""
@@ -197,6 +205,12 @@ class Network:
                     setattr(machine, each.name, getattr(kept, each.name))
 
         self.engine.at(at, forget)
+
+    def forget_publishers(self, node: str, random: Random) -> None:
+        """Have a node forget some publishers, whoever they are: also of who is there still."""
+        if self.nodes[node].alive:
+            known = [each for each in self.machines[node].accepted_of if random.random() < 0.7]
+            self.machines[node].forget_publishers(known, self.store.incarnation)
 
     def _manage(self) -> Task:
         """Ask for the lease, and lead while it lasts."""

@@ -10,15 +10,18 @@ from functools import partial
 
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
+from sequencing.cut import Looks
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import PublishUncertain
-from sequencing.frames import FrameKind, StampedFrame
+from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
 from sequencing.publisher import Publisher, Resolved
 from sequencing.record import Wish
 from sequencing.subscriber import Subscriber
 
 READ_FRAMES_MAX = 4
+LAG_MS = 40.0
+"""How long a reader may take until it looks again at a node that it is slow with: others are ahead of that."""
 
 
 @dataclass(slots=True)
@@ -81,7 +84,6 @@ class Server:
         self.reach = reach
         self.roaming = True
         self.busy = True
-        self.incarnation = 0
         self.sessions: list[Session] = []
         self.process = Process(name, self._start)
         self.published = 0
@@ -90,13 +92,13 @@ class Server:
     def _start(self) -> list[Task]:
         if self.sessions:
             self.sessions[-1].ended = True
-        self.incarnation += 1
-        life = _Life(self, self.incarnation)
+        life = _Life(self, self.network.store.next_incarnation())
         self.life = life
         return [
             life.play(),
             life.follow(),
             life.tell(),
+            life.renew(),
             *(life.lane(n) for n in self.network.nodes),
             *(life.read(n) for n in self.network.nodes),
         ]
@@ -118,7 +120,7 @@ class _Life:
         self.server = server
         self.network = server.network
         self.engine = server.network.engine
-        self.session = Session(f"{server.name}#{incarnation}")
+        self.session = Session(f"{server.name}#{len(server.sessions) + 1}")
         server.sessions.append(self.session)
         self.publisher: Publisher[str] = Publisher(server.name, incarnation, causal=server.causal)
         self.subscriber = Subscriber(server.name, incarnation)
@@ -134,6 +136,7 @@ class _Life:
         self.to_publish = {node: Signal() for node in self.network.nodes}
         self.to_read = {node: Signal() for node in self.network.nodes}
         self.to_tell = Signal()
+        self.to_renew = Signal()
 
     def play(self) -> Task:
         """Publish, join and leave, as the dice say."""
@@ -186,6 +189,20 @@ class _Life:
             except Lost:
                 told = None
 
+    def renew(self) -> Task:
+        """Go on as another incarnation where that is needed."""
+        while True:
+            doubtful = self.publisher.doubtful()
+            if not doubtful:
+                yield self.to_renew
+                continue
+            try:
+                incarnation = yield Call(self.network.control, self.network.store.next_incarnation)
+            except Lost:
+                continue
+            self.publisher.renew(doubtful, incarnation)
+            self._wake()
+
     def follow(self) -> Task:
         """Follow the plans, each in its turn; the first is the newest."""
         store = self.network.store
@@ -221,13 +238,17 @@ class _Life:
             for resolved in self.publisher.answered(node, answers):
                 self._resolve(resolved)
             self._wake()
+            self.engine.give(self.to_renew)
             if any(answer.verdict == "wait" for answer in answers):
                 yield Sleep(2)
 
     def read(self, node: str) -> Task:
         """Read the egress streams of one node."""
-        machine = self.network.machines[node]
+        machine, random = self.network.machines[node], self.engine.random
+        looks, lag_ms = Looks(), random.choice((0.0, 0.0, LAG_MS))
         while True:
+            if lag_ms and self.server.busy:
+                yield Sleep(random.random() * lag_ms)
             reads = self.subscriber.reads(node)
             if not reads:
                 yield self.to_read[node]
@@ -239,11 +260,17 @@ class _Life:
                     for (epoch, region), newest in zip(unknown, ends, strict=True):
                         self._deliver(self.subscriber.found_end(region, epoch, newest))
                     continue
-                after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
-                frames = yield self.network.at(node, self.runs, partial(_read, machine, after), 25)
+                look = _Look(machine, {(read.epoch, region): read.after or 0 for region, read in reads.items()})
+                streams = {region: read.epoch for region, read in reads.items()}
+                if not looks.may_wait(streams):
+                    frames = yield self.network.at(node, self.runs, look.all)
+                else:
+                    frames = yield self.network.at(node, self.runs, look.something, 25)
+                    if len({frame.region for frame in frames}) == 1 and not looks.are_next(frames):
+                        frames = yield self.network.at(node, self.runs, look.all)
             except Lost:
                 continue
-            self._deliver(self.subscriber.receive(frames))
+            self._deliver(self.subscriber.receive(*looks.found(streams, frames, READ_FRAMES_MAX)))
 
     def _publish(self, region: str) -> None:
         server = self.server
@@ -262,6 +289,9 @@ class _Life:
     def _resolve(self, resolved: Resolved[str]) -> None:
         assert resolved.error is None or isinstance(resolved.error, PublishUncertain), resolved.error
         events = [event for event in resolved.tokens if event]
+        if resolved.error is not None and not events:
+            again = partial(self._mark_again, resolved.region, resolved.payloads[0])
+            self.engine.at(self.engine.now + 5, again)
         if resolved.error is not None:
             self.session.uncertain.update(events)
         else:
@@ -281,6 +311,11 @@ class _Life:
     def _mark(self) -> None:
         for region, body in self.subscriber.marks():
             self.publisher.mark(region, body, "")
+
+    def _mark_again(self, region: str, body: bytes) -> None:
+        if self.server.life is self and self.server.process.alive:
+            self.publisher.mark(region, body, "")
+            self._wake()
 
     def _wake(self) -> None:
         for node in sorted(self.publisher.woken()):
@@ -321,10 +356,26 @@ def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | 
     return [machine.egress[key][-1] if machine.egress.get(key) else None for key in streams]
 
 
-def _read(machine: Node, after: dict[tuple[int, str], int]) -> list[StampedFrame] | None:
-    found: list[StampedFrame] = []
-    for key, last in after.items():
-        stream = machine.egress.get(key, [])
-        start = bisect_right(stream, last, key=lambda frame: frame.last)
-        found += stream[start : start + READ_FRAMES_MAX]
-    return found or None
+class _Look:
+    """A look at egress streams of a node, (epoch, region) → after; as a Redis before 7.2 answers a read that waits."""
+
+    def __init__(self, machine: Node, after: dict[tuple[int, str], int]) -> None:
+        self._machine, self._after = machine, after
+        self.has_waited = False
+
+    def all(self) -> list[StampedFrame]:
+        """Return what is there."""
+        return [frame for key in self._after for frame in self._new(key)]
+
+    def something(self) -> list[StampedFrame] | None:
+        """Return what is there; if that was nothing, what is there later of the stream that was appended to first."""
+        if not self.has_waited:
+            self.has_waited = True
+            return self.all() or None
+        new = [found for key in self._after if (found := self._new(key))]
+        return min(new, key=lambda found: abs(node_number(found[0].stamp)), default=None)
+
+    def _new(self, key: tuple[int, str]) -> list[StampedFrame]:
+        stream = self._machine.egress.get(key, [])
+        start = bisect_right(stream, self._after[key], key=lambda frame: frame.last)
+        return stream[start : start + READ_FRAMES_MAX]

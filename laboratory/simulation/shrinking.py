@@ -39,7 +39,15 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         for what in ("jitter_ms", "lost_request", "lost_answer", "late"):
             if getattr(scenario.weather, what):
                 yield replace(scenario, weather=replace(scenario.weather, **{what: 0.0}))
-    for what, least in (("crashes", 0), ("pauses", 0), ("cuts", 0), ("losses", 0), ("managers", 1), ("relays", 1)):
+    for what, least in (
+        ("crashes", 0),
+        ("pauses", 0),
+        ("cuts", 0),
+        ("losses", 0),
+        ("forgettings", 0),
+        ("managers", 1),
+        ("relays", 1),
+    ):
         if getattr(scenario, what) > least:
             yield _with(scenario, what, least)
             yield _with(scenario, what, getattr(scenario, what) - 1)

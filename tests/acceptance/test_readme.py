@@ -19,7 +19,7 @@ def test_the_lines_that_embed_it_run_as_they_stand() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=scaled(60)
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "1-2 forest server-eu-1 {'type': 'spell', 'by': 'ana'}\n"
+    assert re.fullmatch(r"\d{13}-2 forest server-eu-1 \{'type': 'spell', 'by': 'ana'\}\n", done.stdout), done.stdout
 
 
 def test_every_file_that_it_links_to_is_there() -> None:

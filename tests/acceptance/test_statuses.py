@@ -79,6 +79,7 @@ ROWS = {
     "bench recording": Row(),
     "capacity": Row(reaches="{nowhere}"),
     "simulate attack": Row("--seeds 1 --jobs 1", quick=True),
+    "simulate sessions": Row("--worlds 1 --jobs 1", quick=True),
     "simulate explore": Row("planned --every 100000", quick=True, writes=("--counterexamples {out}",)),
     "simulate paper": Row(),
     "simulate placement": Row("{matrix}", reads=("{input}.csv",)),

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
+from typing import Self
 
 from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
@@ -110,15 +111,23 @@ class LiveRelays(Live):
 class LivePlayer(Live):
     """One game server. ``session``: what the judges of the simulation judge."""
 
-    def __init__(self, url: str, nodes: Mapping[str, str], name: str) -> None:
+    @classmethod
+    async def join(cls, url: str, nodes: Mapping[str, str], name: str) -> Self:
+        control = RedisControl(url)
+        try:
+            return cls(url, nodes, name, await control.introduce(name))
+        finally:
+            await control.close()
+
+    def __init__(self, url: str, nodes: Mapping[str, str], name: str, incarnation: int) -> None:
         super().__init__(url, nodes)
-        self.name = name
+        self.name, self.incarnation = name, incarnation
         self.session = Session(f"{name}#1")
         self.published_ms: dict[str, float] = {}
         self.seen: dict[str, tuple[str, int, int]] = {}
         """Event → (region, epoch, number), of what was delivered or has a receipt."""
-        self.publisher: Publisher[str] = Publisher(name, 1)
-        self.subscriber = Subscriber(name, 1)
+        self.publisher: Publisher[str] = Publisher(name, incarnation)
+        self.subscriber = Subscriber(name, incarnation)
         self._unplaced: set[str] = set()
         self._told: object = None
         self._beat_at: float | None = None
@@ -156,10 +165,8 @@ class LivePlayer(Live):
         self._deliver(self.subscriber.update(record))
 
     async def _tell(self) -> None:
-        if self._beat_at is None:
-            assert await self.control.introduce(self.name) == 1, "each player has a name of its own"
         if self._beat_at is None or time.monotonic() - self._beat_at > BEAT_S:
-            await self.control.beat(self.name, 1)
+            await self.control.beat(self.name, self.incarnation)
             self._beat_at = time.monotonic()
         telling = self.subscriber.wish(), frozenset(self._unplaced)
         if telling == self._told:
@@ -195,7 +202,7 @@ class LivePlayer(Live):
                     self._deliver(self.subscriber.found_end(region, read.epoch, newest))
             after = {region: (read.epoch, read.after) for region, read in reads.items() if read.after is not None}
             if after:
-                self._deliver(self.subscriber.receive(await node.read(after, frames_max=64, block_ms=10)))
+                self._deliver(self.subscriber.receive(*await node.read(after, frames_max=64, block_ms=10)))
 
         return read
 

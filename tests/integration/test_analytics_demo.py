@@ -19,6 +19,8 @@ from tests.patience import besides_waiting, scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 pytestmark = [needs_spark, needs_shared_data, pytest.mark.timeout(600)]
+TRIMMED = "of stamps (unread)"
+"""On links of a busy network that were trimmed before who records from outside had read them."""
 GAMECAST = [sys.executable, "-m", "gamecast"]
 
 
@@ -26,7 +28,8 @@ def run(*arguments: object) -> dict[str, object]:
     done = subprocess.run(
         [*GAMECAST, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=scaled(500)
     )
-    assert (done.returncode, besides_waiting(done.stderr)) == (0, "")
+    told = [line for line in besides_waiting(done.stderr).splitlines() if TRIMMED not in line]
+    assert (done.returncode, told) == (0, [])
     found: dict[str, object] = json.loads(done.stdout)
     return found
 
@@ -59,8 +62,9 @@ def test_the_figures_of_a_recorded_demo_are_those_of_numpy(tmp_path: Path) -> No
         ("inversions", "cycles", "duplicated", "lost"), 0
     )
     assert (order["publisher_order_violations"], order["first"]) == (0, None)
-    assert order["stamps"]["region_disagreements"] == order["stamps"]["atom_disagreements"] == 0
-    assert order["stamps"]["atoms"] > 0
+    assert order["stamps"]["region_disagreements"] == 0
+    assert order["stamps"]["atom_disagreements"] == 0
+    assert 0 < order["stamps"]["atoms"] <= demo["atoms"]
 
     others = rows[rows.publisher != rows.subscriber]
     took: dict[str, float] = defaultdict(float)

@@ -16,7 +16,7 @@ from laboratory.bench.peers.peer import Peer
 from laboratory.bench.peers.registry import OTHERS, OURS
 from laboratory.bench.peers.streams import StreamsPeer
 from laboratory.bench.trial import Trial, TrialError, run_trial
-from laboratory.bench.workload import Grid, Phases
+from laboratory.bench.workload import Phases, ring
 from tests.patience import besides_waiting
 
 PHASES = Phases(events=400, paced_s=0.2, rate_per_s=500, window_events=64, seed=1)
@@ -27,11 +27,11 @@ SMALL = ["--sizes", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "
 def test_another_peer_delivers_everything_once(peer: Peer) -> None:
     if (cure := peer.missing()) is not None:
         pytest.skip(f"{peer.name} is not installed: {cure}")
-    check(run_trial(peer, Grid(4), PHASES))
+    check(run_trial(peer, ring(4), PHASES))
 
 
 def test_gamecast_delivers_everything_once_and_in_one_order() -> None:
-    trial = run_trial(OURS, Grid(4), PHASES)
+    trial = run_trial(OURS, ring(4), PHASES)
     check(trial)
     assert trial.pairs_out_of_order == 0
 
@@ -48,7 +48,7 @@ def check(trial: Trial) -> None:
 
 def test_an_error_in_a_process_of_the_bench_reaches_the_caller() -> None:
     with pytest.raises(TrialError, match="AttributeError"):
-        run_trial(StreamsPeer(), Grid(4), cast(Phases, None))
+        run_trial(StreamsPeer(), ring(4), cast(Phases, None))
 
 
 def test_the_command_prints_one_document_of_all_peers_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:

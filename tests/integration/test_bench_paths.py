@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from statistics import fmean
 
 import orjson
 import pytest
@@ -11,24 +12,24 @@ from click.testing import CliRunner
 import gamecast
 from adapters.redis.control import RedisControl
 from cli.bench import bench
-from laboratory.bench.peers.path import PathPeer, membership_of, plan_along
+from laboratory.bench.peers.path import PathPeer, membership_of, plan_through_all
 from laboratory.bench.stamps import measure_stamps
-from laboratory.bench.workload import Grid
+from laboratory.bench.workload import ring
 from sequencing.plan import Plan
 from tests.patience import besides_waiting, patience
 
 SMALL = ["--size", "4", "--runs", "1", "--events", "400", "--seconds", "0.2", "--rate", "500"]
 
 
-def test_a_plan_along_all_nodes_gives_each_some_of_the_atoms() -> None:
-    plan = plan_along(membership_of(Grid(8)), {"n1": "", "n2": "redis://2", "n3": "redis://3"})
+def test_in_a_plan_through_all_nodes_each_region_visits_them_all() -> None:
+    plan = plan_through_all(membership_of(ring(8)), {"n1": "", "n2": "redis://2", "n3": "redis://3"})
     assert set(plan.paths.values()) == {("n1", "n2", "n3")}
     assert len(plan.paths) == 8
-    assert {atom.node for atom in plan.atoms} == {"n1", "n2", "n3"}
+    assert plan.atoms == ()
 
 
 def test_events_take_the_planned_path_and_joins_change_nothing_of_it() -> None:
-    grid = Grid(4)
+    grid = ring(4)
 
     async def deliver_one(url: str) -> tuple[object, Plan]:
         async with gamecast.connect(url, name=grid.subscribers[0]) as cast, patience(20):
@@ -54,10 +55,12 @@ def test_events_take_the_planned_path_and_joins_change_nothing_of_it() -> None:
 async def test_a_stamp_grows_with_the_atoms_and_not_with_the_nodes() -> None:
     costs = await measure_stamps((1, 2), atoms=(0, 2, 4), frames=60)
     sizes = {(cost.nodes, cost.atoms): cost.stamp_bytes for cost in costs}
-    assert sizes[1, 0] == sizes[2, 0] == 0
-    # "107,9" is 5 bytes, from the tenth frame on 6; two of them take a comma between.
-    assert sizes[1, 2] == sizes[2, 2] == pytest.approx((9 * 11 + 51 * 13) / 60)
-    assert sizes[1, 4] == pytest.approx(2 * sizes[1, 2] + 1)
+    of_node = [fmean(len(f"0,{number}") for number in range(first, first + 60)) for first in (1, 61, 121)]
+    assert sizes[1, 0] == sizes[2, 0] == pytest.approx(of_node[0])
+    # "107,9" is 5 bytes, from the tenth frame on 6, and a comma before each.
+    of_two_atoms = 2 * (9 * 6 + 51 * 7) / 60
+    assert sizes[1, 2] == sizes[2, 2] == pytest.approx(of_node[1] + of_two_atoms)
+    assert sizes[1, 4] == pytest.approx(of_node[2] + 2 * of_two_atoms)
     assert all((cost.link_bytes > 0) == (cost.nodes == 2) for cost in costs)
     assert all(cost.frame_bytes > cost.stamp_bytes for cost in costs)
 

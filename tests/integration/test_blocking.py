@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
 
 import gamecast
+from adapters.embedded.server import EmbeddedServer
 from gamecast import blocking
 from tests.patience import scaled
 
@@ -61,3 +64,93 @@ def test_a_connection_that_cannot_open_leaves_no_thread_behind() -> None:
     with pytest.raises(gamecast.Unreachable):
         blocking.connect("redis://127.0.0.1:1").open()
     assert threading.active_count() <= before
+
+
+def test_a_tick_loop_takes_and_handlers_are_called_in_the_thread_that_runs_them() -> None:
+    cast, heard = blocking.connect("memory://ticking"), list[tuple[object, int]]()
+    states: list[str] = []
+    cast.on_state(lambda state: states.append(state.name))
+    with cast:
+        assert cast.state.name == "connected"
+        cast.subscribe("a")
+        assert cast.take() == []
+        for number in range(3):
+            cast.cast("a", number)
+        taken = cast.take(2, timeout=scaled(10))
+        taken += cast.take(timeout=scaled(10)) if len(taken) < 3 else []
+        assert [event.payload for event in taken if isinstance(event, gamecast.Event)][:2] == [0, 1]
+
+        @cast.on("a")
+        def hear(event: gamecast.Event) -> None:
+            heard.append((event.payload, threading.get_ident()))
+            if event.payload == "last":
+                cast.close()
+
+        cast.publish("a", "last")
+        cast.run()
+    assert heard[-1] == ("last", threading.get_ident())
+    assert cast.recording() is None
+    assert states == ["connected", "closed"]
+
+
+def test_nothing_of_a_region_is_handed_out_once_it_is_left_and_nothing_of_others_is_lost() -> None:
+    with blocking.connect("memory://leaving?nodes=3") as other, blocking.connect(other.url) as cast:
+        cast.subscribe("a", "b")
+        other.publish_all([*(("a", number) for number in range(20)), ("b", "end")])
+        for event in cast:
+            assert isinstance(event, gamecast.Event)
+            break  # which takes no event away
+        cast.unsubscribe("a")
+        other.publish("b", "more")
+        taken: list[gamecast.Event | gamecast.Gap] = []
+        while len(taken) < 2:
+            taken += cast.take(timeout=scaled(10))
+        assert [event.payload for event in taken if isinstance(event, gamecast.Event)] == ["end", "more"]
+
+
+def test_a_handler_that_would_have_to_be_awaited_is_refused() -> None:
+    with blocking.connect("memory://coroutines") as cast:
+
+        @cast.on("a")
+        async def hear(event: gamecast.Event) -> None: ...
+
+        cast.subscribe("a")
+        cast.publish("a", 1)
+        with pytest.raises(gamecast.UsageError, match="plain function"), pytest.warns(RuntimeWarning, match="awaited"):
+            cast.run()
+
+
+FORKING = """
+import os, signal, sys
+import gamecast
+from gamecast import blocking
+
+with blocking.connect(sys.argv[1]) as cast:
+    cast.subscribe("a")
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(int(sys.argv[2]))
+        with blocking.connect(sys.argv[1]) as another:
+            another.publish("a", 1)
+        for use in (lambda: cast.publish("a", 2), cast.close):
+            try:
+                use()
+            except gamecast.UsageError as error:
+                print(error, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    cast.publish("a", 3)
+    taken = []
+    while len(taken) < 2:
+        taken += [event.payload for event in cast.take(timeout=None)]
+    print(taken)
+"""
+
+
+def test_a_fork_is_told_that_the_connection_is_not_its_own_and_may_open_another(redis_server: EmbeddedServer) -> None:
+    program = [sys.executable, "-c", FORKING, redis_server.url, str(int(scaled(30)))]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=scaled(60), check=False)
+    publishing, closing, taken = done.stdout.splitlines()
+    assert "is a fork" in publishing, done
+    assert "is a fork" in closing
+    assert taken == "[1, 3]"

@@ -18,7 +18,7 @@ import gamecast
 import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
-from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Seen
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
 from adapters.redis.control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
 from adapters.redis.hands import RedisHands
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
@@ -157,7 +157,9 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
     client: redis.Redis, controls: tuple[RedisControl, RedisControl], redis_server: EmbeddedServer
 ) -> None:
     old, new = controls
-    leader = Leader(old, RedisHands(redis_server.url, retention_events=100), "acyclic", "old", asyncio.Event())
+    leader = Leader(
+        old, RedisHands(redis_server.url, retention_events=100), "acyclic", "old", asyncio.Event(), RESUME_S
+    )
     assert await old.look("old", JUMP_MS) is not None
     client.delete(ControlKeys.lease)
     assert await leader._goes_on(record().plan, wait_s=0.0)

@@ -161,3 +161,12 @@ async def test_of_wishes_that_are_told_together_each_has_its_own_answer(control:
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
     assert seen.wishes["b"].said == 2
+
+
+async def test_a_renewed_incarnation_is_above_what_nodes_have_forgotten(control: RedisControl) -> None:
+    connection = await control.introduce("a")
+    assert await control.renew("a", connection) == connection + 1
+    assert await control.renew("a", connection, after=500) == 501
+    assert await control.introduce("b") == 502
+    assert await control.renew("a", connection, after=5) == 503
+    assert await control.incarnations() == (503, frozenset({"a", "b"}))

@@ -291,8 +291,8 @@ sys.stdin.readline()
             process.kill()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for restarted_pid in process.stdout.read().split():
-            assert not is_running(int(restarted_pid))
+        restarted_pids = [int(pid) for pid in process.stdout.read().split()]
+        wait_until(lambda: not any(map(is_running, restarted_pids)))
 
 
 def test_the_exit_of_a_fork_does_not_end_the_server() -> None:

@@ -14,6 +14,7 @@ import pytest
 import redis
 
 import gamecast
+from adapters import leader
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.connection import RedisConnection
@@ -21,13 +22,16 @@ from adapters.redis.control import SOLE_NODE, TTL_MS, ControlKeys, RedisControl
 from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
 from gamecast import Cast, Event, Gap
+from gamecast.client.configuration import LimitOptions
 from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
+from sequencing.node import Verdict
 from sequencing.plan import Plan
+from sequencing.publisher import Publisher
 from tests.events import take
 from tests.integration.node_processes import end, start_node
 from tests.integration.test_daemons import until
-from tests.patience import patience
+from tests.patience import patience, scaled
 
 CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "bc", "bc", "cd", "cd"))}
 """Memberships under which three nodes have something to forward."""
@@ -103,7 +107,8 @@ async def test_frames_read_but_not_acknowledged_by_a_dead_relay_arrive_once(
     assert [linked.sequence for linked in again] == [1, 2, 3, 4, 5]
     assert (await target.transfer("n1", again)).accepted == 5
     await source.acknowledge("n2", 5)
-    assert [frame.last for frame in await target.read({"a": (1, 0)}, frames_max=10, block_ms=100)] == [1, 2, 3, 4, 5]
+    frames, _ = await target.read({"a": (1, 0)}, frames_max=10, block_ms=100)
+    assert [frame.last for frame in frames] == [1, 2, 3, 4, 5]
     for node in (source, target):
         await node.close()
 
@@ -261,8 +266,10 @@ async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redi
     assert [linked.frame.epoch for linked in late] == [1, 2]
     assert (await target.transfer("n1", late)).accepted == 2
     for epoch in (1, 2):
-        assert [f.epoch for f in await target.read({"a": (epoch, 0)}, frames_max=10, block_ms=100)] == [epoch]
-    assert len(await target.read({"b": (2, 0)}, frames_max=10, block_ms=100)) == 1
+        frames, _ = await target.read({"a": (epoch, 0)}, frames_max=10, block_ms=100)
+        assert [frame.epoch for frame in frames] == [epoch]
+    frames, _ = await target.read({"b": (2, 0)}, frames_max=10, block_ms=100)
+    assert len(frames) == 1
     for node in (source, target):
         await node.close()
 
@@ -280,10 +287,15 @@ async def test_who_was_taken_for_gone_is_told_and_can_come_back(redis_server: Em
             await take(frozen, 1)
         with pytest.raises(gamecast.Superseded):
             await frozen.subscribe("c")
+        with pytest.raises(gamecast.Superseded):
+            await frozen.publish("a", 0)
+        for publish in (lambda: frozen.publish_soon("a", 0), lambda: frozen.publish_all([("a", 0)])):
+            with pytest.raises(gamecast.Superseded):
+                publish()
         async with gamecast.connect(redis_server.url, name="frozen") as again:
             await again.subscribe("a", "b")
             await other.publish("a", 1)
-            assert [len(await take(cast, 1)) for cast in (again, other)] == [1, 1]
+            assert [[event.payload for event in await take(cast, 1)] for cast in (again, other)] == [[1], [1]]
 
 
 async def test_nobody_is_taken_for_gone_because_the_control_redis_was_away() -> None:
@@ -336,6 +348,74 @@ async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
         assert receipt.sequence == before.sequence + 1
         assert all(failure.definite for failure in failures)
         assert [event.payload for event in await take(cast, 2)] == [1, 2]
+
+
+async def test_a_connection_tells_while_a_server_is_away_and_when_it_is_back() -> None:
+    async with EmbeddedServer(appendfsync="always") as server:
+        cast, states = gamecast.connect(server.url, name="cast"), list[gamecast.State]()
+        changed = asyncio.Event()
+
+        @cast.on_state
+        async def note(state: gamecast.State) -> None:
+            states.append(state)
+            changed.set()
+
+        async def becomes(name: str) -> gamecast.State:
+            async with patience(20):
+                while not states or states[-1].name != name:
+                    changed.clear()
+                    await changed.wait()
+            return states[-1]
+
+        async with cast:
+            await becomes("connected")
+            await cast.subscribe("a")
+            server.kill()
+            assert isinstance((await becomes("disconnected")).error, gamecast.Unreachable)
+            await server.restart_async()
+            await becomes("connected")
+            await cast.publish("a", 1)
+            assert [event.payload for event in await cast.take(timeout=scaled(10)) if isinstance(event, Event)] == [1]
+        await becomes("closed")
+        # Ways are lost and found one by one, and on a busy machine again.
+        assert [state.name for state in states] == [
+            "connected",
+            *["disconnected", "connected"] * (len(states) // 2 - 1),
+            "closed",
+        ]
+
+
+async def test_what_was_cast_and_failed_is_told_and_leaves_no_noise(
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[gamecast.Unpublished] = []
+    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=0.3) as cast:
+        await cast.publish("a", "before")
+        redis_server.kill()
+        for number in range(100):
+            cast.cast("a", number)
+        async with patience(20):
+            while cast.statistics().refused_events < 100:  # noqa: ASYNC110 - it is counted, and nobody is told yet
+                await asyncio.sleep(0.01)
+        cast.on_unpublished(failed.append)
+        cast.cast("a", "once more")
+        async with patience(20):
+            while not failed:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await redis_server.restart_async()
+    assert [(each.region, each.events) for each in failed] == [("a", 1)]
+    assert isinstance(failed[0].error, gamecast.NetworkError)
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("was not published" in line for line in said) == 1
+    assert not any("never retrieved" in line for line in said)
+
+
+async def test_a_server_without_room_for_another_client_says_so() -> None:
+    async with EmbeddedServer(settings={"maxclients": "1"}) as server:
+        with redis.Redis.from_url(server.url) as client:
+            client.ping()
+            with pytest.raises(gamecast.Unreachable, match="takes no more connections"):
+                await gamecast.connect(server.url).open()
 
 
 async def test_nothing_answers_at_the_url() -> None:
@@ -423,6 +503,47 @@ async def test_when_no_node_can_be_reached_publishes_fail_for_certain_and_joins_
             assert [event.payload for event in await take(cast, 1)] == [2]
 
 
+async def test_a_causal_publisher_goes_on_after_its_ingress_stood_still_for_too_long(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with gamecast.connect(
+        redis_server.url, name="s", ordering="causal", publish_timeout_s=0.5, subscribe_timeout_s=30
+    ) as cast:
+        await cast.subscribe("a", "b", "c")
+        await cast.publish("a", 0)
+        os.kill(redis_server.pid, signal.SIGSTOP)
+        try:
+            waiting = [cast.publish_soon(region, number) for number, region in enumerate("abcabc", start=1)]
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        finally:
+            os.kill(redis_server.pid, signal.SIGCONT)
+        assert all(isinstance(each, gamecast.GamecastError) for each in outcomes), outcomes
+        async with patience(20):
+            while True:
+                with suppress(gamecast.GamecastError):
+                    receipts = [await cast.publish(region, region) for region in "cab"]
+                    break
+        assert [receipt.region for receipt in receipts] == ["c", "a", "b"]
+
+
+async def test_an_error_that_nobody_expected_fails_what_is_published_and_is_logged_once(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gamecast.connect(redis_server.url, name="s") as cast:
+        await cast.publish("a", 0)
+
+        def wrong(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(Publisher, "answered", wrong)
+        async with patience(10):
+            with pytest.raises(gamecast.GamecastError, match="a bug"):
+                await cast.publish("a", 1)
+            with pytest.raises(gamecast.GamecastError, match="a bug"):
+                await cast.publish("b", 2)
+        assert [record.name for record in caplog.records if record.exc_info] == ["gamecast.client.outgoing"]
+
+
 @pytest.mark.parametrize(
     "url", ["http://x", "redis+replicas://127.0.0.1:1", "nonsense", "", "embedded://name", "memory://"]
 )
@@ -435,11 +556,11 @@ async def test_a_url_of_an_unknown_kind_is_wrong_use(url: str) -> None:
 async def test_a_frame_that_cannot_be_read_becomes_a_gap_in_its_place(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s") as cast:
         await cast.subscribe("a")
-        last = (await cast.publish("a", 1)).sequence
+        _, epoch, last = await cast.publish("a", 1)
         assert len(await take(cast, 1)) == 1
         with redis.Redis.from_url(redis_server.url) as client:
             entry = {"m": "0 2 1 2 s", "s": "", "b": "not a body"}
-            client.xadd(NodeKeys(SOLE_NODE).egress(1, "a"), entry, id=f"1-{last + 2}")
+            client.xadd(NodeKeys(SOLE_NODE).egress(epoch, "a"), entry, id=f"{epoch}-{last + 2}")
         async with patience(5):
             gap = await anext(cast)
         assert isinstance(gap, Gap)
@@ -500,3 +621,47 @@ async def server_that_claims(version: str) -> AsyncIterator[str]:
         # The connection's end reaches the server in the loop's next rounds.
         async with patience(5):
             await ended.wait()
+
+
+async def test_publishers_that_are_gone_are_forgotten_and_nothing_of_them_is_taken_later(
+    redis_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "FORGET_EVERY_S", 0.05)
+    keys = NodeKeys(SOLE_NODE)
+    async with gamecast.connect(redis_server.url, name="old", resume_s=0.05) as old:
+        await old.subscribe("a")
+        receipt = gamecast.Receipt("a", 0, 0)
+        for number in range(30):
+            async with gamecast.connect(redis_server.url, name=f"guest-{number}") as guest:
+                receipt = await guest.publish("a", number)
+                await guest.publish("b", number)
+        with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
+            async with patience(10):
+                while set(client.hkeys(keys.publishers)) != {"a\n", "a\nold", "b\n"}:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            assert client.hlen(ControlKeys.incarnations) == 1
+            assert int(client.hget(ControlKeys.incarnations, "") or 0) >= 31
+        node = RedisNode(SOLE_NODE, redis_server.url)
+        late = PublishedFrame("a", receipt.epoch, "guest-29", 31, 1, 1, b"[0,[0],[29]]")
+        assert (await node.publish([late]))[0].verdict is Verdict.FORGOTTEN
+        await node.close()
+        # Who is there still goes on, also where it has not published before; and so does who comes back.
+        await old.publish("b", "of old")
+        await old.publish("a", "of old")
+        async with gamecast.connect(redis_server.url, name="guest-29") as guest:
+            await guest.publish("a", "again")
+        payloads = [event.payload for event in await take(old, 32)]
+        assert payloads == [*range(30), "of old", "again"]
+
+
+async def test_an_event_that_is_too_large_for_its_server_is_told_as_that(redis_server: EmbeddedServer) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.config_set("proto-max-bulk-len", 20_000_000)
+    limits = LimitOptions(payload_bytes_max=50_000_000, publish_timeout_s=0.5)
+    async with gamecast.connect(redis_server.url, **limits) as cast:
+        await cast.subscribe("a")
+        with pytest.raises(gamecast.PublishUncertain, match=r"did not take 3\d MB in one request .*proto-max-bulk-len"):
+            await cast.publish("a", bytes(30_000_000))
+        assert (await cast.publish("a", bytes(10_000_000))).region == "a"
+    with pytest.raises(gamecast.UsageError, match="payload_bytes_max is 500,000,000 at most"):
+        gamecast.connect(redis_server.url, payload_bytes_max=500_000_001)

@@ -101,6 +101,9 @@ async def test_answers_are_as_the_description_says(shared_redis: EmbeddedServer)
         (one, "post", "/v1/regions/a*/events", {"payload": 1}, 400),
         (one, "get", "/v1/regions/described/events", None, 200),
         (one, "get", "/v1/regions/described/events?after=x", None, 400),
+        (one, "get", "/v1/regions/described/events?after=9999999999999-99", None, 400),
+        (one, "get", "/v1/regions/described/events?after=1-99", None, 400),
+        (one, "get", "/v1/regions/nowhere/events?after=1-1", None, 400),
         (one, "get", "/v1/regions/described/events?limit=0", None, 400),
         (many, "post", "/v1/events", {"events": [{"region": "described", "payload": 1}]}, 200),
         (many, "post", "/v1/events", {"events": []}, 400),
@@ -199,3 +202,10 @@ async def _names(url: str) -> Any:
     async for key in client.scan_iter("gamecast:{gateway}:*"):
         yield key.decode().removeprefix("gamecast:{gateway}:")
     await client.aclose()
+
+
+async def test_a_position_where_there_is_no_plan_yet_is_refused(redis_server: EmbeddedServer) -> None:
+    async with running_gateway(redis_server.url) as running, aiohttp.ClientSession() as client:
+        for after, status in (("0-0", 200), ("0-7", 400), ("3-7", 400)):
+            async with client.get(f"{running.url}/v1/regions/forest/events?after={after}") as response:
+                assert response.status == status, (after, await response.text())

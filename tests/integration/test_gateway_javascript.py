@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import SUBPROTOCOL
-from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
 
 CLIENT = Path(__file__).parents[2] / "adapters" / "gateway" / "client"
@@ -165,6 +165,19 @@ async def lines_of(process: asyncio.subprocess.Process) -> AsyncIterator[dict[st
         yield json.loads(line)
 
 
+@asynccontextmanager
+async def running_gateway_once_free(url: str, port: int) -> AsyncIterator[Running]:
+    """Run a gateway at a port that another test's client may have for a moment."""
+    async with AsyncExitStack() as stack:
+        running: Running | None = None
+        while running is None:
+            try:
+                running = await stack.enter_async_context(running_gateway(url, port=port))
+            except gamecast.UsageError:
+                await asyncio.sleep(0.2)
+        yield running
+
+
 async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
     shared_redis: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -179,7 +192,7 @@ async def test_it_goes_on_by_itself_when_gateways_end_and_others_take_over(
         result: dict[str, Any] = {}
         async with patience(60):
             for turn in range(4):
-                async with running_gateway(shared_redis.url, port=ports[turn % 2]) as running:
+                async with running_gateway_once_free(shared_redis.url, ports[turn % 2]) as running:
                     if playing is None:
                         process = await asyncio.create_subprocess_exec(
                             *node(),

@@ -278,3 +278,34 @@ async def test_an_event_stream_goes_on_after_its_last_event_id(redis_server: Emb
         async with client.get(address, headers={"Last-Event-ID": last_id}) as response:
             await read(response, 6)
         assert seen == [0, 1, 2, 3, 4, "missed"]
+
+
+@pytest.mark.parametrize(("epochs", "sequence"), [(-1_000_000, 1), (40, 7), (0, 99_999)])
+async def test_a_position_of_another_network_is_refused_at_every_door_and_nothing_stays_subscribed(
+    redis_server: EmbeddedServer, epochs: int, sequence: int
+) -> None:
+    async with (
+        running_gateway(redis_server.url) as running,
+        Socket.open(running.url) as socket,
+        aiohttp.ClientSession() as client,
+    ):
+        first = (await socket.publish("forest", 1))["position"]
+        position = f"{int(first.partition('-')[0]) + epochs}-{sequence}"
+        await socket.say(type="subscribe", id=5, regions=["forest"], since={"forest": position})
+        refused = await socket.reply(5)
+        assert refused["type"] == "error"
+        assert f"has no position {position}" in refused["message"]
+        await socket.publish("forest", 2)
+        await socket.subscribe("forest", since=0)
+        assert [event["payload"] for event in await socket.take(2)] == [1, 2]
+        async with client.get(f"{running.url}/v1/regions/forest/events?after={position}") as response:
+            assert response.status == 400
+            assert f"has no position {position}" in await response.text()
+        async with client.get(
+            f"{running.url}/v1/events?region=forest", headers={"Last-Event-ID": f"forest={position}"}
+        ) as response:
+            async with patience(10):
+                said = (await response.content.read()).decode()
+            assert "event: error" in said
+            assert f"has no position {position}" in said
+            assert '"events"' not in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
 from typing import Any, Unpack
@@ -15,7 +15,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.control import RedisControl
 from adapters.redis.relays import RedisRelays
-from gamecast import Cast, Event, Shared
+from gamecast import Cast, Event, Gap, Shared
 from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
 from sequencing.plan import Ordering
@@ -612,14 +612,399 @@ async def test_who_goes_on_after_a_place_in_each_region_has_the_order_of_who_was
 
 async def test_history_needs_a_place_to_begin_that_there_is(network: Network) -> None:
     cast = await network.connect()
-    for wrong in ("", "3", "x-1", "1-", -1, True):
+    for wrong in ("", "3", "x-1", "1-", -1, True, 10**20):
         with pytest.raises(gamecast.UsageError, match="since is an epoch"):
             await cast.subscribe("a", since=wrong)
+    with pytest.raises(gamecast.UsageError, match="numbers as large"):
+        await cast.subscribe("a", since="99999999999999999999-1")
     with pytest.raises(gamecast.UsageError, match="one of one region"):
         await cast.subscribe("a", "b", since="1-2")
     await cast.subscribe("a")
     with pytest.raises(gamecast.UsageError, match="subscribed to already"):
         await cast.subscribe("a", since=0)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "number", "why"),
+    [
+        (40, "-7", "its newest is"),
+        (0, "-99999999", "its newest is"),
+        (40, None, "its newest is"),
+        (-1_000_000, "-1", "began with epoch"),
+        (-1_000_000, None, "began with epoch"),
+    ],
+)
+async def test_a_position_that_was_never_given_is_told_and_nothing_stays_subscribed(
+    network: Network, epochs: int, number: str | None, why: str
+) -> None:
+    cast, other = await network.connect(), await network.connect("other")
+    await other.subscribe("a")
+    receipt, *_ = [await other.publish("a", payload) for payload in range(3)]
+    epoch = receipt.epoch + epochs
+    since = epoch if number is None else f"{epoch}{number}"
+    with pytest.raises(
+        gamecast.UnknownPosition, match=f"'a' has no position {epoch}-.*{why}.*one is of another network"
+    ):
+        await cast.subscribe("a", "b", since={"a": since, "b": 0})
+    await cast.subscribe("a", since=0)
+    assert [event.payload for event in await take(cast, 3)] == [0, 1, 2]
+    await other.publish("a", 3)
+    assert [event.payload for event in await take(cast, 1)] == [3]
+
+
+async def test_positions_of_another_network_are_told_from_ones_own(network: Network) -> None:
+    async with gamecast.connect(memory_url(), name="before") as before:
+        begin = (await before.subscribe("a"))["a"]
+        receipts = [await before.publish("a", number) for number in range(3)]
+    await asyncio.sleep(0.01)
+    cast = await network.connect()
+    await cast.subscribe("a")
+    for number in range(10):
+        await cast.publish("a", number)
+    late = await network.connect("late")
+    for position in (begin, *(f"{epoch}-{sequence}" for _, epoch, sequence in receipts)):
+        with pytest.raises(gamecast.UnknownPosition, match="this network began with epoch"):
+            await late.subscribe("a", since=position)
+
+
+async def test_history_of_regions_that_nobody_had_together_is_refused_where_nothing_orders_them(
+    network: Network,
+) -> None:
+    regions = [f"r{number}" for number in range(6)]
+    alone = [await network.connect(region) for region in regions]
+    for cast, region in zip(alone, regions, strict=True):
+        await cast.subscribe(region)
+        await cast.publish(region, region)
+    late = await network.connect("late")
+    taking = asyncio.create_task(take(late, 6))
+    plan = await late.plan()
+    assert plan is not None
+    if len(set(plan.egresses.values())) == 1:
+        await late.subscribe(*regions, since=0)
+    else:
+        with pytest.raises(gamecast.UnorderedHistory, match=r"in epoch \d+ no subscriber had") as refused:
+            await late.subscribe(*regions, since=0)
+        assert all(plan.egresses[one] != plan.egresses[other] for one, other in refused.value.pairs)
+        assert not taking.done()
+        for region in regions:
+            await late.subscribe(region, since=0)
+    assert sorted(event.payload for event in await taking) == regions
+
+
+async def test_history_of_regions_that_nobody_has_published_to_needs_no_order(network: Network) -> None:
+    for name in ("first", "second"):
+        cast = await network.connect(name)
+        await cast.subscribe(*(f"r{number}" for number in range(6)), since=0)
+
+
+@pytest.mark.parametrize("resume_s", [60.0, 0.01])
+async def test_who_comes_back_in_time_finds_its_order_kept(network: Network, resume_s: float) -> None:
+    # Who leads decides for how long; it is the one who was there first.
+    publisher = await network.connect("publisher", resume_s=resume_s)
+    await publisher.subscribe("p")
+    since = {}
+    for name in ("walker", "other"):  # either would do
+        cast = await network.connect(name)
+        since[name] = await cast.subscribe("a", "b")
+        await cast.close()
+    await asyncio.sleep(1.2)  # the leader sees that they have gone, and a moment later that it was long ago
+    for region in "ab":  # an epoch for both, in which nobody has both
+        await (await network.connect(region)).subscribe(region)
+        await (await network.connect(region * 2)).subscribe(region, region * 2)
+    plan = await publisher.plan()
+    assert plan is not None
+    kept = plan.egresses["a"] == plan.egresses["b"] or any({"a", "b"} <= {*atom.regions} for atom in plan.atoms)
+    for number in range(10):
+        await publisher.publish("ab"[number % 2], number)
+    seen = []
+    for name in ("walker", "other"):
+        cast = await network.connect(name)
+        if kept:
+            await cast.subscribe("a", "b", since=since[name])
+            seen.append([event.payload for event in await take(cast, 10)])
+        else:
+            with pytest.raises(gamecast.UnorderedHistory):
+                await cast.subscribe("a", "b", since=since[name])
+    assert not seen or seen[0] == seen[1]
+    assert kept or resume_s < 1
+
+
+async def test_who_comes_back_and_asks_for_something_else_first_finds_its_order_kept(network: Network) -> None:
+    publisher = await network.connect("publisher")
+    walker = await network.connect("walker")
+    since = await walker.subscribe("a", "b")
+    await walker.close()
+    walker = await network.connect("walker")
+    await walker.subscribe("lobby", "lobby2")
+    for region in "ab":
+        for number in range(2):
+            await (await network.connect(f"{region}{number}")).subscribe(region, region + "x")
+    for number in range(10):
+        await publisher.publish("ab"[number % 2], number)
+    await walker.subscribe("a", "b", since=since)
+    assert sorted(event.payload for event in await take(walker, 10)) == list(range(10))
+
+
+async def test_a_position_of_an_epoch_to_come_begins_none_and_leaves_nothing_behind(network: Network) -> None:
+    cast, other = await network.connect("cast"), await network.connect("other")
+    await other.subscribe("a", "b")
+    await other.publish("a", 0)
+    plan = await cast.plan()
+    assert plan is not None
+    for epoch in (plan.epoch + 1, plan.epoch + 2, plan.epoch + 1_000_000):
+        with pytest.raises(gamecast.UnknownPosition):
+            await cast.subscribe("a", since=f"{epoch}-1")
+    for _ in range(3):
+        await cast.subscribe("b")
+        await cast.unsubscribe("b")
+    after = await cast.plan()
+    assert after is not None
+    assert after.epoch == plan.epoch
+
+
+async def test_of_regions_that_are_asked_for_together_one_may_be_left_before_all_are_joined(network: Network) -> None:
+    other, cast = await network.connect("other"), await network.connect("cast")
+    await other.subscribe("a", "b")
+    await other.publish_all([("b", number) for number in range(5)])
+    subscribing = asyncio.create_task(cast.subscribe("a", "b", since=0))
+    await asyncio.sleep(0)
+    await cast.unsubscribe("a")
+    await subscribing
+    await other.publish("b", 5)
+    assert [event.payload for event in await take(cast, 6)] == list(range(6))
+
+
+async def test_there_is_room_again_when_what_filled_the_inbox_is_left(network: Network) -> None:
+    cast, other = await network.connect("cast", inbox_events_max=20), await network.connect("other")
+    await cast.subscribe("a", "b")
+    for number in range(200):
+        await other.publish("a", number)
+    async with patience(10):
+        while cast.statistics().inbox_events < 20:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await cast.unsubscribe("a")
+    await other.publish("b", "next")
+    assert [event.payload for event in await take(cast, 1)] == ["next"]
+
+
+async def test_who_goes_from_a_younger_epoch_to_an_older_one_takes_the_region_along(network: Network) -> None:
+    """History goes epoch by epoch; so everybody has to."""
+    first, walker = await network.connect("first"), await network.connect("walker")
+    await first.subscribe("a")
+    await walker.subscribe("b")
+    await (await network.connect("c")).subscribe("c")
+    await (await network.connect("b and c")).subscribe("b", "c")
+    await first.publish("b", "before")
+    await take(walker, 1)
+    await walker.unsubscribe("b")
+    await (await network.connect("d")).subscribe("d")
+    await (await network.connect("b and d")).subscribe("b", "d")
+    await walker.subscribe("a")
+    await first.publish("a", "after")
+    await take(walker, 1)
+    late = await network.connect("late")
+    await late.subscribe("a", "b", since=0)
+    assert [event.payload for event in await take(late, 2)] == ["before", "after"]
+
+
+async def test_a_tick_loop_takes_what_is_there_and_no_more_than_it_asked_for(network: Network) -> None:
+    cast = await network.connect("cast")
+    assert await cast.take() == []
+    await cast.subscribe("a", "b")
+    assert await cast.take(timeout=0.05) == []
+    await cast.publish_all([("ab"[number % 2], number) for number in range(100)])
+    taken = await cast.take(7, timeout=None)
+    while len(taken) < 100:
+        some = await cast.take(30, timeout=scaled(10))
+        assert 0 < len(some) <= 30
+        taken += some
+    await cast.publish("a", 100)
+    taken.append(await next_event(cast))  # whoever waits for more is what the tick did not wait for
+    assert sorted(event.payload for event in taken if isinstance(event, Event)) == list(range(101))
+    with pytest.raises(gamecast.UsageError, match="above 0"):
+        await cast.take(0)
+    await cast.publish("a", 101)
+    await cast.drain()
+    assert [event.payload for event in await cast.take(timeout=None) if isinstance(event, Event)] == [101]
+    with pytest.raises(gamecast.NotConnected, match="has been taken"):
+        await cast.take(timeout=None)
+
+
+async def test_tasks_that_share_a_connection_take_each_event_once(network: Network) -> None:
+    cast, seen = await network.connect("cast"), list[Any]()
+    await cast.subscribe("a")
+
+    async def iterate() -> None:
+        async for event in cast:
+            assert isinstance(event, Event)
+            seen.append(event.payload)
+
+    async def tick() -> None:
+        while True:
+            seen.extend(event.payload for event in await cast.take(7, timeout=0.01) if isinstance(event, Event))
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(each()) for each in (iterate, tick, iterate, tick)]
+    for start in range(0, 600, 100):
+        await cast.publish_all([("a", start + number) for number in range(100)])
+    async with patience(20):
+        while len(seen) < 600:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    assert sorted(seen) == list(range(600))
+
+
+def payloads(items: Sequence[Event | Gap]) -> list[Any]:
+    return [item.payload for item in items if isinstance(item, Event)]
+
+
+async def test_what_one_task_leaves_the_next_gets_first(network: Network) -> None:
+    cast = await network.connect("cast")
+    await cast.subscribe("a")
+
+    async def publish(first: int, count: int) -> None:
+        await cast.publish_all([("a", first + number) for number in range(count)])
+
+    async with patience(30):
+        one, other = asyncio.create_task(cast.take(1, timeout=None)), asyncio.create_task(cast.take(2, timeout=None))
+        await asyncio.sleep(0)
+        await publish(1, 3)
+        assert payloads([*await one, *await other]) == [1, 2, 3]
+        await publish(4, 3)
+        assert payloads(await cast.take(1, timeout=None)) == [4]
+        taken: list[Any] = []
+        async for batch in cast.batches():
+            taken += payloads(batch)
+            if len(taken) == 2:
+                break
+        assert taken == [5, 6]
+        waiting = [asyncio.create_task(anext(cast)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await publish(7, 3)
+        assert payloads([await each for each in waiting]) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("way", ["anext", "batches"])
+async def test_tasks_that_share_history_get_each_event_once(network: Network, way: str) -> None:
+    other, late = await network.connect("other"), await network.connect("late")
+    await other.subscribe("a")
+    await other.publish_all([("a", number) for number in range(300)])
+    await late.subscribe("a", since=0)
+    await other.publish_all([("a", 300 + number) for number in range(100)])
+    seen: list[Any] = []
+
+    async def read() -> None:
+        if way == "anext":
+            async for event in late:
+                seen.append(event)  # noqa: PERF401 - it does not end
+        else:
+            async for batch in late.batches():
+                seen.extend(batch)
+
+    tasks = [asyncio.create_task(read()) for _ in range(3)]
+    async with patience(20):
+        while len(seen) < 400:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    for task in tasks:
+        assert not task.done()
+        task.cancel()
+    assert sorted(event.payload for event in seen) == list(range(400))
+
+
+async def test_ticks_that_wait_for_nothing_get_on_with_history(network: Network) -> None:
+    other, late = await network.connect("other"), await network.connect("late")
+    await other.subscribe("a")
+    await other.publish_all([("a", number) for number in range(500)])
+    await late.subscribe("a", since=0)
+    taken: list[Event | gamecast.Gap] = []
+    async with patience(20):
+        while len(taken) < 500:
+            taken += await late.take()
+            await asyncio.sleep(0.001)
+    assert [event.payload for event in taken if isinstance(event, Event)] == list(range(500))
+
+
+async def test_run_hands_gaps_to_those_who_ask_and_logs_them_where_nobody_does(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = await network.connect("slow", inbox_events_max=10, when_behind="skip")
+    quick = await network.connect("quick")
+    await slow.subscribe("a")
+    gaps: list[gamecast.Gap] = []
+    came = asyncio.Event()
+
+    async def told(number: int) -> None:
+        for start in range(0, 200, 20):
+            await quick.publish_all([("a", number + start + place) for place in range(20)])
+            await asyncio.sleep(0.01)
+        await quick.publish("a", "last")
+        await asyncio.wait_for(came.wait(), scaled(10))
+        came.clear()
+
+    @slow.on("a")
+    async def hear(event: Event) -> None:
+        if event.payload == "last":
+            came.set()
+        await asyncio.sleep(0.002)  # the inbox fills meanwhile
+
+    running = asyncio.create_task(slow.run())
+    await told(0)
+    assert "nobody is told of Gap(region='a'" in caplog.text
+
+    @slow.on_gap
+    async def miss(gap: gamecast.Gap) -> None:
+        gaps.append(gap)
+
+    await told(1000)
+    assert {gap.region for gap in gaps} == {"a"}
+    running.cancel()
+
+
+async def test_a_connection_tells_its_state(network: Network) -> None:
+    cast = gamecast.connect(network.url, name="cast")
+    states: list[str] = []
+    cast.on_state(lambda state: states.append(state.name))
+    assert cast.state.name == "opening"
+    async with cast:
+        assert cast.state == gamecast.State("connected")
+        await cast.subscribe("a")
+    assert states == ["connected", "closed"]
+
+
+async def test_who_casts_and_forgets_is_told_of_what_failed_and_of_nothing_else(network: Network) -> None:
+    cast, other = await network.connect("cast"), await network.connect("other")
+    failed: list[gamecast.Unpublished] = []
+    cast.on_unpublished(failed.append)
+    await other.subscribe("a")
+    for number in range(50):
+        assert cast.cast("a", number) is None  # type: ignore[func-returns-value]
+        await asyncio.sleep(0)
+    assert [event.payload for event in await take(other, 50)] == list(range(50))
+    with pytest.raises(gamecast.InvalidPayload):
+        cast.cast("a", object())
+    assert failed == []
+    cast.cast("a", "too late")
+    await cast.close()
+    assert cast.statistics().refused_events == sum(each.events for each in failed)
+    with pytest.raises(gamecast.NotConnected):
+        cast.cast("a", 1)
+
+
+async def test_nothing_of_a_region_is_handed_out_once_it_is_left(network: Network) -> None:
+    cast, other = await network.connect("cast"), await network.connect("other")
+    for each in (cast, other):
+        await each.subscribe("a", "b")
+    for number in range(40):
+        await other.publish_all([("a", number), ("b", number)])
+    await take(other, 80)
+    first = await next_event(cast)  # the batch that it came in has more
+    await cast.unsubscribe("a")
+    assert first.region == "a"
+    assert {event.region for event in await take(cast, 40)} == {"b"}
+    await cast.subscribe("a", since=first.position)
+    assert [event.payload for event in await take(cast, 39)] == list(range(1, 40))
 
 
 async def test_who_is_behind_and_asked_to_skip_is_told_what_and_goes_on(network: Network) -> None:

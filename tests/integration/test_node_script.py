@@ -64,6 +64,13 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class ForgetPublishers:
+    node: str
+    living: frozenset[str]
+    upto: int
+
+
+@dataclass(frozen=True)
 class Seal:
     node: str
     streams: tuple[tuple[str, int, int], ...]
@@ -124,6 +131,11 @@ def published(draw: st.DrawFn) -> PublishedFrame:
     )
 
 
+def forgetting(node: str) -> st.SearchStrategy[ForgetPublishers]:
+    living = st.frozensets(st.sampled_from(PUBLISHERS))
+    return st.builds(ForgetPublishers, st.just(node), living, st.integers(0, 2))
+
+
 @st.composite
 def actions(draw: st.DrawFn) -> list[Any]:
     found: list[Any] = [Install(draw(plans(draw(st.integers(1, 2)), 1)))]
@@ -147,6 +159,7 @@ def actions(draw: st.DrawFn) -> list[Any]:
                 Forget(node, ((epoch, region),), ends),
                 Seal(node, ((region, epoch, tick),)),
                 Admit(node, draw(st.sampled_from("12"))),
+                draw(forgetting(node)),
             )
             found.append(draw(st.sampled_from(changes)))
         elif kind < 7:
@@ -176,6 +189,8 @@ def conversations(draw: st.DrawFn) -> list[Any]:
             epoch += 1
             plan = draw(plans(epoch, 1))
             found.append(Prepare(plan, tuple((region, epoch - 1) for region in plan.paths)))
+        if draw(st.integers(0, 9)) == 0:
+            found.append(draw(forgetting("n1")))
     return found
 
 
@@ -226,7 +241,7 @@ async def play(script: Sequence[Any], url: str) -> None:
                     prepared = machines[name].prepare(plan.epoch, plan.version, steps, closing)
                     assert await scripts[name].prepare(plan, RETENTION_EVENTS, steps, closing) == prepared
             elif isinstance(action, Close):
-                closed = [machines[action.node].close(*each) for each in action.regions]
+                closed = machines[action.node].close(action.regions)
                 if runs_backwards(machines[action.node]):
                     return
                 assert await scripts[action.node].close_ingresses(action.regions) == closed
@@ -241,6 +256,13 @@ async def play(script: Sequence[Any], url: str) -> None:
             elif isinstance(action, Forget):
                 machines[action.node].forget(action.steps, action.link_ends)
                 await scripts[action.node].forget(action.steps, action.link_ends)
+            elif isinstance(action, ForgetPublishers):
+                known = machines[action.node].accepted_of
+                gone = [each for each in known if each[1] not in action.living]
+                machines[action.node].forget_publishers(gone, action.upto)
+                cursor: int | None = 0
+                while cursor is not None:
+                    cursor = await scripts[action.node].forget_publishers(action.upto, action.living, cursor)
             elif isinstance(action, Seal):
                 for stream in action.streams * 2:
                     machines[action.node].seal(*stream)
@@ -336,8 +358,8 @@ async def test_what_the_script_stores_is_what_the_reader_reads(shared_redis: Emb
     await node.install(plan, 10)
     frames = [PublishedFrame(region, 1, "s", 1, 1, 2, b"x") for region in "ab"]
     assert await node.publish(frames) == machine.publish(frames)
-    assert await node.read({"a": (1, 0)}, frames_max=10, block_ms=100) == machine.egress[1, "a"]
-    assert await node.read({"a": (1, 2)}, frames_max=10, block_ms=10) == []
+    assert await node.read({"a": (1, 0)}, frames_max=10, block_ms=100) == (machine.egress[1, "a"], {"a": 1})
+    assert await node.read({"a": (1, 2)}, frames_max=10, block_ms=10) == ([], {"a": 1})
     linked: list[LinkedFrame] = await node.read_link("n2", 0, frames_max=10, block_ms=100)
     assert linked == machine.links["n2"]
     assert isinstance(linked[0].frame, StampedFrame)

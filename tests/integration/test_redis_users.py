@@ -13,11 +13,13 @@ from adapters.embedded.network import EmbeddedNetwork
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import ControlKeys, RedisControl
 from adapters.redis.network import RedisNetwork
+from adapters.redis.node import RedisNode
 from adapters.redis.survey import survey
 from adapters.redis.users import ROLES, new_users
 from adapters.urls import as_user_of
 from adapters.urls import without_user as plain
 from gamecast.errors import AuthenticationFailed, NotAllowed
+from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 
@@ -58,6 +60,26 @@ async def test_game_servers_publish_and_subscribe_over_several_nodes_without_lea
         assert orders[0] == orders[1]
     state = await survey(secured.url)
     assert all(node.server is not None for node in state.nodes)
+
+
+async def test_a_manager_forgets_publishers_and_an_old_connection_goes_on(secured: EmbeddedNetwork) -> None:
+    async with gamecast.connect(secured.url_of("subscriber"), name="old") as old:
+        async with gamecast.connect(secured.url_of("publisher"), name="guest") as guest:
+            await guest.publish("a", 1)
+        plan, control = await old.plan(), RedisControl(secured.url_of("manager"))
+        assert plan is not None
+        last, names = await control.incarnations()
+        assert names == {"old"}
+        for node, url in plan.nodes.items():
+            reached = RedisNode(node, as_user_of(url or secured.url, secured.url_of("manager")))
+            assert await reached.forget_publishers(last, names) is None
+            forgotten = await reached.accepted(["a"])
+            assert forgotten["a"].keys() <= {""}
+            await reached.close()
+        await control.close()
+        await old.publish("a", 2)
+        assert (await old.subscribe("a", since=0)).keys() == {"a"}
+        assert [event.payload for event in await take(old, 2)] == [1, 2]
 
 
 async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> None:

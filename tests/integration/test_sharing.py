@@ -63,6 +63,31 @@ async def test_who_is_behind_what_is_kept_reads_the_rest_for_itself(monkeypatch:
         assert [(await take(cast, 1))[0].payload for cast in (quick, slow)] == ["live again"] * 2
 
 
+async def test_who_is_behind_reads_no_more_than_it_has_room_for_beside_a_quiet_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adapters.shared.streams, "KEPT_FRAMES_MAX", 20)
+    async with EmbeddedServer() as server, gamecast.share(server.url) as shared:
+        quick = await shared.connect(name="quick").open()
+        slow = await shared.connect(name="slow", inbox_events_max=10).open()
+        for cast in (quick, slow):
+            await cast.subscribe("busy", "quiet")
+        for number in range(1_000):
+            await quick.publish("busy", number)
+        most, payloads = 0, list[object]()
+        async with patience(30):
+            async for item in slow:
+                assert isinstance(item, Event)
+                payloads.append(item.payload)
+                statistics = slow.statistics()
+                most = max(most, statistics.held_frames + statistics.inbox_events)
+                await asyncio.sleep(0)
+                if len(payloads) == 1_000:
+                    break
+        assert payloads == [*range(1_000)]
+        assert most < 500
+
+
 async def test_a_server_killed_again_and_again_loses_and_repeats_nothing_for_anybody() -> None:
     async with EmbeddedServer(appendfsync="always") as server, sharing(server.url) as casts:
 

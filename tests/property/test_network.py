@@ -7,15 +7,18 @@ repeated, answers are lost, and subscribers read one region long before another.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import permutations, product
 from random import Random
 
 import pytest
 
+from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
 from sequencing.checkers import DeliverySequence, Published, Verdict, judge
+from sequencing.conditions import violations
 from sequencing.delivery import Delivery, Missing, Ready
-from sequencing.frames import PublishedFrame, decode_body
+from sequencing.frames import PublishedFrame, StampedFrame, decode_body
 from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
@@ -35,7 +38,9 @@ class Network:
         self.publishers: dict[str, Publisher[str]] = {name: Publisher(name, 1) for name in publishers}
         for publisher in self.publishers.values():
             publisher.assign(plan)
-        self.deliveries = {s: Delivery(plan.epoch, mine, plan.atoms) for s, mine in membership.regions_of.items()}
+        self.deliveries = {
+            s: Delivery(plan.epoch, mine, plan.atoms, plan.egresses) for s, mine in membership.regions_of.items()
+        }
         self.delivered: dict[str, list[Ready | Missing]] = {subscriber: [] for subscriber in self.deliveries}
         self.position: Counter[tuple[str, str]] = Counter()
         self.published: dict[str, list[str]] = {name: [] for name in publishers}
@@ -70,13 +75,39 @@ class Network:
 
     def read(self, subscriber: str, region: str, *, back: int = 0, count: int = 1_000, skip: int = 0) -> None:
         """Read up to ``count`` frames of a region, some again; ``skip`` of them were trimmed before they were read."""
-        stream = self.nodes[self.plan.paths[region][-1]].egress.get((self.plan.epoch, region), [])
-        position = self.position[subscriber, region]
-        start = position + skip if skip else max(0, position - back)
-        frames = stream[start : start + count]
-        if frames:
-            self.position[subscriber, region] = max(position, start + len(frames))
-            self.delivered[subscriber] += self.deliveries[subscriber].receive(frames)
+        self.look(subscriber, [region], back=back, count=count, skip=skip, leaves_out=True)
+
+    def look(
+        self,
+        subscriber: str,
+        regions: Sequence[str],
+        *,
+        back: int = 0,
+        count: int = 1_000,
+        skip: int = 0,
+        leaves_out: bool = False,
+    ) -> None:
+        """Read so much of regions that end at one node, in one moment; ``leaves_out``: maybe not all there."""
+        found: list[StampedFrame] = []
+        whole: dict[str, int] = {}
+        for region in regions:
+            stream = self.nodes[self.plan.egresses[region]].egress.get((self.plan.epoch, region), [])
+            position = self.position[subscriber, region]
+            start = position + skip if skip else max(0, position - back)
+            frames = stream[start : start + count]
+            if frames:
+                self.position[subscriber, region] = max(position, start + len(frames))
+            if self.position[subscriber, region] >= len(stream) and not leaves_out:
+                whole[region] = self.plan.epoch
+            found += frames
+        self.delivered[subscriber] += self.deliveries[subscriber].receive(found, whole)
+
+    def ends(self, subscriber: str) -> dict[str, list[str]]:
+        """Return node → the regions of a subscriber that end there."""
+        found: dict[str, list[str]] = {}
+        for region in sorted(self.membership.regions_of[subscriber]):
+            found.setdefault(self.plan.egresses[region], []).append(region)
+        return found
 
     def drain(self) -> None:
         """Let everything arrive everywhere."""
@@ -86,9 +117,9 @@ class Network:
         for _ in self.nodes:
             for source, target in sorted(self.plan.links):
                 self.relay(source, target)
-        for subscriber, regions in sorted(self.membership.regions_of.items()):
-            for region in sorted(regions):
-                self.read(subscriber, region)
+        for subscriber in sorted(self.membership.regions_of):
+            for regions in self.ends(subscriber).values():
+                self.look(subscriber, regions)
 
     def judge(self) -> Verdict:
         sequences = []
@@ -115,7 +146,10 @@ class Network:
 
 
 def random_world(random: Random, ordering: Ordering) -> Network:
-    """Subscribers have regions at random, or a window of neighbouring ones, as the servers of a game world do."""
+    """Subscribers have regions at random, or a window of neighbouring ones, as the servers of a game world do.
+
+    The plan is ours, or one with longer paths, more ends, and atoms that are not needed.
+    """
     regions = "abcdef"[: random.choice([2, 3, 4, 5, 6, 6, 6])]
     density, width = random.choice([0.4, 0.5, 0.6]), random.choice([0, 0, 0, 0, 2, 3])
     members = {}
@@ -124,7 +158,21 @@ def random_world(random: Random, ordering: Ordering) -> Network:
         members[f"s{number}"] = window or [region for region in regions if random.random() < density] or regions[:1]
     membership = Membership.of(members, regions)
     nodes = {f"n{number}": "" for number in range(1, random.choice([1, 2, 3, 4, 4]) + 1)}
-    return Network(membership, make_plan(membership, nodes, ordering=ordering))
+    if random.random() < 0.5:
+        return Network(membership, make_plan(membership, nodes, ordering=ordering))
+    places = range(len(nodes))
+    plan = plan_along(
+        [*nodes],
+        membership,
+        ordering,
+        epoch=1,
+        first_atom=1,
+        place=lambda _: random.choice(places),
+        others=lambda: random.sample(places, random.choice([0, 0, 1])),
+        keeps_needless=lambda: random.random() < 0.3,
+    )
+    assert violations(plan, membership) == {}
+    return Network(membership, plan)
 
 
 def run(network: Network, random: Random, *, steps: int = 150, loss: float = 0.0) -> None:
@@ -150,7 +198,12 @@ def run(network: Network, random: Random, *, steps: int = 150, loss: float = 0.0
         else:
             [(subscriber, region)] = random.choices(readings, reading_pace)
             skip = random.randint(1, 3) if random.random() < loss else 0
-            network.read(subscriber, region, back=random.choice([0, 0, 2]), count=random.randint(1, 4), skip=skip)
+            back, count = random.choice([0, 0, 2]), random.randint(1, 4)
+            if random.random() < 0.5:
+                network.read(subscriber, region, back=back, count=count, skip=skip)
+            else:
+                there = network.ends(subscriber)[network.plan.egresses[region]]
+                network.look(subscriber, there, back=back, count=count, skip=skip)
     network.drain()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sequencing.errors import InvalidName, UsageError
 from sequencing.membership import Membership
 from sequencing.overlap_index import OverlapIndex
-from sequencing.overlaps import count_double_overlaps, overlapped_class_pairs, twin_classes
+from sequencing.overlaps import class_pairs_to_order, count_double_overlaps, twin_classes
 
 Pairs = set[tuple[str, str]]
 
@@ -26,7 +26,7 @@ def recomputed(membership: Membership) -> Pairs:
     classes = twin_classes(membership)
     names = [[membership.regions[region] for region in member] for member in classes.members]
     found = {pair for name, count in zip(names, classes.subscribers, strict=True) if count > 1 for pair in pairs(name)}
-    for one, other in zip(*overlapped_class_pairs(membership, classes), strict=True):
+    for one, other in zip(*class_pairs_to_order(membership, classes, "overlap"), strict=True):
         found |= {(min(a, b), max(a, b)) for a in names[one] for b in names[other]}
     assert len(found) == count_double_overlaps(membership)
     return found

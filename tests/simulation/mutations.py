@@ -15,6 +15,7 @@ class Mutation(NamedTuple):
 
 
 NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
+CUT = "sequencing/cut.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
@@ -36,8 +37,8 @@ MUTATIONS = (
     Mutation(
         "only the first atom of a stamp is checked",
         DELIVERY,
-        "blocking = [atom for atom, number in numbers.items() if self._next[atom] < number]",
-        "blocking = [atom for atom, number in list(numbers.items())[:1] if self._next[atom] < number]",
+        "        return [atom for atom, number in numbers.items() if self._next[atom] < number]",
+        "        return [atom for atom, number in list(numbers.items())[:1] if self._next[atom] < number]",
     ),
     Mutation(
         "a frame that is ahead is handed out when nothing waits",
@@ -49,8 +50,8 @@ MUTATIONS = (
     Mutation(
         "waiting streams are not woken",
         DELIVERY,
-        "if self._waiting:\n                    for atom",
-        "if False:\n                    for atom",
+        "        if self._waiting:\n            for atom",
+        "        if False:\n            for atom",
     ),
     Mutation(
         "a view begins at the first marker, not at the last",
@@ -98,26 +99,26 @@ MUTATIONS = (
     Mutation(
         "an ended region still holds views up",
         DELIVERY,
-        "self._settle_view(atom, view, stream.region, work)\n            self._look",
-        "pass\n            self._look",
+        "self._settle_view(atom, view, stream.region, work)\n            self._wake_waiting",
+        "pass\n            self._wake_waiting",
     ),
     Mutation(
         "a jump that an ended region may settle is not looked at again",
         DELIVERY,
-        "self._streams[region].is_looked_at = False",
-        "pass",
+        "            self._wake_waiting([atom], work)\n\n    def _number_anew",
+        "\n    def _number_anew",
     ),
     Mutation(
         "an epoch begins before the ones before have ended",
         SUBSCRIBER,
-        "if epoch.barrier:\n                epoch.held",
-        "if False:\n                epoch.held",
+        "if epoch.barrier and (received or epoch.held):",
+        "if False:",
     ),
     Mutation(
         "an epoch waits for one TICK only",
         SUBSCRIBER,
-        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), regions)",
-        "self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms), set(sorted(regions)[:1]))",
+        "Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)",
+        "Delivery(epoch, followed, plan.atoms, plan.egresses), set(sorted(regions)[:1]))",
     ),
     Mutation(
         "a region is joined before its epoch has begun",
@@ -153,19 +154,19 @@ MUTATIONS = (
     Mutation(
         "superseded publishers are not fenced off",
         NODE,
-        "if before is not None and frame.incarnation < before.incarnation:",
-        "if False:",
+        "elif frame.incarnation < before.incarnation:",
+        "elif False:",
     ),
     Mutation(
         "a node takes a relay's word for what it has accepted",
         NODE,
-        "accepted = self.accepted_from.get(source, 0)\n        for",
-        "accepted = frames[0].sequence - 1 if frames else 0\n        for",
+        "accepted, ends = self.accepted_from.get(source, 0), _Ends()",
+        "accepted, ends = frames[0].sequence - 1 if frames else 0, _Ends()",
     ),
     Mutation(
         "an ingress is closed without a TICK",
         NODE,
-        '        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""))\n',
+        '        self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""), ends)\n',
         "",
     ),
     Mutation(
@@ -179,6 +180,18 @@ MUTATIONS = (
     ),
     Mutation(
         "a moved ingress does not learn what was accepted", NODE, "self.accepted_of[region, publisher] = seen", "pass"
+    ),
+    Mutation(
+        "who is forgotten is taken for new",
+        NODE,
+        "if forgotten is not None and frame.incarnation <= forgotten.incarnation:",
+        "if False:",
+    ),
+    Mutation(
+        "what a node has forgotten is offered again though an answer was lost",
+        PUBLISHER,
+        "if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:",
+        "if answer.verdict is Verdict.FORGOTTEN:",
     ),
     Mutation(
         "preparing again opens ingresses again",
@@ -307,5 +320,85 @@ MUTATIONS = (
         PUBLISHER,
         "            state.next = frame.first + frame.count\n",
         "            state.next = frame.first + frame.count\n            self.passed(frame.region, state.next)\n",
+    ),
+    Mutation(
+        "a step does not mark what it numbers after another stream",
+        NODE,
+        "-self.ended_last if is_later else self.ended_last",
+        "self.ended_last",
+    ),
+    Mutation(
+        "a node has numbers for each region",
+        NODE,
+        """            self.ended_last += 1
+            is_later = ends.is_later_than_another((frame.epoch, frame.region))
+            stamp.insert(0, b"%d,%d" % (NODE, -self.ended_last if is_later else self.ended_last))
+""",
+        """            here = len(self.egress.get((frame.epoch, frame.region), ())) + 1
+            is_later = ends.is_later_than_another((frame.epoch, frame.region))
+            stamp.insert(0, b"%d,%d" % (NODE, -here if is_later else here))
+""",
+    ),
+    Mutation(
+        "a node's number stays as it is",
+        NODE,
+        "            self.ended_last += 1\n",
+        "            self.ended_last = 1\n",
+    ),
+    Mutation(
+        "what is cut short hides nothing",
+        DELIVERY,
+        "through += let_through(lane.ahead, self._cut(lane, whole))",
+        "through += let_through(lane.ahead, inf)",
+    ),
+    Mutation("streams that were cut short are taken for whole", CUT, "if len(frames) < frames_max:", "if True:"),
+    Mutation("a lane is delivered as it arrives", CUT, "    ahead.sort(key=itemgetter(0))\n", ""),
+    Mutation(
+        "a lane's heads do not wait for each other",
+        DELIVERY,
+        "return not stream.queue[0].is_numbered or self._lanes[stream.lane].order[0] == stream.region",
+        "return True",
+    ),
+    Mutation(
+        "a lane goes on before the end of what joins it is found",
+        SUBSCRIBER,
+        "        self._epochs[epoch].delivery.found_end(region)\n",
+        "",
+    ),
+    Mutation(
+        "a lane does not hear that one of its streams has moved on",
+        DELIVERY,
+        "        lane.regions.discard(region)\n",
+        "",
+    ),
+    Mutation(
+        "what is held is replayed as if nothing had been left out",
+        SUBSCRIBER,
+        "out += epoch.delivery.receive(frames, whole)",
+        "out += epoch.delivery.receive(frames)",
+    ),
+    Mutation(
+        "what a read was woken with is taken for the next, marked or not",
+        CUT,
+        "if number < 0 and -number != last + 1:",
+        "if False:",
+    ),
+    Mutation(
+        "what a look without frames tells is forgotten while an epoch waits",
+        SUBSCRIBER,
+        "                if was_whole == whole:\n",
+        "                if True:\n",
+    ),
+    Mutation(
+        "what is ahead counts although something before it is about to be looked at",
+        DELIVERY,
+        "        self._is_taking = True\n",
+        "",
+    ),
+    Mutation(
+        "what moves at once to two epochs is not one cut",
+        SUBSCRIBER,
+        "plan.egresses), barrier)",
+        "plan.egresses), set(regions))",
     ),
 )

@@ -36,7 +36,7 @@ def test_a_seed_has_one_outcome() -> None:
 
 
 def test_the_attack_is_an_attack() -> None:
-    outcomes = [attack(Scenario.of(seed)) for seed in range(90)]
+    outcomes = [attack(Scenario.of(seed)) for seed in range(150)]
     for what in ("published", "deliveries", "epochs", "joins", "faults"):
         assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
     for what in ("gaps", "sweeps"):
@@ -72,7 +72,15 @@ def test_what_fails_is_made_smaller_and_still_fails_in_the_same_way(monkeypatch:
 def size(scenario: Scenario) -> float:
     """How much there is in a scenario."""
     parts = scenario.regions, scenario.servers, scenario.nodes, scenario.managers, scenario.relays
-    return sum(parts) + scenario.crashes + scenario.pauses + scenario.cuts + scenario.losses + scenario.busy_ms
+    return (
+        sum(parts)
+        + scenario.crashes
+        + scenario.pauses
+        + scenario.cuts
+        + scenario.losses
+        + scenario.forgettings
+        + scenario.busy_ms
+    )
 
 
 def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +121,6 @@ def test_every_deliberate_bug_still_applies() -> None:
 
 @pytest.mark.parametrize("word", ["first atom", "not woken", "without a TICK", "enough", "causal wait is left"])
 def test_deliberate_bugs_are_noticed(word: str) -> None:
-    command = [sys.executable, str(MUTATE), "--only", word, "--seeds", "60"]
+    command = [sys.executable, str(MUTATE), "--only", word, "--seeds", "120"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=scaled(300), check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

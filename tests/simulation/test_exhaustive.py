@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from laboratory.exploration.counterexamples import (
     SEARCHES,
     SENDERS,
     causes_by_overlaps,
+    half_a_look,
     ring_by_overlaps,
+    two_counters,
     without_c3,
 )
 from laboratory.exploration.explorer import STATES_MAX, explore
@@ -26,23 +28,22 @@ from laboratory.exploration.worlds_changing import ChangingWorld
 from laboratory.exploration.worlds_enumerated import memberships, one_each, planned, sound_plans
 from laboratory.exploration.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
-from sequencing import manager, transition
+from sequencing import overlaps, transition
 from sequencing.conditions import violations
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.errors import InvalidInput
-from sequencing.expected import links_to_sweep, observers
+from sequencing.expected import links_to_sweep
 from sequencing.frames import StampedFrame
 from sequencing.membership import Membership
-from sequencing.record import Members, Pair
 from sequencing.subscriber import Subscriber
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 QUICK = {
     "planned": Bounds(every=4),
-    "batched": Bounds(every=6),
+    "batched": Bounds(every=5),
     "plans": Bounds(nodes=2, every=30),
-    "faults": Bounds(every=6),
+    "faults": Bounds(every=5),
     "chains": Bounds(every=250),
 }
 """Each so manieth world; `gamecast simulate explore` goes through all of them."""
@@ -89,10 +90,7 @@ def test_the_search_notices_a_walk_with_a_round_of_its_sweep_less(
 def test_the_search_notices_a_walk_past_a_pair_that_a_single_subscriber_orders_as_it_likes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def only_the_expected(members: Members, expected: Iterable[Pair] = ()) -> dict[str, frozenset[str]]:
-        return dict(members) | observers({}, expected)
-
-    monkeypatch.setattr(manager, "observers", only_the_expected)
+    monkeypatch.setattr(overlaps, "_observers_min", lambda _: 2)
     assert explore(ChangingWorld(dict(CHANGES)["x walks from a to c, and y alone has c and d"])).offenders
 
 
@@ -101,15 +99,28 @@ def test_the_search_notices_a_join_that_does_not_wait(monkeypatch: pytest.Monkey
     assert explore(ChangingWorld(dict(CHANGES)["s2 leaves and comes back"])).offenders
 
 
+@pytest.mark.parametrize("title", ["s2 joins what s1 has: in place", "s3 joins in place and leaves"])
+def test_the_search_notices_a_join_that_does_not_find_its_place_in_the_lane(
+    title: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ChangingWorld(dict(CHANGES)[title])
+    assert explore(world).offenders == []
+    monkeypatch.setattr(Delivery, "found_end", lambda *_: None)
+    [offender, *_] = explore(ChangingWorld(dict(CHANGES)[title])).offenders
+    assert offender.what[0].startswith("order")
+
+
 def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def receive_at_once(self: Subscriber, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
+    def receive_at_once(
+        self: Subscriber, frames: Iterable[StampedFrame], whole: Mapping[str, int]
+    ) -> list[Ready | Missing]:
         out: list[Ready | Missing] = []
         for frame in frames:
             state = self._regions[frame.region]
             state.after, state.awaited = frame.last, None
-            out += self._epochs[frame.epoch].delivery.receive([frame])
+            out += self._epochs[frame.epoch].delivery.receive([frame], whole)
         return self._handed_out(out + self._go_on())
 
     monkeypatch.setattr(Subscriber, "receive", receive_at_once)
@@ -136,7 +147,7 @@ def test_what_the_search_leaves_out_makes_no_difference_at_any_end(
     nodes: int, members: dict[str, tuple[str, ...]]
 ) -> None:
     for plan in [make_plan(Membership.of(members), {f"n{i}": "" for i in range(nodes)})]:
-        cast = Cast(plan, members, one_each(members))
+        cast = Cast(plan, members, one_each(members), lanes=True)
         batching = tuple(Say(say.event, "p", say.region) for say in cast.says)
         for each in (cast, replace(cast, says=batching)):
             ends = []
@@ -165,7 +176,7 @@ def test_a_scenario_comes_out_as_it_is_written(name: str) -> None:
     assert "\nwrong: " in script
 
 
-@pytest.mark.parametrize("search", [without_c3, causes_by_overlaps, ring_by_overlaps])
+@pytest.mark.parametrize("search", [without_c3, causes_by_overlaps, ring_by_overlaps, half_a_look, two_counters])
 def test_the_search_finds_the_counterexample_by_itself(search: object) -> None:
     assert callable(search)
     found = search()
@@ -185,7 +196,7 @@ ANSWERED = Say("m1", "P", "G1"), Say("m2", "P", "G2"), Say("m3", "Q", "G3", ("m2
 
 def test_the_causal_additions_mend_what_order_by_overlaps_breaks() -> None:
     for plan in planned(SENDERS, "causal", 3):
-        found = explore(World(Cast(plan, SENDERS, ANSWERED, causal=True)))
+        found = explore(World(Cast(plan, SENDERS, ANSWERED, causal=True, lanes=True)))
         assert found.offenders == []
         assert found.complete
 
@@ -198,13 +209,13 @@ def test_atoms_alone_are_not_causal_when_publishers_do_not_wait() -> None:
 
 def test_acyclic_ordering_mends_the_ring() -> None:
     for plan in planned(RING, "acyclic", 3):
-        found = explore(World(Cast(plan, RING, one_each(RING, 2))))
+        found = explore(World(Cast(plan, RING, one_each(RING, 2), lanes=True)))
         assert found.offenders == []
         assert found.complete
 
 
 def test_an_epoch_mends_what_an_atom_in_place_breaks() -> None:
-    found = explore(ChangingWorld(dict(CHANGES)["s3 closes a ring: an epoch"]))
+    found = explore(ChangingWorld(dict(CHANGES)["s3 closes a ring, two nodes"]))
     assert found.offenders == []
     assert found.complete
 

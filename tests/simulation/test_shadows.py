@@ -12,9 +12,9 @@ from functools import partial
 
 import pytest
 
-from placement.planner import make_plan
+from laboratory.simulation.lines import plan_along
 from sequencing.delivery import Missing, Ready
-from sequencing.frames import FrameKind, PublishedFrame
+from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Node
@@ -24,9 +24,22 @@ from sequencing.record import Record
 from sequencing.subscriber import Subscriber
 from sequencing.transition import Transition
 
+ENDS = {region: f"end-{region}" for region in "abcde"}
+
 
 def planned(ordering: Ordering, membership: Membership, epoch: int, first_atom: int) -> Plan:
-    return make_plan(membership, {"n1": ""}, epoch=epoch, first_atom=first_atom, ordering=ordering)
+    """All regions begin at one node, where the atoms are, and each ends at one of its own: atoms alone order them."""
+    plan = plan_along(
+        ["n1"],
+        membership,
+        ordering,
+        epoch=epoch,
+        first_atom=first_atom,
+        place=lambda _: 0,
+        keeps_needless=lambda: True,
+    )
+    paths = {region: ("n1", ENDS[region]) for region in plan.paths}
+    return replace(plan, nodes=dict.fromkeys(["n1", *ENDS.values()], ""), paths=paths)
 
 
 def sparing(ordering: Ordering, membership: Membership, epoch: int, first_atom: int) -> Plan:
@@ -37,13 +50,14 @@ def sparing(ordering: Ordering, membership: Membership, epoch: int, first_atom: 
 
 
 class Net:
-    """A node, and subscribers that read it when they are told to; ``told``: what each was handed out, in order."""
+    """Nodes, and subscribers that read them when they are told to; ``told``: what each was handed out, in order."""
 
     def __init__(self, ordering: Ordering, plan: Callable[..., Plan], names: str) -> None:
-        self.node = Node("n1")
+        self.nodes = {name: Node(name) for name in ("n1", *ENDS.values())}
+        self.node = self.nodes["n1"]
         self.told: dict[str, list[str | Missing]] = {}
         self._planner = partial(plan, ordering)
-        self._record = Record(Plan(1, 1, ordering, {"n1": ""}, {}, ()))
+        self._record = Record(Plan(1, 1, ordering, dict.fromkeys(self.nodes, ""), {}, ()))
         self._subscribers: dict[str, Subscriber] = {}
         self._markers: list[tuple[str, str, bytes]] = []
         self._numbers = Counter[tuple[str, str]]()
@@ -78,7 +92,8 @@ class Net:
         transition = Transition(record)
         while not transition.finished:
             for task in transition.tasks():
-                transition.done(task, task.perform(self.node))
+                transition.done(task, task.perform(self.nodes[task.node]))
+                self._pass_on()
         for name, subscriber in self._subscribers.items():
             self._take(name, subscriber.update(record))
         self._record = record.settled()
@@ -102,7 +117,7 @@ class Net:
         for region, read in self[name].reads().items():
             if region not in regions:
                 continue
-            stream = self.node.egress.get((read.epoch, region), [])
+            stream = self.nodes[read.node].egress.get((read.epoch, region), [])
             if read.after is None:
                 self._take(name, self[name].found_end(region, read.epoch, stream[-1] if stream else None))
                 found = True
@@ -118,7 +133,11 @@ class Net:
 
     def trim(self, region: str) -> None:
         """Do what retention does: only the newest three frames stay."""
-        del self.node.egress[self.plan.epoch_of(region), region][:-3]
+        del self.egress(self.plan.epoch_of(region), region)[:-3]
+
+    def egress(self, epoch: int, region: str) -> list[StampedFrame]:
+        """The stream that subscribers read of a region."""
+        return self.nodes[self.plan.egresses[region]].egress[epoch, region]
 
     def is_agreed(self) -> bool:
         """Return whether all pairs of subscribers were handed out what they share in one order."""
@@ -134,6 +153,11 @@ class Net:
         frame = PublishedFrame(region, self.plan.epoch_of(region), publisher, 1, number, 1, body, kind)
         [answer] = self.node.publish([frame])
         assert answer.verdict == "ok"
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        for target, linked in self.node.links.items():
+            self.node.acknowledge(target, self.nodes[target].transfer("n1", linked).accepted)
 
     def _take(self, name: str, items: Iterable[Ready | Missing]) -> None:
         for item in items:
@@ -248,7 +272,7 @@ def test_a_region_that_was_followed_in_the_shadow_begins_where_it_is_handed_out(
     net.publish("p", "c7")
     net.rest()
     assert net.told["me"] == ["c1", "c2", "c3", "c7"]
-    last = {frame.body.decode(): frame.last for frame in net.node.egress[epoch, "c"]}
+    last = {frame.body.decode(): frame.last for frame in net.egress(epoch, "c")}
     assert last["c6"] <= begin < last["c7"], "whoever asked for history gets the rest of it"
 
 

@@ -23,7 +23,7 @@ from laboratory.bench.peers.streams import StreamsPeer
 from laboratory.bench.receiving import count_missing, count_pairs_out_of_order
 from laboratory.bench.table import report
 from laboratory.bench.trial import Trial
-from laboratory.bench.workload import Grid, Phases, payload_of
+from laboratory.bench.workload import Phases, payload_of, ring
 
 PHASES = Phases(events=100, paced_s=0.5, rate_per_s=100, window_events=10, seed=1)
 TRIAL = Trial(
@@ -65,7 +65,7 @@ def test_ratios_are_ours_over_theirs_where_both_have_figures() -> None:
 
 @pytest.mark.parametrize("size", [3, 4, 5, 8, 32])
 def test_on_the_grid_each_subscriber_has_three_regions_and_each_region_three_subscribers(size: int) -> None:
-    grid = Grid(size)
+    grid = ring(size)
     regions = [grid.regions_of(subscriber) for subscriber in range(size)]
     assert all(len(set(of_one)) == 3 for of_one in regions)
     assert set(Counter(region for of_one in regions for region in of_one).values()) == {3}
@@ -77,10 +77,10 @@ def test_on_the_grid_each_subscriber_has_three_regions_and_each_region_three_sub
 def test_the_phases_follow_each_other_without_a_hole() -> None:
     assert list(PHASES.warm_up) + list(PHASES.fast) + list(PHASES.paced) == list(range(10 + 100 + 20 + 50))
     assert PHASES.measured_from == 130
-    regions = PHASES.regions(Grid(8))
+    regions = PHASES.regions(ring(8))
     assert len(regions) == PHASES.paced.stop
-    assert regions == PHASES.regions(Grid(8))
-    assert regions != replace(PHASES, seed=2).regions(Grid(8))
+    assert regions == PHASES.regions(ring(8))
+    assert regions != replace(PHASES, seed=2).regions(ring(8))
 
 
 def test_an_event_is_about_190_bytes_of_json() -> None:
@@ -88,14 +88,14 @@ def test_an_event_is_about_190_bytes_of_json() -> None:
 
 
 def test_what_is_missing_or_repeated_is_counted() -> None:
-    grid, region_of = Grid(4), [0, 1, 2, 3]
+    grid, region_of = ring(4), [0, 1, 2, 3]
     complete = [[0, 1, 2], [1, 2, 3], [2, 3, 0], [3, 0, 1]]
     assert count_missing(complete, grid, region_of) == (0, 0)
     assert count_missing([[0, 1, 1], [], [2, 3, 0], [3, 0, 1]], grid, region_of) == (4, 1)
 
 
 def test_pairs_that_disagree_on_what_both_delivered_are_counted() -> None:
-    grid, region_of = Grid(4), [0, 1, 2, 3]
+    grid, region_of = ring(4), [0, 1, 2, 3]
     assert count_pairs_out_of_order([[0, 1, 2], [1, 2, 3], [2, 3, 0], [3, 0, 1]], grid, region_of) == 2
     assert count_pairs_out_of_order([[0, 1, 2], [1, 2, 3], [0, 2, 3], [0, 1, 3]], grid, region_of) == 0
     assert count_pairs_out_of_order([[2], [1, 2, 3], [3, 0], [0, 1, 3]], grid, region_of) == 1

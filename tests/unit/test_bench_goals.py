@@ -52,8 +52,27 @@ def test_decoding_alone_is_measured() -> None:
 
 
 def test_what_could_not_be_measured_is_not_reached() -> None:
-    recording, joins = {"overhead": math.nan}, {"kinds": {"in place": {"joins_per_s": math.nan}}}
-    assert [goal.is_reached for goal in goals_of({"recording": recording, "joins": joins})] == [False, False]
+    joins = {"kinds": {"in place": {"joins_per_s": math.nan, "alone_latency_ms": {"p99": math.nan}}}}
+    goals = goals_of({"recording": {"overhead": math.nan}, "joins": joins})
+    assert [goal.is_reached for goal in goals] == [False, False, False]
+
+
+def test_a_dense_world_is_held_against_one_stream_for_all() -> None:
+    part = peers(
+        deliveries_per_s={"streams": {"8": 2.1}, "single-stream": {"8": 2.9}, "pubsub": {"8": 0.1}},
+        p50_ms={"streams": {"8": 9.0}, "single-stream": {"8": 1.2}},
+        p99_ms={"single-stream": {"8": 1.4}},
+    )
+    assert [(goal.figure, goal.is_reached) for goal in goals_of({"dense-500": part})] == [
+        ("dense, S = 8: deliveries/s, x single-stream", False),
+        ("dense, S = 8: deliveries/s, x streams", True),
+        ("dense, S = 8, 500/s: p50, x single-stream", True),
+        ("dense, S = 8, 500/s: p99, x single-stream", False),
+    ]
+    assert [goal.figure for goal in goals_of({"trace-3000": part})] == [
+        "trace, S = 8, 3000/s: p50, x single-stream",
+        "trace, S = 8, 3000/s: p99, x single-stream",
+    ]
 
 
 def test_the_table_of_goals_fits_eighty_columns() -> None:

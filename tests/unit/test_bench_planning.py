@@ -27,7 +27,8 @@ def test_the_command_prints_one_document(tmp_path: Path) -> None:
         assert all(stage["seconds"] >= 0 and stage["peak_mib"] > 10 for stage in found["stages"].values())
         assert found["join_us"] > 0
         assert found["leave_us"] > 0
-        assert found["atoms"] >= found["overlaps"] > 0
+        assert found["overlaps"] > 0
+        assert found["atoms"] > 0, "on several nodes not everything can end together"
     assert "whole plan" in plot.read_text()
 
 

@@ -694,3 +694,23 @@ def test_what_is_delivered_of_a_left_atom_after_the_markers_does_not_move_where_
     delivery.leave("b")
     assert receive(delivery, frame("a1", "4,7"), marker("c1", "4,3"), frame("a2", "4,9")) == ["a1", "a2"]
     assert receive(delivery, frame("c2", "4,8")) == ["c2"]
+
+
+@pytest.mark.parametrize("end", ["number", "tick", "sealed"])
+def test_what_waits_for_a_look_at_all_shows_that_a_number_will_never_come(end: str) -> None:
+    # b and c are twins, and end where x does; a, which had number 1 of their atom, is lost with its node.
+    lanes = {"a": "n1", "b": "n2", "c": "n2", "x": "n2"}
+    delivery = Delivery(1, lanes, [Atom(AtomId(1), ("a", "b", "c"), "n1")], lanes)
+    assert names(delivery.receive([tick(f"a{UNKNOWN_END}")], {"a": 1})) == ["-a1…0", f"a{UNKNOWN_END}"]
+    first = [frame("b1", "0,1,1,2"), frame("x1", "0,2"), frame("x2", "0,3")]
+    assert names(delivery.receive(first, {"b": 1, "c": 1, "x": 1})) == []
+    shown = {
+        "number": frame("c1", "0,9,1,3"),
+        "tick": StampedFrame("c", 1, 1, TICK_META, b"0,9,1,3", b""),
+        "sealed": tick("c1"),
+    }[end]
+    # x runs too far ahead to be read: nobody knows what of it comes before c.
+    found = names(delivery.receive([shown], {"b": 1, "c": 1}))
+    assert [name for name in found if name != "c1"] == ["b1", "x1", "x2"]
+    assert delivery.is_ahead == (end != "sealed")
+    assert names(delivery.receive([], {"b": 1, "c": 1, "x": 1})) == ([] if end == "sealed" else ["c1"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from placement.planner import make_plan
+from sequencing.conditions import can_follow_all
 from sequencing.errors import InvalidName, UsageError
 from sequencing.expected import Emptied, Tails, links_to_sweep, observers
 from sequencing.frames import StampedFrame
@@ -43,10 +44,14 @@ RECORD = Record(
 )
 
 
-def test_declared_overlaps_have_atoms_before_anybody_is_there() -> None:
+def test_declared_overlaps_are_ordered_before_anybody_is_there() -> None:
     record = next_record(Record(Plan(1, 1, "acyclic", NODES, {}, ())), {}, (), planner, expected=LINE)
     assert record is not None
-    assert ({frozenset(atom.regions) for atom in record.plan.atoms}, record.members) == (set(map(frozenset, LINE)), {})
+    assert all(can_follow_all(record.plan, frozenset(pair)) for pair in LINE)
+    ends = record.plan.egresses
+    assert {pair_of(*atom.regions) for atom in record.plan.atoms} == {(a, b) for a, b in LINE if ends[a] != ends[b]}
+    assert len({*ends.values()}) > 1
+    assert record.members == {}
     assert next_record(record.settled(), {}, (), planner, expected=LINE) is None
 
 
@@ -67,7 +72,18 @@ def test_what_nobody_expected_begins_an_epoch_also_where_a_single_subscriber_has
     jumped = next_record(RECORD, {**WISHES, "x": wish(2, a=1, d=2)}, (), planner)
     assert jumped is not None
     assert jumped.plan.epoch == 3
-    assert ("a", "d") in {tuple(sorted(atom.regions)) for atom in jumped.plan.atoms}
+    assert not can_follow_all(CHAIN, frozenset("ad"))
+    assert can_follow_all(jumped.plan, frozenset("ad"))
+
+
+def test_what_nobody_expected_changes_nothing_where_it_ends_at_one_node() -> None:
+    plan = replace(CHAIN, paths={**CHAIN.paths, "e": ("n3",), "f": ("n3",)}, epochs={"f": 1})
+    widened = next_record(replace(RECORD, plan=plan), {**WISHES, "x": wish(2, d=2, e=2)}, (), planner)
+    assert widened is not None
+    assert (widened.plan.epoch, widened.members["x"], widened.leaving) == (2, frozenset("de"), {"x": frozenset("a")})
+    older = next_record(replace(RECORD, plan=plan), {**WISHES, "x": wish(2, d=2, f=2)}, (), planner)
+    assert older is not None
+    assert older.plan.epoch == 3
 
 
 def test_who_walks_to_where_nobody_expected_it_begins_an_epoch_whatever_it_leaves() -> None:
@@ -150,9 +166,12 @@ def test_links_are_emptied_when_each_is() -> None:
     assert Emptied("n1", (("n2", 4), ("n3", 5)), 0).perform(node)
 
 
-def test_each_subscriber_and_each_expected_pair_counts_for_two() -> None:
-    reckoned = observers({"s": frozenset("ad")}, [("a", "b")])
-    assert sorted(map(sorted, reckoned.values())) == [["a", "b"], ["a", "b"], ["a", "d"], ["a", "d"]]
+def test_an_expected_pair_is_as_good_as_somebody_who_has_it() -> None:
+    members = {"s": frozenset("ad")}
+    assert sorted(map(sorted, observers(members, [("a", "b")], "acyclic").values())) == [["a", "b"], ["a", "d"]]
+    twice = sorted(map(sorted, observers(members, [("a", "b")], "overlap").values()))
+    assert twice == [["a", "b"], ["a", "b"], ["a", "d"], ["a", "d"]]
+    assert observers(members, [], "overlap") == members
 
 
 def test_a_record_keeps_what_is_expected_and_who_leaves_and_tells_nobody_else() -> None:

@@ -14,6 +14,7 @@ from sequencing.frames import (
     decode_body,
     encode_binary_body,
     encode_json_body,
+    node_number,
     parse_meta,
     parse_stamp,
 )
@@ -86,6 +87,16 @@ def test_what_is_not_a_meta_is_refused(meta: bytes) -> None:
 def test_a_stamp_is_pairs_in_a_flat_list() -> None:
     assert parse_stamp(b"") == []
     assert parse_stamp(b"7,1,9007199254740993,12") == [7, 1, 9007199254740993, 12]
+
+
+@pytest.mark.parametrize(("stamp", "number"), [(b"0,7", 7), (b"0,-7,3,1", -7), (b"3,1", 0), (b"", 0)])
+def test_a_node_number_is_the_first_of_a_stamp(stamp: bytes, number: int) -> None:
+    assert node_number(stamp) == number
+
+
+@pytest.mark.parametrize("stamp", [b"0,", b"0,x", b"0,-x", b"0,,1", b"garbage"])
+def test_what_no_node_wrote_has_no_number(stamp: bytes) -> None:
+    assert node_number(stamp) == 0
 
 
 @pytest.mark.parametrize("stamp", [b"1,", b",1", b"1 2", b"x,1", b"1,2],[3,4", b"\x00", b"1,0x2"])

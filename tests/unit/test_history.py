@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, cast
@@ -14,8 +14,9 @@ from gamecast.client import history, regionhistory
 from gamecast.client.history import History, Recall
 from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
+from sequencing.cut import Reading
 from sequencing.delivery import Missing, Ready
-from sequencing.errors import NetworkError, Unreachable
+from sequencing.errors import NetworkError, UnknownPosition, Unreachable
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
 from tests.patience import patience
@@ -27,16 +28,28 @@ NEW = Plan(2, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId
 class LateNetwork:
     """Stands for a network whose streams get their frames when it has been asked so often."""
 
-    def __init__(self, frames: Mapping[int, list[StampedFrame]], *, ending: bool = True) -> None:
-        """``frames``: after how many reads → which are there; ``ending``: whether the old epoch is being left."""
+    def __init__(
+        self,
+        frames: Mapping[int, list[StampedFrame]],
+        *,
+        ending: bool = True,
+        ended: bool = False,
+        plans: Sequence[Plan] = (OLD, NEW),
+    ) -> None:
+        """``frames``: after how many reads → which are there; ``ending``: whether the old epoch is being left.
+
+        ``ended``: whether the newest frames of streams are TICKs.
+        """
+        self._plans = plans
+        self._kind = FrameKind.TICK if ended else FrameKind.EVENTS
         self.reads = 0
         self.is_ending = ending
         self._frames = frames
 
     async def plans(self) -> list[Plan]:
-        return [OLD, NEW]
+        return [*self._plans]
 
-    def newest(self) -> Plan:
+    def newest_plan(self) -> Plan:
         return NEW
 
     async def latest_plan(self) -> Plan | None:
@@ -54,11 +67,14 @@ class LateNetwork:
     async def close(self) -> None:
         pass
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
+        return [frame(epoch, 9, self._kind) for _, epoch in streams]
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> Reading:
         self.reads += 1
         epoch, last = after["forest"]
         there = [frame for reads, frames in self._frames.items() if reads < self.reads for frame in frames]
-        return [frame for frame in there if frame.epoch == epoch and frame.last > last]
+        return Reading([frame for frame in there if frame.epoch == epoch and frame.last > last], {"forest": epoch})
 
 
 def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> StampedFrame:
@@ -75,7 +91,7 @@ def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> Stampe
 async def replayed(network: Any, ending: Callable[[], AbstractSet[tuple[str, int]]]) -> list[Ready | Missing]:
     recall = Recall({"forest": (1, 1)})
     recall.begins["forest"] = 2, 1
-    found, read = list[Ready | Missing](), History(network, recall, network.newest, ending)
+    found, read = list[Ready | Missing](), History(network, recall, network.newest_plan, ending)
     while items := await read.next_items():
         found += items
     return found
@@ -95,6 +111,29 @@ async def test_what_came_just_before_an_epoch_had_been_left_is_found() -> None:
     found = await replayed(network, lambda: {("forest", 1)} if network.reads < 3 else set())
     assert [item.frame.last for item in found if isinstance(item, Ready)] == [2, 3, 1]
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("since", [(0, 7), (2, 7), (3, 7)])
+async def test_a_position_of_an_epoch_that_the_region_never_had_is_refused(since: Position) -> None:
+    recall = Recall({"forest": since})
+    recall.begins["forest"] = 4, 1
+    plans = [replace(OLD, epoch=epoch) for epoch in (1, 4)]
+    network = LateNetwork({0: [frame(1, 9, FrameKind.TICK)]}, plans=plans)
+    with pytest.raises(UnknownPosition):
+        await History(cast(Any, network), recall, lambda: plans[-1], set).admit()
+
+
+async def test_a_position_behind_the_end_of_an_old_epoch_is_refused_and_that_of_its_end_is_not() -> None:
+    for number, is_given in ((9, True), (10, False)):
+        recall = Recall({"forest": (1, number)})
+        recall.begins["forest"] = 2, 1
+        network = LateNetwork({0: [frame(1, 9, FrameKind.TICK)]}, ended=True)
+        history = History(cast(Any, network), recall, network.newest_plan, set)
+        if is_given:
+            await history.admit()
+        else:
+            with pytest.raises(UnknownPosition, match="1-10, its newest is 1-9"):
+                await history.admit()
 
 
 async def test_an_epoch_that_was_left_without_an_end_is_a_gap() -> None:
@@ -120,12 +159,12 @@ class RestartedNetwork(LateNetwork):
     run = ""
 
     async def plans(self) -> list[Plan]:
-        return [replace(OLD, runs={"a": "1"}), self.newest()]
+        return [replace(OLD, runs={"a": "1"}), self.newest_plan()]
 
     async def latest_plan(self) -> Plan | None:
-        return self.newest()
+        return self.newest_plan()
 
-    def newest(self) -> Plan:
+    def newest_plan(self) -> Plan:
         return replace(NEW, runs={"a": str(self.reads)})
 
     def reader(self, node: str, plan: Plan) -> LateNetwork:
@@ -135,7 +174,7 @@ class RestartedNetwork(LateNetwork):
     def follow(self, plan: Plan) -> None:
         self.run = plan.runs["a"]
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> list[StampedFrame]:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> Reading:
         self.reads = min(self.reads + 1, 3)
         if self.run != "3":
             raise Unreachable("the server has begun anew, and no plan speaks of that yet")

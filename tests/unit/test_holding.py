@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -82,8 +82,8 @@ class Withholding(Subscriber):
 
     withheld: list[Ready | Missing]
 
-    def receive(self, frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
-        before, now = self.withheld, super().receive(frames)
+    def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
+        before, now = self.withheld, super().receive(frames, whole)
         self.withheld = [] if before else now
         return before + now if before else []
 

@@ -27,8 +27,9 @@ ROOMS = {
         "gamecast.interrupts",
         "gamecast.version",
     ),
-    *("sequencing.causal_wait", "sequencing.compact", "sequencing.delivery", "sequencing.errors", "sequencing.extras"),
-    *("sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins", "sequencing.keyspace"),
+    *("sequencing.causal_wait", "sequencing.compact", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
+    *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
+    *("sequencing.depth", "sequencing.keyspace"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.publisher"),
     *("sequencing.record", "sequencing.replay", "sequencing.returns", "sequencing.shadows", "sequencing.subscriber"),
 }

@@ -38,10 +38,29 @@ def settled(wishes: dict[str, Wish], record: Record | None = None, published: st
 TWO = {"s1": wish("ab"), "s2": wish("ab")}
 
 
+def twice(*pairs: str) -> dict[str, Wish]:
+    """Two subscribers for each."""
+    return {f"{who} of {pair}": wish(pair) for pair in pairs for who in ("one", "other")}
+
+
+CHAIN = twice("cd", "de", "ef", "fg")
+"""Beside a and b, its regions do not all end at one node."""
+
+
 def test_what_must_be_ordered_anew_begins_an_epoch() -> None:
     record = settled(TWO)
-    assert (record.plan.epoch, [atom.regions for atom in record.plan.atoms]) == (2, [("a", "b")])
+    assert (record.plan.epoch, record.plan.egresses, record.plan.atoms) == (2, {"a": "n1", "b": "n1"}, ())
     assert record.members == {"s1": {"a", "b"}, "s2": {"a", "b"}}
+    chain = settled(TWO | CHAIN)
+    assert (chain.plan.epoch, [atom.regions for atom in chain.plan.atoms]) == (2, [("f", "g")])
+
+
+def test_what_ends_at_one_node_is_ordered_by_it_and_begins_none_unless_it_is_of_different_epochs() -> None:
+    plan = Plan(3, 1, "acyclic", NODES, {"a": ("n2",), "b": ("n1", "n2"), "c": ("n2",)}, (), {"c": 2})
+    record = settled(TWO, Record(plan))
+    assert (record.plan.epoch, record.plan.version, record.plan.paths, record.plan.atoms) == (3, 2, plan.paths, ())
+    older = settled({"s1": wish("ac"), "s2": wish("ac")}, Record(plan))
+    assert [older.plan.epoch_of(region) for region in "abc"] == [4, 3, 4]
 
 
 def test_nothing_changes_while_nobody_wants_more() -> None:
@@ -50,11 +69,14 @@ def test_nothing_changes_while_nobody_wants_more() -> None:
     assert next_record(record, {"s1": wish("ab")}, "", planner) is None
 
 
-def test_who_joins_what_the_atoms_order_already_is_granted_in_place() -> None:
-    record = settled(TWO)
-    joined = settled({**TWO, "s3": wish("ab")}, record)
-    assert (joined.plan.epoch, joined.plan.version, joined.plan.atoms) == (2, 2, record.plan.atoms)
-    assert joined.members["s3"] == {"a", "b"}
+def test_who_joins_what_is_ordered_already_is_granted_in_place() -> None:
+    record = settled(TWO | CHAIN)
+    for pair in ("ab", "cd", "fg"):
+        joined = settled({**TWO, **CHAIN, "s3": wish(pair)}, record)
+        assert (joined.plan.epoch, joined.plan.version, joined.plan.atoms) == (2, 2, record.plan.atoms)
+        assert joined.members["s3"] == set(pair)
+    apart = settled({**TWO, **CHAIN, "s3": wish("cg"), "s4": wish("cg")}, record)
+    assert apart.plan.epoch == 3
 
 
 def test_a_region_that_is_only_published_to_gets_a_place_in_place() -> None:
@@ -78,14 +100,21 @@ def test_a_new_connection_of_a_name_is_heard_even_if_it_wants_what_the_old_one_h
 
 
 def test_other_components_keep_their_epoch_their_atoms_and_their_leavers() -> None:
-    wishes = {**TWO, "s3": wish("cd"), "s4": wish("cd")}
-    record = settled(wishes)
-    changed = settled({**wishes, "s1": wish("a", 2), "s5": wish("ae"), "s6": wish("ae")}, record)
-    assert {region: changed.plan.epoch_of(region) for region in "abcde"} == {"a": 3, "b": 3, "c": 2, "d": 2, "e": 3}
-    assert {atom.regions for atom in changed.plan.atoms} == {("c", "d"), ("a", "e")}
+    wishes = {**TWO, "s3": wish("ab"), **CHAIN}
+    record = settled(wishes, published="x")
+    left = {"s1": wish("a", 2), "one of cd": Wish(1, 2, {"c": 1})}
+    changed = settled({**wishes, **left, "s5": wish("ax"), "s6": wish("ax")}, record)
+    assert {region: changed.plan.epoch_of(region) for region in "abcdefgx"} == {
+        **dict.fromkeys("abx", 3),
+        **dict.fromkeys("cdefg", 2),
+    }
+    [kept] = record.plan.atoms
+    assert kept.regions == ("f", "g")
+    [still, fresh] = changed.plan.atoms
+    assert (still, fresh.id) == (kept, kept.id + 1)
+    assert set("abx").issuperset(fresh.regions)
     assert changed.members["s1"] == {"a"}
-    assert changed.members["s3"] == {"c", "d"}
-    assert len({atom.id for atom in (*record.plan.atoms, *changed.plan.atoms)}) == 3
+    assert changed.members["one of cd"] == {"c", "d"}
 
 
 def moving() -> tuple[Record, dict[str, Node]]:
@@ -184,6 +213,22 @@ def test_a_lost_node_begins_an_epoch_for_what_went_through_it_and_what_belongs_t
     following = next_record(apart, {}, "", planner, runs={"n1": "y"})
     assert following is not None
     assert {region: following.plan.epoch_of(region) for region in "abc"} == {"a": 3, "b": 3, "c": 4}
+
+
+def test_what_has_the_order_of_one_node_begins_anew_together_when_another_node_is_lost() -> None:
+    paths = {"a": ("n1", "n2"), "b": ("n2",), "c": ("n2",)}
+    plan = Plan(3, 1, "acyclic", NODES, paths, (), runs={"n1": "x", "n2": "x"})
+    record = Record(plan, {"s1": frozenset("ab"), "s2": frozenset("ab"), "s3": frozenset("c")}, TWO)
+    following = next_record(record, TWO, "", planner, runs={"n1": "y"})
+    assert following is not None
+    assert {region: following.plan.epoch_of(region) for region in "abc"} == {"a": 4, "b": 4, "c": 3}
+
+
+def test_a_region_that_is_new_when_a_node_is_lost_is_not_numbered_among_what_was_lost() -> None:
+    record = Record(Plan(3, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, (), runs={"n1": "x"}))
+    following = next_record(record, {}, "b", planner, nodes={"n1": ""}, runs={"n1": "y"})
+    assert following is not None
+    assert {region: following.plan.epoch_of(region) for region in "ab"} == {"a": 4, "b": 4}
 
 
 def test_a_lost_node_that_nothing_went_through_is_taken_back_in_place() -> None:

@@ -8,27 +8,30 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from placement.planner import make_plan
+from sequencing.conditions import can_follow_all
 from sequencing.errors import PlanError
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.plan import Atom, AtomId, Plan
+from sequencing.plan import Atom, AtomId, Ordering, Plan
 from sequencing.record import Record, Wish
 
 NODES = {"n1": "", "n2": ""}
 EMPTY = Record(Plan(1, 1, "acyclic", NODES, {}, ()))
+BY_OVERLAP = Record(Plan(1, 1, "overlap", NODES, {}, ()))
 
 
 @dataclass
 class Planner:
     """Plans as usual, and remembers what it was asked for."""
 
+    ordering: Ordering = "acyclic"
     asked: list[tuple[dict[str, set[str]], set[str], int, int]] = field(default_factory=list)
     """Subscriber → regions; all regions; epoch; first atom."""
 
     def __call__(self, membership: Membership, epoch: int, first_atom: int) -> Plan:
         members = {name: set(regions) for name, regions in membership.regions_of.items()}
         self.asked.append((members, set(membership.regions), epoch, first_atom))
-        return make_plan(membership, NODES, epoch=epoch, first_atom=first_atom)
+        return make_plan(membership, NODES, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
 
 
 def wish(regions: str, said: int = 1) -> Wish:
@@ -45,15 +48,16 @@ def changed(
 
 def test_only_what_hangs_together_with_what_is_joined_is_planned_anew_with_ids_never_used() -> None:
     planner = Planner()
-    wishes = {"s1": wish("ab"), "s2": wish("ab"), "s3": wish("cd"), "s4": wish("cd")}
-    first = changed(EMPTY, wishes, planner)
-    assert (first.plan.epoch, first.next_atom, sorted(atom.id for atom in first.plan.atoms)) == (2, 3, [1, 2])
-    wishes |= {"s5": wish("be"), "s6": wish("be")}
-    second = changed(first, wishes, planner, "f")
-    everybody = {"s1": set("ab"), "s2": set("ab"), "s3": set("cd"), "s4": set("cd")}
-    around_b = {"s1": set("ab"), "s2": set("ab"), "s5": set("be"), "s6": set("be")}
-    assert planner.asked == [(everybody, set("abcd"), 2, 1), (around_b, set("abe"), 3, 3)]
-    assert second.next_atom == 5
+    pairs = {f"{who}{pair}": pair for pair in ("ab", "cd", "de", "ef", "fg") for who in "st"}
+    wishes = {name: wish(regions) for name, regions in pairs.items()}
+    first = changed(EMPTY, wishes, planner, "h")
+    assert (first.plan.epoch, first.next_atom, sorted(atom.id for atom in first.plan.atoms)) == (2, 2, [1])
+    wishes |= {"sbh": wish("bh"), "tbh": wish("bh")}
+    second = changed(first, wishes, planner, "i")
+    everybody = {name: set(regions) for name, regions in pairs.items()}
+    around_b = {"sab": set("ab"), "tab": set("ab"), "sbh": set("bh"), "tbh": set("bh")}
+    assert planner.asked == [(everybody, set("abcdefg"), 2, 1), (around_b, set("abh"), 3, 2)]
+    assert (second.next_atom, sorted(atom.id for atom in second.plan.atoms)) == (3, [1, 2])
     assert second.plan.version == 1
 
 
@@ -64,27 +68,34 @@ def test_a_region_without_atoms_uses_up_no_id() -> None:
     assert (moved.plan.epoch, moved.next_atom, planner.asked) == (2, 7, [({}, {"a"}, 2, 7)])
 
 
-def test_a_subscriber_alone_ties_nothing_together_and_two_tie_what_they_share() -> None:
+def test_each_subscriber_ties_what_it_has() -> None:
     wishes = {"s1": wish("ab"), "s2": wish("ab"), "s3": wish("bc"), "s4": wish("de")}
-    record = changed(EMPTY, wishes, Planner())
+    record = changed(EMPTY, wishes, Planner(), "fg")
     planner = Planner()
     joined = changed(record, {**wishes, "s5": wish("cf"), "s6": wish("cf")}, planner)
-    assert planner.asked[0][1] == {"c", "f"}, "s3 alone has b and c: nobody can see an order of them"
+    assert planner.asked[0][1] == set("abcf"), "s3 alone has b and c: who replays them is to see what it saw"
     assert {region: joined.plan.epoch_of(region) for region in "abcdef"} == {
-        **dict.fromkeys("abde", 2),
-        **dict.fromkeys("cf", 3),
+        **dict.fromkeys("de", 2),
+        **dict.fromkeys("abcf", 3),
     }
-    ring = changed(record, {**wishes, "s5": wish("ac"), "s6": wish("de")}, Planner())
-    assert {region: ring.plan.epoch_of(region) for region in "abcde"} == dict.fromkeys("abcde", 3)
     three = {**wishes, "s6": wish("ab"), "s7": wish("ab")}
     other = changed(record, {**three, "s8": wish("ag"), "s9": wish("ag")}, planner := Planner())
-    assert planner.asked[0][1] == {"a", "b", "g"}
-    assert other.plan.epoch_of("c") == 2
+    assert planner.asked[0][1] == set("abcg")
+    assert other.plan.epoch_of("d") == 2
+
+
+def test_where_only_double_overlaps_are_ordered_a_subscriber_alone_ties_nothing_together() -> None:
+    wishes = {"s1": wish("ab"), "s2": wish("ab"), "s3": wish("bc")}
+    record = changed(BY_OVERLAP, wishes, Planner("overlap"), "f")
+    planner = Planner("overlap")
+    changed(record, {**wishes, "s5": wish("cf"), "s6": wish("cf")}, planner)
+    assert planner.asked[0][1] == {"c", "f"}
 
 
 def test_a_plan_that_does_not_order_what_it_was_asked_to_is_refused() -> None:
     def careless(membership: Membership, epoch: int, first_atom: int) -> Plan:
-        return replace(make_plan(membership, NODES, epoch=epoch, first_atom=first_atom), atoms=())
+        made = make_plan(membership, NODES, epoch=epoch, first_atom=first_atom)
+        return replace(made, paths={"a": ("n1",), "b": ("n1", "n2")})
 
     with pytest.raises(PlanError):
         next_record(EMPTY, {"s1": wish("ab"), "s2": wish("ab")}, (), careless)
@@ -109,7 +120,7 @@ def test_regions_get_their_places_in_an_order_that_does_not_depend_on_chance() -
 
 def test_who_has_all_that_it_wants_is_heard_without_a_look_at_what_is_ordered() -> None:
     atoms = (Atom(AtomId(1), ("a", "b"), "n1"),)
-    paths = {"a": ("n1",), "b": ("n1",), "c": ("n1",), "d": ("n1",)}
+    paths = {"a": ("n1",), "b": ("n1",), "c": ("n1",), "d": ("n2",)}
     members = {"s1": frozenset("ab"), "s2": frozenset("ab"), "s3": frozenset("cd"), "s4": frozenset("cd")}
     record = Record(Plan(2, 1, "acyclic", NODES, paths, atoms), members, next_atom=2)
     again = changed(record, {"s1": Wish(9, 1, {"a": 1, "b": 1})}, planner := Planner())
@@ -119,27 +130,45 @@ def test_who_has_all_that_it_wants_is_heard_without_a_look_at_what_is_ordered() 
 LINE = frozenset({("a", "b"), ("b", "c")})
 
 
-def test_where_overlaps_are_expected_each_subscriber_is_reckoned_with_twice_and_only_pairs_inside_are_asked_for() -> (
-    None
-):
+def test_who_may_come_back_is_reckoned_with_as_if_it_were_there() -> None:
+    wishes = {"s1": wish("ab"), "s2": wish("ab")}
+    record = changed(EMPTY, wishes, Planner())
+    without_s2 = {"s1": wish("ab"), "s3": wish("ac"), "s4": wish("ac")}
+    after = changed(record, without_s2, planner := Planner(), away={"s2": frozenset("ab")})
+    assert after.members["s2"] == set("ab")
+    assert planner.asked[0][0]["s2"] == set("ab")
+
+
+def test_nobody_joins_a_region_in_an_earlier_epoch_than_it_has_had_something_of() -> None:
+    record = Record(Plan(5, 1, "acyclic", NODES, {"a": ("n1",), "b": ("n1",)}, (), epochs={"a": 3}))
+    begun = {}
+    for floor in (0, 3, 4, 5):
+        following = changed(record, {"s": Wish(1, 1, {"a": 1}, floor)}, Planner())
+        begun[floor] = following.plan.epoch_of("a"), following.plan.epoch_of("b")
+    assert begun == {0: (3, 5), 3: (3, 5), 4: (6, 5), 5: (6, 5)}
+
+
+def test_where_overlaps_are_expected_only_pairs_inside_are_asked_for() -> None:
     planner = Planner()
     record = changed(EMPTY, {"s": wish("d")}, planner, expected=LINE)
     assert record.expected == LINE
-    assert sorted("".join(sorted(mine)) for mine in planner.asked[-1][0].values()) == ["ab", "ab", "bc", "bc", "d", "d"]
+    assert sorted("".join(sorted(mine)) for mine in planner.asked[-1][0].values()) == ["ab", "bc", "d"]
     more = changed(record, {"s": wish("d")}, planner, expected=LINE | {("x", "y")})
     assert more.expected == LINE | {("x", "y")}
     members, regions, epoch, _ = planner.asked[-1]
-    assert (sorted(map(sorted, members.values())), regions, epoch) == ([["x", "y"], ["x", "y"]], {"x", "y"}, 3)
+    assert (sorted(map(sorted, members.values())), regions, epoch) == ([["x", "y"]], {"x", "y"}, 3)
     both = changed(more, {"s": wish("d"), "t": wish("ab")}, planner)
     assert (both.plan.epoch, both.plan.version) == (3, 2)
 
 
-def test_nobody_is_let_go_of_where_no_overlaps_are_expected() -> None:
+@pytest.mark.parametrize("empty", [EMPTY, BY_OVERLAP], ids=["acyclic", "overlap"])
+def test_who_walks_is_let_go_of_unless_double_overlaps_alone_are_ordered_and_none_is_expected(empty: Record) -> None:
+    ordering = empty.plan.ordering
     wishes = {"s1": wish("ab"), "s2": wish("ab"), "s3": wish("bc"), "s4": wish("bc")}
-    record = changed(EMPTY, wishes, Planner())
-    walked = next_record(record, {**wishes, "s1": Wish(1, 2, {"b": 1, "c": 2})}, (), Planner())
+    record = changed(empty, wishes, Planner(ordering))
+    walked = next_record(record, {**wishes, "s1": Wish(1, 2, {"b": 1, "c": 2})}, (), Planner(ordering))
     assert walked is not None
-    assert walked.leaving == {}
+    assert walked.leaving == ({} if ordering == "overlap" else {"s1": {"a"}})
 
 
 def test_of_several_that_move_at_once_each_must_find_its_regions_ordered() -> None:
@@ -148,18 +177,21 @@ def test_of_several_that_move_at_once_each_must_find_its_regions_ordered() -> No
     assert changed(record, wishes, Planner()).plan.epoch == 3
 
 
-def test_what_a_join_ties_to_others_begins_anew_with_them_though_no_atom_tied_them_before() -> None:
-    for others in ({}, {"s3": wish("a")}, {"s3": wish("ab")}, {"s3": wish("x"), "s4": wish("yz")}):
-        wishes = {"s1": wish("ab"), "s2": wish("a"), **others}
+def test_what_a_join_ties_to_others_begins_anew_with_them_unless_they_are_ordered_already() -> None:
+    begun = []
+    for others in ({}, {"s3": wish("a")}, {"s3": wish("ab")}, {"s3": wish("x")}):
+        wishes = {"s1": wish("b"), "s2": wish("a"), **others}
         record = changed(EMPTY, wishes, Planner())
         joined = changed(record, {**wishes, "s2": Wish(1, 2, {"a": 1, "b": 2})}, Planner())
-        tied = {frozenset(atom.regions) for atom in joined.plan.atoms}
-        assert frozenset("ab") in tied, others
+        assert can_follow_all(joined.plan, frozenset("ab")), others
         assert joined.plan.epoch_of("a") == joined.plan.epoch_of("b")
+        begun.append(joined.plan.epoch > record.plan.epoch)
+        assert begun[-1] != can_follow_all(record.plan, frozenset("ab"))
+    assert begun == [True, True, False, True]
 
 
 def test_three_twins_of_three_subscribers_are_tied_whichever_of_them_is_joined() -> None:
-    wishes = {"s1": wish("abc"), "s2": wish("a"), "s3": wish("c")}
+    wishes = {"s1": wish("b"), "s2": wish("a"), "s3": wish("c")}
     record = changed(EMPTY, wishes, Planner())
     everything = {"s2": Wish(1, 2, {"a": 1, "b": 2, "c": 2}), "s3": Wish(1, 2, {"c": 1, "a": 2, "b": 2})}
     joined = changed(record, {**wishes, **everything}, planner := Planner())
@@ -168,18 +200,19 @@ def test_three_twins_of_three_subscribers_are_tied_whichever_of_them_is_joined()
 
 
 def test_what_several_come_to_have_in_common_is_tied_also_where_only_one_of_the_regions_is_joined() -> None:
-    wishes = {"s0": wish("a"), "s1": wish("pq"), "s2": wish("q"), "s3": wish("q")}
+    wishes = {"s0": wish("a"), "s1": wish("p"), "s2": wish("q"), "s3": wish("q")}
     record = changed(EMPTY, wishes, Planner())
     both = Wish(1, 2, {"q": 1, "p": 2})
     joined = changed(record, {**wishes, "s2": both, "s3": both}, planner := Planner())
     assert planner.asked[0][1] == set("pq")
-    assert [atom.regions for atom in joined.plan.atoms] == [("p", "q")]
+    assert not can_follow_all(record.plan, frozenset("pq"))
+    assert can_follow_all(joined.plan, frozenset("pq"))
 
 
-def test_what_a_single_subscriber_has_besides_what_a_node_lost_goes_on() -> None:
-    wishes = {"s": wish("ab")}
+def test_what_nobody_has_beside_what_a_node_lost_goes_on() -> None:
+    wishes = {"s": wish("a"), "t": wish("b")}
     plan = replace(EMPTY.plan, paths={"a": ("n1",), "b": ("n2",)}, runs={"n2": "one"})
-    record = Record(plan, {"s": frozenset("ab")}, wishes)
+    record = Record(plan, {"s": frozenset("a"), "t": frozenset("b")}, wishes)
     following = changed(record, wishes, planner := Planner(), runs={"n2": "two"})
     assert planner.asked[0][1] == {"b"}
     assert {region: following.plan.epoch_of(region) for region in "ab"} == {"a": 1, "b": 2}
@@ -194,14 +227,19 @@ def test_nothing_is_decided_while_a_transition_is_under_way_and_no_node_is_lost(
 def test_overlaps_are_declared_also_where_all_of_their_regions_have_places() -> None:
     record = changed(EMPTY, {}, Planner(), "abc")
     declared = changed(record, {}, Planner(), expected=LINE)
-    assert {tuple(sorted(atom.regions)) for atom in declared.plan.atoms} == LINE
+    assert not all(can_follow_all(record.plan, frozenset(pair)) for pair in LINE)
+    assert all(can_follow_all(declared.plan, frozenset(pair)) for pair in LINE)
+    ends = declared.plan.egresses
+    assert {tuple(sorted(atom.regions)) for atom in declared.plan.atoms} == {
+        (a, b) for a, b in LINE if ends[a] != ends[b]
+    }
     assert next_record(declared, {}, (), Planner(), expected=LINE) is None
 
 
-def test_who_alone_has_two_regions_ties_them_where_overlaps_are_expected_and_only_there() -> None:
-    wishes = {"s": wish("d")}
-    alone = changed(changed(EMPTY, wishes, Planner(), "e"), {"s": Wish(1, 2, {"d": 1, "e": 2})}, Planner())
+def test_by_overlap_who_alone_has_two_regions_ties_them_where_overlaps_are_expected_and_only_there() -> None:
+    wishes, planner = {"s": wish("d")}, Planner("overlap")
+    alone = changed(changed(BY_OVERLAP, wishes, planner, "e"), {"s": Wish(1, 2, {"d": 1, "e": 2})}, planner)
     assert (alone.plan.epoch_of("d"), alone.plan.epoch_of("e"), alone.plan.atoms) == (1, 1, ())
-    record = changed(EMPTY, wishes, Planner(), "e", expected=LINE)
-    joined = changed(record, {"s": Wish(1, 2, {"d": 1, "e": 2})}, Planner())
+    record = changed(BY_OVERLAP, wishes, planner, "e", expected=LINE)
+    joined = changed(record, {"s": Wish(1, 2, {"d": 1, "e": 2})}, planner)
     assert (joined.plan.epoch_of("d"), joined.plan.epoch_of("e"), joined.plan.epoch_of("a")) == (3, 3, 2)

@@ -54,8 +54,8 @@ class Nodes:
                 yield told(node.is_acknowledged(target, int(sequence)))
             case "has", ["ended", region, epoch]:
                 yield told(node.ended(region, int(epoch)))
-            case "closes", [region, epoch, following]:
-                yield node.close(region, int(epoch), int(following)).encode().decode()
+            case "closes", closings:
+                yield from (answer.encode().decode() for answer in node.close(map(self._closing, closings)))
             case "opens", [region, epoch, "as", source]:
                 node.open(region, int(epoch), self._node(source).accepted(region))
             case "seals", [region, epoch, tick]:
@@ -83,6 +83,12 @@ class Nodes:
         region, epoch = where.removeprefix("*").split(".")
         numbers = tuple(AtomId(int(atom)) for atom in atoms.split(",") if atom)
         return Step(region, int(epoch), where[0] != "*", following or None, numbers), int(after) if after else None
+
+    def _closing(self, text: str) -> tuple[str, int, int]:
+        """Read ``a.1>2``: epoch 1 of region a, which epoch 2 follows."""
+        region, _, epochs = text.partition(".")
+        epoch, _, following = epochs.partition(">")
+        return region, int(epoch), int(following)
 
     def _frame(self, text: str) -> PublishedFrame:
         """Read ``a.2:p1#3-5``: events 3 to 5 of p, incarnation 1, to region a in epoch 2; with ``!``, a JOIN."""

@@ -20,6 +20,8 @@ from sequencing.plan import Ordering, Plan
 
 ROWS = "subscriber,region\nann,forest\nann,river\nbob,forest\nbob,river\nbob,village\ncid,village\n,desert\n"
 MEMBERS = {"ann": ["forest", "river"], "bob": ["forest", "river", "village"], "cid": ["village"]}
+CHAIN = "".join(f"{who}{pair},{region}\n" for pair in ("ab", "bc", "cd") for who in "st" for region in pair)
+"""On three nodes a and b end at one, c and d at one each."""
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def report(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
 
 def test_json_is_one_object_with_the_figures(world: Path) -> None:
     found = report(world, "--nodes", 2)
-    expected = {"regions": 4, "subscribers": 3, "overlaps": 1, "atoms": 1, "nodes": 2, "components": 1, "skipped": 0}
+    expected = {"regions": 4, "subscribers": 3, "overlaps": 1, "atoms": 0, "nodes": 2, "components": 1, "skipped": 0}
     assert {key: found[key] for key in expected} == expected
     assert found["path_nodes"] == {"mean": 1.0, "max": 1}
     assert found["node_load"]["max"] == max(found["node_load"]["of_nodes"].values())
@@ -57,8 +59,22 @@ def test_the_account_says_it_for_a_person(world: Path) -> None:
     result = run(world)
     assert result.exit_code == 0
     assert result.stderr == ""
-    for says in ("3 subscribers in 4 regions", "1 pair of regions", "1 atom", "✓ C1", "✓ C4", "busiest receiver"):
+    for says in ("3 subscribers in 4 regions", "1 pair of regions", "✓ C1", "✓ C4", "busiest receiver"):
         assert says in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("s,a\nt,b\n", "No atom is needed: nobody could tell the order of any two regions."),
+        (ROWS, "No atom is needed, in 1 component: what needs order ends at one node"),
+        ("s1,a\ns1,b\ns2,b\ns2,c\ns3,c\ns3,a\n", "No atom is needed, in 1 component: what needs order"),
+        (CHAIN, "2 atoms, in 1 component, for the order that 'acyclic' promises between regions that end at different"),
+    ],
+    ids=["nothing", "one end", "ring", "chain"],
+)
+def test_the_account_says_what_needs_order_and_what_needs_atoms(rows: str, says: str) -> None:
+    assert says in " ".join(run("-", stdin=rows).stdout.split())
 
 
 def test_the_choice_is_explained(tmp_path: Path) -> None:
@@ -93,8 +109,13 @@ def test_the_plan_file_holds_a_sound_plan(world: Path, tmp_path: Path, ordering:
     assert document["epoch"] == 1
     assert document["nodes"].keys() == {"n1", "n2", "n3"}
     assert document["regions"].keys() == {"forest", "river", "village", "desert"}
-    [atom] = document["atoms"]
-    assert (atom["regions"], atom["node"]) == (["forest", "river"], document["regions"]["forest"]["path"][-1])
+    common = ["forest", "river"]
+    assert [atom["node"] for atom in document["atoms"] if atom["regions"] == common] == [
+        document["regions"]["forest"]["path"][-1]
+    ]
+    # bob alone has the village beside them.
+    alone = [] if ordering == "overlap" else [["forest", "village"], ["river", "village"]]
+    assert sorted(atom["regions"] for atom in document["atoms"]) == [common, *alone]
     assert found["seconds"]["out"] > 0
     assert violations(Plan.from_json(out.read_bytes()), Membership.of(MEMBERS)) == {}
 
@@ -103,14 +124,28 @@ def test_atoms_of_the_plan_file_are_pairs_with_the_counter_that_they_share(tmp_p
     out = tmp_path / "plan.json"
     rows = "".join(f"s{number},{region}\n" for number in range(3) for region in "abc") + "s0,d\ns1,d\n"
     found = report("-", "--out", out, stdin=rows)
-    assert (found["overlaps"], found["atoms"]) == (6, 2)
+    assert (found["overlaps"], found["atoms"]) == (6, 0)
     atoms = json.loads(out.read_text())["atoms"]
     assert sorted(map(tuple, (atom["regions"] for atom in atoms))) == list(combinations("abcd", 2))
     assert len({atom["id"] for atom in atoms}) == 6
-    by_counter: dict[int, set[str]] = {}
+    assert by_counter(atoms) == {("n1", 0): ["ab", "ac", "ad", "bc", "bd", "cd"]}
+    twins = CHAIN + "".join(f"{row[:-1]}{row[-1].upper()}\n" for row in CHAIN.splitlines())
+    assert report("-", "--out", out, stdin=twins)["atoms"] == 2
+    assert by_counter(json.loads(out.read_text())["atoms"]) == {
+        ("n1", 0): ["Dd"],
+        ("n1", 2): ["CD", "Cd", "Dc", "cd"],
+        ("n2", 0): ["Cc"],
+        ("n2", 1): ["BC", "Bc", "Cb", "bc"],
+        ("n3", 0): ["AB", "Aa", "Ab", "Ba", "Bb", "ab"],
+    }
+
+
+def by_counter(atoms: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
+    """The number spaces of a plan file, each with what it orders."""
+    found: dict[tuple[str, int], list[str]] = {}
     for atom in atoms:
-        by_counter.setdefault(atom["counter"], set()).add("".join(atom["regions"]))
-    assert sorted(map(sorted, by_counter.values())) == [["ab", "ac", "bc"], ["ad", "bd", "cd"]]
+        found.setdefault((atom["node"], atom["counter"]), []).append("".join(atom["regions"]))
+    return {counter: sorted(regions) for counter, regions in found.items()}
 
 
 def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +155,10 @@ def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monke
     assert result.exit_code == 0
     assert "3 pairs of regions need order" in result.stderr
     [atom] = json.loads((tmp_path / "plan.json").read_text())["atoms"]
-    assert (atom["regions"], atom["counter"]) == (["a", "b", "c"], atom["id"])
+    assert (atom["regions"], atom["node"], atom["counter"]) == (["a", "b", "c"], "n1", 0)
+    assert run("-", "--out", tmp_path / "plan.json", stdin=CHAIN).exit_code == 0
+    document = (tmp_path / "plan.json").read_bytes()
+    assert by_counter(json.loads(document)["atoms"]) == {("n3", 0): ["ab"], ("n2", 1): ["bc"], ("n1", 2): ["cd"]}
 
 
 @pytest.mark.parametrize(
@@ -128,13 +166,14 @@ def test_too_many_pairs_are_left_to_the_atoms(world: Path, tmp_path: Path, monke
     [
         ("s,a\n", 1, 0, 0, 0),
         ("s,a\nt,a\nu,a\n", 1, 0, 0, 0),
-        ("s,a\ns,b\nt,c\n", 3, 0, 0, 0),
-        ("s,a\nt,a\ns,b\nt,b\ns,c\nt,c\n", 3, 3, 1, 1),
+        ("s,a\nt,b\nu,c\n", 3, 0, 0, 0),
+        ("s,a\nt,a\ns,b\nt,b\ns,c\nt,c\n", 3, 3, 0, 1),
         (",a\n,b\n", 2, 0, 0, 0),
-        ("s,a\ns,a\nt,a\ns,b\nt,b\nt,b\n", 2, 1, 1, 1),
-        ("s,a\nt,a\ns,b\nt,b\nu,c\nv,c\nu,d\nv,d\n", 4, 2, 2, 2),
+        ("s,a\ns,a\nt,a\ns,b\nt,b\nt,b\n", 2, 1, 0, 1),
+        ("s,a\nt,a\ns,b\nt,b\nu,c\nv,c\nu,d\nv,d\n", 4, 2, 0, 2),
+        (CHAIN, 4, 3, 2, 1),
     ],
-    ids=["one row", "one region", "no overlaps", "all in all", "no subscribers", "twice", "two"],
+    ids=["one row", "one region", "no overlaps", "all in all", "no subscribers", "twice", "two", "chain"],
 )
 def test_worlds_at_the_edges_are_planned(
     tmp_path: Path, rows: str, regions: int, overlaps: int, atoms: int, components: int

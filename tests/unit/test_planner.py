@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from placement.planner import make_plan
@@ -11,6 +13,8 @@ from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Ordering
 
 THREE = {"n1": "", "n2": "redis://two", "n3": ""}
+TWINS = Membership.of({f"{who}{pair}": pair + pair.upper() for pair in ("ab", "bc", "cd") for who in "st"})
+"""A chain of four classes of two regions; on three nodes two classes end at one."""
 
 both_orderings = pytest.mark.parametrize("ordering", ["acyclic", "overlap"])
 
@@ -36,10 +40,21 @@ def test_one_region_with_many_subscribers_needs_no_atom(ordering: Ordering) -> N
 
 
 @both_orderings
-def test_regions_that_all_share_all_subscribers_need_one_atom_on_one_node(ordering: Ordering) -> None:
+def test_regions_that_all_share_all_subscribers_have_the_order_of_one_node_and_need_no_atom(ordering: Ordering) -> None:
     plan = make_plan(Membership.of({f"s{number}": "abcd" for number in range(3)}), THREE, ordering=ordering)
-    assert plan.atoms == (Atom(AtomId(1), ("a", "b", "c", "d"), "n1"),)
+    assert plan.atoms == ()
     assert set(plan.paths.values()) == {("n1",)}
+
+
+@both_orderings
+def test_classes_that_end_at_different_nodes_have_one_atom_for_all_their_regions(ordering: Ordering) -> None:
+    plan = make_plan(TWINS, THREE, ordering=ordering)
+    assert plan.atoms == (
+        Atom(AtomId(1), ("B", "b", "C", "c"), plan.egresses["c"]),
+        Atom(AtomId(2), ("C", "c", "D", "d"), plan.egresses["d"]),
+    )
+    assert {plan.egresses[region] for region in "aAbB"} == {plan.egresses["a"]}
+    assert violations(plan, TWINS) == {}
 
 
 @both_orderings
@@ -71,9 +86,20 @@ def test_groups_of_regions_that_share_nothing_need_no_link(ordering: Ordering) -
 
 def test_a_ring_of_single_overlaps_is_ordered_only_where_no_cycle_is_promised() -> None:
     ring = Membership.of({"s1": "ab", "s2": "bc", "s3": "ca"})
+    free = make_plan(ring, THREE, ordering="overlap")
+    assert (free.atoms, len({*free.egresses.values()})) == ((), 3)
+    assert violations(replace(free, ordering="acyclic"), ring).keys() == {"C4"}
+    assert {*make_plan(ring, THREE, ordering="acyclic").paths.values()} == {("n1",)}
+
+
+def test_a_wide_ring_of_single_overlaps_has_atoms_only_where_no_cycle_is_promised() -> None:
+    ring = Membership.of({f"s{at}": ("abcdefgh"[at], "bcdefgha"[at]) for at in range(8)})
     assert make_plan(ring, THREE, ordering="overlap").atoms == ()
-    pairs = {frozenset(atom.regions) for atom in make_plan(ring, THREE, ordering="acyclic").atoms}
-    assert pairs == {frozenset("ab"), frozenset("bc"), frozenset("ca")}
+    plan = make_plan(ring, THREE, ordering="acyclic")
+    around = {frozenset(pair) for pair in zip("abcdefgh", "bcdefgha", strict=True)}
+    apart = {pair for pair in around if len({plan.egresses[region] for region in pair}) == 2}
+    assert {frozenset(atom.regions) for atom in plan.atoms} == apart
+    assert 2 <= len(apart) < 8
 
 
 def test_the_order_in_which_members_are_listed_does_not_matter() -> None:
@@ -83,9 +109,8 @@ def test_the_order_in_which_members_are_listed_does_not_matter() -> None:
 
 
 def test_atoms_of_a_later_epoch_can_begin_where_the_ids_of_an_earlier_one_ended() -> None:
-    membership = Membership.of({"s": "abc", "t": "ab", "u": "bc"})
-    first = make_plan(membership, THREE)
-    second = make_plan(membership, THREE, epoch=2, first_atom=1 + max(atom.id for atom in first.atoms))
+    first = make_plan(TWINS, THREE)
+    second = make_plan(TWINS, THREE, epoch=2, first_atom=1 + max(atom.id for atom in first.atoms))
     assert not {atom.id for atom in first.atoms} & {atom.id for atom in second.atoms}
     assert [atom.regions for atom in first.atoms] == [atom.regions for atom in second.atoms]
 

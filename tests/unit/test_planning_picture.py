@@ -32,7 +32,7 @@ def plan(paths: Mapping[str, str], *atoms: tuple[str, str]) -> Plan:
 
 
 def figures(drawn: Plan, rates: Mapping[str, float] | None = None) -> PlanFigures:
-    membership = Membership.of({"ann": ["river", "lake", "castle"], "bob": ["forest"]})
+    membership = Membership.of({"ann": ["river", "lake", "castle"], "bob": ["forest"], "cid": ["lake", "castle"]})
     return PlanFigures(drawn, membership, rates or {}, overlaps=2, violations={"C4": "made by hand"})
 
 
@@ -50,6 +50,31 @@ def test_figures_of_a_plan() -> None:
     assert found.components == 1
     assert found.as_dict()["path_nodes"] == {"mean": 2.0, "max": 3}
     assert found.as_dict()["conditions"] == {"C1": True, "C2": True, "C3": True, "C4": False}
+
+
+@pytest.mark.parametrize(
+    ("members", "components"),
+    [
+        ({}, 0),
+        ({"s": "abc", "t": "d"}, 1),
+        ({"s": "a", "t": "d"}, 0),
+        ({"s": "ab", "t": "ab"}, 1),
+        ({"s": "ab", "t": "bc", "u": "ca"}, 1),
+        ({"s": "ab", "t": "ab", "u": "cd", "v": "cd"}, 2),
+        ({"s": "abc", "t": "ab", "u": "bc"}, 1),
+        ({"s": "abcd", "t": "ab", "u": "cd"}, 1),
+    ],
+)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_components_need_order_among_themselves_with_and_without_atoms(
+    members: dict[str, str], components: int, nodes: int
+) -> None:
+    world = Membership.of(members)
+    made = make_plan(world, {f"n{number}": "" for number in range(nodes)})
+    assert PlanFigures(made, world, {}, 0, {}).components == components
+    nobody = Membership.of({}, world.regions)
+    assert PlanFigures(made, nobody, {}, 0, {}).components == 0
+    assert PlanFigures(made, nobody, {}, 0, {}, world).components == components
 
 
 def test_nodes_stand_so_that_every_link_leads_to_the_right() -> None:

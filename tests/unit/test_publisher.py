@@ -226,6 +226,26 @@ def test_what_was_sent_and_not_answered_stays_uncertain_wherever_it_goes_then(en
     assert publisher.doubtful() == ["a"], "its number must not be used for another event"
 
 
+@pytest.mark.parametrize("gives_up", ["the node", "the regions"])
+def test_giving_up_leaves_nothing_to_take_of_what_waited_for_each_other(gives_up: str) -> None:
+    publisher: Publisher[str] = Publisher("p", 1, causal=True)
+    publisher.assign(plan(dict.fromkeys("abc", "n1")))
+    add(publisher, "a1 b1 c1 a2 b2")  # each waits until the one before is delivered
+    assert numbered(publisher.take("n1")) == [("a", 1, 1)]
+    definite = NotConnected("stopped")
+    if gives_up == "the node":
+        failed = publisher.give_up("n1", under_way=UNDER_WAY, waiting=definite)
+    else:
+        failed = publisher.failed(publisher.regions(), under_way=UNDER_WAY, waiting=definite)
+        assert publisher.answered("n1", [ok(1, 1)]) == [], "nobody waits for it any more"
+    assert sorted(token for each in failed for token in each.tokens) == ["a1", "a2", "b1", "b2", "c1"]
+    assert publisher.waiting_events("n1") == 0
+    assert publisher.take("n1") == []
+    publisher.renew(publisher.doubtful(), 2)
+    add(publisher, "c2")
+    assert numbered(publisher.take("n1")) == [("c", 1, 1)]
+
+
 def test_giving_a_node_up_does_not_touch_what_is_under_way_elsewhere_since_it_was_given_up_there() -> None:
     """a1 may be lost at n1, which begins anew while a1 hangs at n2; a2 is under way at n3 when n2 answers at last."""
 
@@ -894,3 +914,34 @@ def test_what_is_under_way_is_waited_for_though_what_followed_it_was_given_up() 
     publisher.answered("n1", [ok(1, 1)])
     publisher.passed("a", 1)
     assert numbered(publisher.take("n3")) == [("b", 1, 1)]
+
+
+def test_what_a_node_has_forgotten_the_publisher_of_goes_out_as_another_incarnation_if_it_is_certain() -> None:
+    publisher = assigned()
+    add(publisher, "a1 b1")
+    forgotten = Answer(Verdict.FORGOTTEN, (7,))
+    publisher.take("n1")
+    assert publisher.answered("n1", [forgotten, ok(1, 1)]) == [Resolved("b", ["b1"], 1, 1)]
+    add(publisher, "a2")
+    assert publisher.doubtful() == ["a"]
+    assert publisher.take("n1") == []
+    publisher.renew(["a"], 8)
+    [again] = publisher.take("n1")
+    assert (again.incarnation, again.first, decode_body(again.body)) == (8, 1, ([0], ["a1"]))
+    publisher.unanswered("n1")
+    [failed] = publisher.answered("n1", [forgotten])
+    assert isinstance(failed.error, PublishUncertain)
+    assert publisher.doubtful() == ["a"]
+    publisher.renew(["a"], 9)
+    [later] = publisher.take("n1")
+    assert (later.incarnation, later.first, decode_body(later.body)) == (9, 2, ([0], ["a2"]))
+
+
+def test_what_no_node_has_taken_is_not_uncertain_when_it_is_given_up() -> None:
+    publisher = assigned()
+    add(publisher, "a1")
+    publisher.take("n1")
+    publisher.answered("n1", [Answer(Verdict.FORGOTTEN, (7,))])
+    assert publisher.forgotten == 7
+    [failed] = publisher.failed(["a"], under_way=UNDER_WAY, waiting=WAITING)
+    assert failed == Resolved("a", ["a1"], error=WAITING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -28,9 +29,9 @@ def test_what_a_subscriber_says_after_what_was_heard_of_it_is_new() -> None:
     assert wish.after(None) == wish.after(Wish(1, 9)) == wish.after(Wish(3, 9)) == wish.since.keys()
 
 
-@pytest.mark.parametrize("said", [[1, 1, {"a": 1, "b": "1"}], [1, 1, {"a": None}], [1, 1], [1, 1, {"a": 1}, 2], {}])
+@pytest.mark.parametrize("said", [[1, 1, {"a": 1, "b": "1"}, 0], [1, 1, {"a": None}, 0], [1, 1], [1, 1, {"a": 1}], {}])
 def test_what_is_no_wish_is_refused(said: object) -> None:
-    assert Wish.from_document([1, 2, {"a": 1}]) == Wish(1, 2, {"a": 1})
+    assert Wish.from_document([1, 2, {"a": 1}, 7]) == Wish(1, 2, {"a": 1}, 7)
     with pytest.raises(PlanError, match="not a wish"):
         Wish.from_document(said)
 
@@ -92,6 +93,16 @@ def test_a_record_is_written_in_one_way_however_its_sets_are_ordered() -> None:
     people = orjson.loads(second)
     assert people["members"]["s"] == people["leaving"]["s"] == sorted(names)
     assert orjson.loads(lines[people["expected"]]) == [list(pair) for pair in sorted(pairs)]
+
+
+@pytest.mark.parametrize("read", [Record.from_lines, Record.plan_of])
+@pytest.mark.parametrize("wire", [None, 1, 3])
+def test_a_network_of_another_wire_is_refused(read: Callable[[list[bytes]], object], wire: int | None) -> None:
+    head, *lines = Record(FIRST).to_lines()
+    _, document = orjson.loads(head)
+    other = document if wire is None else [wire, document]
+    with pytest.raises(PlanError, match=f"wire is of version {wire or 1}, and this gamecast speaks version 2"):
+        read([orjson.dumps(other), *lines])
 
 
 def test_a_new_record_begins_with_the_first_atom() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import UNKNOWN_END, StampedFrame
-from sequencing.replay import Replay
+from sequencing.plan import Atom, AtomId, Plan
+from sequencing.replay import Replay, unordered
 
 
 def frame(place: str, stamp: str = "", *, count: int = 1, kind: int = 0) -> StampedFrame:
@@ -89,3 +90,12 @@ def test_a_last_frame_that_cannot_be_read_is_missing() -> None:
         "a2-2 missing",
     ]
     assert replay.finished
+
+
+def test_regions_have_an_order_that_end_at_one_node_or_share_an_atom() -> None:
+    paths = {"a": ("n1",), "b": ("n1",), "c": ("n1", "n2"), "d": ("n2",), "e": ("n3",)}
+    atoms = (Atom(AtomId(1), ("a", "c", "e"), "n1"), Atom(AtomId(2), ("d", "e"), "n2"))
+    plan = Plan(1, 1, "acyclic", dict.fromkeys(("n1", "n2", "n3"), ""), paths, atoms)
+    assert unordered(dict.fromkeys("abcde", plan)) == [("a", "d"), ("b", "c"), ("b", "d"), ("b", "e")]
+    assert unordered(dict.fromkeys("ace", plan)) == []
+    assert unordered({}) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -105,6 +106,17 @@ def test_an_epoch_is_handed_out_when_all_regions_have_ended_the_one_before() -> 
     assert me.reads()["a"] == Read("n1", 2, 0)
     assert names(me.receive([frame("a1", "9,1", epoch=2)])) == []
     assert names(me.receive([tick(f"b{b + 100 - numbers}", "1,101")])) == ["a1"]
+
+
+def test_regions_that_leave_an_epoch_with_one_plan_wait_for_each_other_wherever_they_go() -> None:
+    me = joined("ab")
+    a, b = (me.reads()[region].after or 0 for region in "ab")
+    both = record("ab", 1, epoch=3)  # what began epoch 2, for both, was abandoned before anybody was told
+    me.update(replace(both, plan=replace(both.plan, epochs={"a": 2})))
+    assert names(me.receive([tick(f"a{a + 1}", "0,1"), frame("a1", "0,2", epoch=2)])) == []
+    assert me.reads()["a"].epoch == 2
+    assert names(me.receive([frame("a1", "0,2", epoch=2), frame(f"b{b + 1}", "0,1")])) == [f"b{b + 1}"]
+    assert names(me.receive([tick(f"b{b + 2}", "0,2")])) == ["a1"]
 
 
 def test_a_region_left_is_followed_in_the_shadow_while_an_atom_needs_it() -> None:

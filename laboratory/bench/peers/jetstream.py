@@ -21,7 +21,7 @@ from adapters.embedded.watchdog import Watchdog
 from laboratory.bench.peers.peer import Deliver, Publish
 from laboratory.bench.peers.site import Site
 from laboratory.bench.peers.streams import STREAM_LENGTH
-from laboratory.bench.workload import Grid, Payload
+from laboratory.bench.workload import Payload, World
 from sequencing.errors import EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class JetStreamPeer:
         return None if find_spec("nats") is not None else "pip install nats-py"
 
     @contextmanager
-    def site(self, grid: Grid) -> Iterator[Site]:
+    def site(self, world: World) -> Iterator[Site]:
         """Raises `EmbeddedServerError`."""
         directory = Path(tempfile.mkdtemp(prefix="gamecast-nats-"))
         watchdog = Watchdog(directory)
@@ -59,7 +59,7 @@ class JetStreamPeer:
             try:
                 url = f"nats://127.0.0.1:{port}"
                 _wait_until_ready(port, log_file)
-                asyncio.run(_add_stream(url, grid))
+                asyncio.run(_add_stream(url, world))
                 yield Site(url, (server.pid,))
             finally:
                 server.kill()
@@ -111,13 +111,13 @@ async def _client(url: str, name: str) -> AsyncIterator[Client]:
         await client.close()
 
 
-async def _add_stream(url: str, grid: Grid) -> None:
+async def _add_stream(url: str, world: World) -> None:
     from nats.js.api import StorageType, StreamConfig
 
     async with _client(url, "bench") as client:
         config = StreamConfig(
             name=STREAM,
-            subjects=[_subject(region) for region in grid.regions],
+            subjects=[_subject(region) for region in world.regions],
             storage=StorageType.MEMORY,
             max_msgs_per_subject=STREAM_LENGTH,
         )

@@ -15,7 +15,7 @@ from adapters.redis.relays import RedisRelays
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.peers.network import GamecastPeer
 from laboratory.bench.peers.site import Site
-from laboratory.bench.workload import Grid
+from laboratory.bench.workload import World
 from sequencing.conditions import require_sound
 from sequencing.membership import Membership
 from sequencing.plan import Plan
@@ -32,25 +32,25 @@ class PathPeer(GamecastPeer):
     nodes: int = 1
 
     @contextmanager
-    def site(self, grid: Grid) -> Iterator[Site]:
+    def site(self, world: World) -> Iterator[Site]:
         with EmbeddedServers(self.nodes) as servers, ExitStack() as relays:
             control_url, *others = servers.urls
             nodes = {f"n{number}": url for number, url in enumerate(["", *others], start=1)}
-            asyncio.run(announce(control_url, plan_along(membership_of(grid), nodes)))
+            asyncio.run(announce(control_url, plan_through_all(membership_of(world), nodes)))
             pids = [relays.enter_context(_relay(control_url, name)) for name in list(nodes)[:-1]]
             yield Site(control_url, tuple(server.pid for server in servers.servers), tuple(pids))
 
 
-def membership_of(grid: Grid) -> Membership:
-    """Return what the subscribers of a grid will have."""
-    regions = grid.regions
+def membership_of(world: World) -> Membership:
+    """Return what the subscribers of a world will have."""
+    regions = world.regions
     return Membership.of(
-        {name: [regions[at] for at in grid.regions_of(index)] for index, name in enumerate(grid.subscribers)}
+        {name: [regions[at] for at in world.regions_of(index)] for index, name in enumerate(world.subscribers)}
     )
 
 
-def plan_along(membership: Membership, nodes: Mapping[str, str]) -> Plan:
-    """Return a plan in which each region's path visits all nodes (name → url) in their order, and each has its atoms.
+def plan_through_all(membership: Membership, nodes: Mapping[str, str]) -> Plan:
+    """Return a plan in which each region's path visits all nodes (name → url) in their order.
 
     The planner would avoid that: it is for measuring what a path of such a length costs.
     """
@@ -58,12 +58,7 @@ def plan_along(membership: Membership, nodes: Mapping[str, str]) -> Plan:
 
     names = tuple(nodes)
     least = make_plan(membership, {names[0]: nodes[names[0]]}, epoch=2)
-    plan = replace(
-        least,
-        nodes=dict(nodes),
-        paths=dict.fromkeys(least.paths, names),
-        atoms=tuple(replace(atom, node=names[at % len(names)]) for at, atom in enumerate(least.atoms)),
-    )
+    plan = replace(least, nodes=dict(nodes), paths=dict.fromkeys(least.paths, names))
     require_sound(plan, membership)
     return plan
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
 from laboratory.bench.peers.site import Site
-from laboratory.bench.workload import Grid, Payload
+from laboratory.bench.workload import Payload, World
 
 Deliver = Callable[[Payload], None]
 Publish = Callable[[Sequence[tuple[str, Payload]]], Awaitable[None]]
@@ -25,7 +25,7 @@ class Peer(Protocol):
     def missing(self) -> str | None:
         """What is not installed without which there is no trial, and how to come by it; None if all is there."""
 
-    def site(self, grid: Grid) -> AbstractContextManager[Site]:
+    def site(self, world: World) -> AbstractContextManager[Site]:
         """Fresh servers, for as long as the context lasts; entering and leaving it block for milliseconds."""
 
     def publisher(self, url: str, name: str) -> AbstractAsyncContextManager[Publish]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adapters.embedded.server import EmbeddedServer
-from laboratory.bench.workload import Grid
+from laboratory.bench.workload import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,6 @@ class OnRedis:
         return None
 
     @contextmanager
-    def site(self, grid: Grid) -> Iterator[Site]:
+    def site(self, world: World) -> Iterator[Site]:
         with EmbeddedServer() as server:
             yield Site(server.url, (server.pid,))

@@ -88,7 +88,7 @@ function eventRow(event) {
   const text = "base64" in event ? `${Math.floor((event.base64.length * 3) / 4)} bytes` : JSON.stringify(event.payload);
   const shown = text.length > LETTERS_MAX ? `${text.slice(0, LETTERS_MAX)}…` : text;
   return make("li", {},
-    make("span", { class: "position" }, event.position),
+    make("span", { class: "position", title: event.position }, event.position.split("-")[1]),
     make("span", { class: "sender", title: event.sender }, event.sender),
     make("code", { title: shown }, shown),
     make("span", { class: "age", title: "from the publisher's clock to this browser's" }, event.age > 0 ? span(event.age) : ""));

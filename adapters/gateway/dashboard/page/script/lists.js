@@ -16,7 +16,7 @@ export const regionList = () =>
     { order: "behind", title: "on the way", width: "12%", value: (row) => count(row.behind) },
     { order: "subscribers", title: "subscribers", width: "13%", value: (row) => count(row.subscribers) },
     { order: "atoms", title: "atoms", width: "9%", value: (row) => count(row.atoms) },
-    { order: "last", title: "last number", width: "14%", value: (row) => (row.last === null ? "?" : row.last ? `${row.epoch}-${row.last}` : "none") },
+    { order: "last", title: "last number", width: "14%", value: (row) => (row.last === null ? "?" : row.last ? count(row.last) : "none") },
   ]);
 
 export const subscriberList = () =>
@@ -49,6 +49,14 @@ class List {
     });
     byId(place).append(this.scroll);
     this.mark();
+    // A click is lost if its button is replaced before it is let go.
+    this.body.addEventListener("pointerdown", () => (this.pressed = true));
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => this.letGo()));
+  }
+
+  letGo() {
+    this.pressed = false;
+    if (this.held) this.show(this.held);
   }
 
   sort(order) {
@@ -90,7 +98,10 @@ class List {
     }
   }
 
-  show({ rows, matching, total, offset }) {
+  show(found) {
+    this.held = this.pressed ? found : null;
+    if (this.pressed) return;
+    const { rows, matching, total, offset } = found;
     const searched = this.search.value.trim() !== "";
     say(byId(`${this.place}-note`), searched ? `${count(matching)} of ${count(total)} match` : counted(total, this.one));
     this.table.setAttribute("aria-rowcount", matching + 1);

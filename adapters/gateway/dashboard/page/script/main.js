@@ -89,7 +89,7 @@ function planned({ plan, transition, leader }) {
   if (!plan) return "no plan yet: the first subscription or publish makes it";
   const way = transition ? `, on the way to ${transition.epoch}.${transition.version}` : "";
   const led = leader.token ? "" : ", nobody leads";
-  return `epoch ${plan.epoch}, plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
+  return `plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
 }
 
 function showTotals({ totals, alerts, alerts_total }) {

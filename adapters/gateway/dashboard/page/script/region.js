@@ -76,11 +76,11 @@ function furnish(one, name, titles) {
 }
 
 function fillRegion(row) {
-  const last = row.last ? `${row.epoch}-${row.last}` : "none";
+  const last = row.last ? count(row.last) : "none";
   fill([rate(row.events_per_s), count(row.behind), count(row.kept), last]);
   markPath(row.path);
   relist(parts.way, row.path.flatMap((node, place) => (place ? [["arrow", "→"], ["", node]] : [["", node]])));
-  say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: nobody who has this region has another one with it");
+  say(parts.atomsTitle, row.atoms ? `${counted(row.atoms, "atom")}: ordered with` : "No atoms: what this region is ordered with ends at the same node");
   relist(parts.atoms, row.atoms_list.map((atom) => ["", `${named(atom.with)} (${atom.node})`]));
   say(parts.peopleTitle, counted(row.subscribers, "subscriber"));
   relist(parts.people, row.subscribers_list.map(({ name, waiting }) => [waiting ? "waiting" : "", waiting ? `${name} (not granted yet)` : name]));

@@ -1,0 +1,164 @@
+"""What an application may be told of its connection: how it stands, gaps, and events that were not published."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from gamecast.client.arguments import check_pattern, checked_handler
+from gamecast.event import Event, Gap
+from sequencing.errors import GamecastError
+
+StateName = Literal["opening", "connected", "disconnected", "failed", "closed"]
+
+Handler = Callable[[Event], Awaitable[None] | None]
+GapHandler = Callable[[Gap], Awaitable[None] | None]
+SomeHandler = TypeVar("SomeHandler", bound=Handler)
+SomeGapHandler = TypeVar("SomeGapHandler", bound=GapHandler)
+
+logger = logging.getLogger("gamecast")
+
+
+class State(NamedTuple):
+    """How a connection stands.
+
+    ``disconnected``: some Redis that it needs cannot be reached; it tries again by itself. ``failed``: it has ended,
+    and every call says why. ``error``: why it is one of these two.
+    """
+
+    name: StateName
+    error: Exception | None = None
+
+
+class Unpublished(NamedTuple):
+    """Events of a region that `Cast.cast` was given, and that were not published, or may not have been."""
+
+    region: str
+    events: int
+    error: GamecastError
+
+
+class Handlers:
+    """Functions that are called with events, by their regions, and with gaps."""
+
+    def __init__(self) -> None:
+        self._of_events: list[tuple[str, Handler]] = []
+        self._of_gaps: list[GapHandler] = []
+
+    def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
+        """See `Cast.on`."""
+        check_pattern(region_pattern)
+
+        def register(handler: SomeHandler) -> SomeHandler:
+            self._of_events.append((region_pattern, checked_handler(handler)))
+            return handler
+
+        return register
+
+    def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
+        """See `Cast.on_gap`."""
+        self._of_gaps.append(checked_handler(handler))
+        return handler
+
+    def of(self, item: Event | Gap) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
+        """Return those to call with an event or a gap; a gap that nobody asked for is logged."""
+        if isinstance(item, Event):
+            return [handler for pattern, handler in self._of_events if fnmatchcase(item.region, pattern)]
+        if not self._of_gaps:
+            logger.warning("nobody is told of %s: see on_gap", item)
+        return self._of_gaps
+
+
+class Callbacks:
+    """Functions that are called with one thing each, and may be coroutine functions. What they raise is logged."""
+
+    def __init__(self, what: str) -> None:
+        """``what``: they are called about."""
+        self._what = what
+        self._callbacks: list[Callable[[Any], Awaitable[None] | None]] = []
+        self._running: set[asyncio.Future[None]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def add(self, callback: Callable[[Any], Awaitable[None] | None]) -> None:
+        """Call it, too."""
+        self._callbacks.append(callback)
+
+    def tell(self, item: Any) -> None:
+        """Call all of them, without waiting for coroutines."""
+        for callback in self._callbacks:
+            try:
+                result = callback(item)
+            except Exception:
+                logger.exception("a callback for %s failed", self._what)
+                continue
+            if result is not None:
+                running = asyncio.ensure_future(result)
+                self._running.add(running)
+                running.add_done_callback(self._ended)
+
+    def _ended(self, running: asyncio.Future[None]) -> None:
+        self._running.discard(running)
+        if not running.cancelled() and (error := running.exception()) is not None:
+            logger.error("a callback for %s failed", self._what, exc_info=error)
+
+
+class Health:
+    """Which of the ways to its servers a connection has lost, and what follows from that for its state."""
+
+    def __init__(self) -> None:
+        self.state = State("opening")
+        self.callbacks = Callbacks("the connection's state")
+        self._lost: dict[str, Exception] = {}
+
+    def lost(self, way: str, error: Exception) -> None:
+        """Hear that a way is lost, and tried again. The application is told when it is the first."""
+        self._lost[way] = error
+        if self.state.name == "connected":
+            self._go(State("disconnected", error))
+
+    def found(self, way: str) -> None:
+        """Hear that a way is there. It takes nothing where none is lost."""
+        if self._lost and self._lost.pop(way, None) is not None and not self._lost:
+            self._go(State("connected"))
+
+    def opened(self) -> None:
+        """Hear that the connection is open."""
+        self._go(State("connected"))
+
+    def ended(self, error: Exception | None = None) -> None:
+        """Hear that the connection has been closed, or has failed."""
+        self._go(State("failed", error) if error is not None else State("closed"))
+
+    def _go(self, state: State) -> None:
+        has_ended = self.state.name == "closed" or (self.state.name == "failed" and state.name != "closed")
+        if not has_ended:
+            self.state = state
+            self.callbacks.tell(state)
+
+
+class Quiet:
+    """The token of events whose fate nobody waits for: failures are told to callbacks, and the first to the log."""
+
+    def __init__(self) -> None:
+        self.callbacks = Callbacks("events that were not published")
+        self._is_logged = False
+
+    def note(self, region: str, outcomes: list[Any]) -> None:
+        """Note what became of the next events in a region."""
+        errors = [outcome for outcome in outcomes if isinstance(outcome, GamecastError)]
+        if not errors:
+            return
+        if not self.callbacks and not self._is_logged:
+            self._is_logged = True
+            logger.warning(
+                "an event for region %r was not published: %s (of others like it nothing more is said here: see "
+                "statistics().refused_events, and on_unpublished)",
+                region,
+                errors[0],
+            )
+        self.callbacks.tell(Unpublished(region, len(errors), errors[0]))

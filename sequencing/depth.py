@@ -1,0 +1,25 @@
+"""How deep payloads may be nested: what is deeper, others cannot write who wrap it in something of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+PAYLOAD_DEPTH_MAX = 64
+ORJSON_DEPTH_MAX = 254
+"""orjson writes nothing that is nested deeper."""
+
+
+def is_deeper(payload: Any, text: bytes, depth_max: int) -> bool:
+    """Return whether the lists and objects of a payload, which orjson wrote as this text, are nested deeper than so."""
+    # Most are too short for that, or have too few of them in all.
+    if len(text) <= 2 * depth_max or text.count(b"[") + text.count(b"{") <= depth_max:
+        return False
+    for _ in range(ORJSON_DEPTH_MAX - depth_max):
+        payload = [payload]
+    try:
+        orjson.dumps(payload)
+    except TypeError:
+        return True
+    return False

@@ -1,0 +1,71 @@
+"""What many connections of one process read at a node together, where looks and new streams overtake each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from adapters.redis.node import RedisNode
+from adapters.shared.streams import SharedNode
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+from tests.patience import patience
+
+PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"x": ("n1",)}, ())
+KEY = "x", 1
+
+
+class ScriptedNode:
+    """A way to a node where one region has ``last`` events; what a look finds is held back until ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.client = 1
+        self.last = 505
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    def follow(self, plan: Plan) -> None:
+        pass
+
+    async def read_streams(
+        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int | None
+    ) -> list[StampedFrame]:
+        numbers = range(after[KEY] + 1, self.last + 1)
+        found = [StampedFrame("x", 1, n, b"0 1 1 %d p" % n, b"0,%d" % n, b"[0,[0],[1]]") for n in numbers]
+        self.asked.set()
+        await self.gate.wait()
+        await asyncio.sleep(0.001)
+        return found
+
+    async def unblock(self, client: int) -> bool:
+        return False
+
+    async def interrupt(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_stream_that_is_begun_again_further_back_takes_nothing_of_the_look_before() -> None:
+    made: list[ScriptedNode] = []
+
+    def make() -> RedisNode:
+        made.append(ScriptedNode())
+        return cast("RedisNode", made[-1])
+
+    shared = SharedNode(make, "n1", PLAN)
+    looking = made[1]
+    one, other = shared.reader(PLAN), shared.reader(PLAN)
+    async with patience(10):
+        looking.last = 506
+        shared.begin(one, KEY, 505)
+        await looking.asked.wait()  # a look after 505 is under way, and will find 506
+        shared.end(one, KEY)
+        stream = shared.begin(other, KEY, 500)
+        looking.gate.set()
+        while stream.tail == 500:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # the looks go on by themselves
+        assert [frame.last for _, frame in stream.kept] == [501, 502, 503, 504, 505, 506]
+        await shared.close()
