@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from _thread import interrupt_main
+import time
+from _thread import get_ident, start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,8 +99,16 @@ def _end(*_: object) -> NoReturn:
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that came in a place from which nothing can be raised, as in a weak reference's call."""
+    """Raise an interrupt again that came in a place from which nothing can be raised, as in a weak reference's call.
+
+    A little later, since this is still such a place.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        interrupt_main()
+        start_new_thread(_interrupt_later, (get_ident(),))
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_later(thread: int) -> None:
+    time.sleep(0.01)
+    signal.pthread_kill(thread, signal.SIGINT)

@@ -30,13 +30,24 @@ TELL = signal.SIGUSR1
 def interrupts_held() -> Iterator[None]:
     """Return a context in which to start processes: they hear of no Ctrl-C before they can say that they ignore it.
 
-    One that comes meanwhile is raised at its end.
+    One that comes meanwhile is raised at its end. For the main thread.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held = False
+
+    def hold(*_: object) -> None:
+        nonlocal held
+        held = True
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Any other thread that does not block it may take it: Python has the main thread handle it all the same.
+    handler = signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 class Guard:
