@@ -34,7 +34,8 @@ end_process(work)
 
 
 def test_an_interrupt_in_a_place_from_which_nothing_can_be_raised_is_raised_after_it() -> None:
-    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False, timeout=scaled(25))
+    command = [sys.executable, "-c", LOST]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=scaled(25))
     assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
 
 
