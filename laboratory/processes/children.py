@@ -30,7 +30,7 @@ TELL = signal.SIGUSR1
 def interrupts_held() -> Iterator[None]:
     """Return a context in which to start processes: they hear of no Ctrl-C before they can say that they ignore it.
 
-    One that comes meanwhile is raised at its end. For the main thread.
+    One that comes meanwhile is raised at its end. In another thread than the main one, nothing is raised anyway.
     """
     held = False
 
@@ -39,12 +39,14 @@ def interrupts_held() -> Iterator[None]:
         held = True
 
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # Any other thread that does not block it may take it: Python has the main thread handle it all the same.
-    handler = signal.signal(signal.SIGINT, hold)
+    # A thread that does not block it may take it: Python has the main thread handle it all the same.
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, hold) if is_main else None
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if held:
             signal.raise_signal(signal.SIGINT)

@@ -60,3 +60,16 @@ def test_an_interrupt_while_processes_are_started_is_raised_when_they_are(taken_
     over.set()
     assert started
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_processes_are_started_by_another_thread_as_well() -> None:
+    handlers: list[object] = []
+
+    def start() -> None:
+        with interrupts_held():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    starting.join()
+    assert handlers == [signal.default_int_handler]
