@@ -100,6 +100,11 @@ class RedisConnection:
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
 
+    @property
+    def pushes(self) -> bool:
+        """Whether the channels there are for the keys of this connection alone, see `adapters.redis.pushes`."""
+        return self._places is None and not int(self._connection.db or 0)
+
     async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """As `call`, with a command that is in Redis's protocol already."""
         return (await self.pipeline((command,), timeout_s=timeout_s))[0]

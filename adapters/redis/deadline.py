@@ -51,6 +51,12 @@ class Deadline:
             if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 
+    def expire(self) -> None:
+        """Have what is under way, if anything, take too long already."""
+        if self._task is not None and not self._is_over:
+            self._is_over = True
+            self._task.cancel()
+
     def close(self) -> None:
         """Take the timer back, if nothing is under way."""
         if self._task is None and self._timer is not None:
@@ -69,5 +75,4 @@ class Deadline:
         if loop.time() < self._due:
             self._set(loop)
         else:
-            self._is_over = True
-            self._task.cancel()
+            self.expire()

@@ -1,7 +1,7 @@
 -- Change which steps a node has: the twin of install, prepare, open, seal, forget, forget_publishers and admit in
 -- sequencing/node.py.
 --
--- KEYS: node, steps, counters, publishers.
+-- KEYS: node, steps, counters, publishers; one more where nothing is to be pushed to readers.
 -- ARGV: 'install' or 'prepare', epoch, version, retention, then region, step's epoch, step for each step
 --    or 'open', then region, epoch, how many publishers, then publisher, accepted for each, for each region
 --    or 'seal', then region, epoch, number of the TICK for each stream
@@ -109,6 +109,9 @@ local function seal(region, epoch, tick)
     end
   end
   redis.call('XADD', stream, epoch .. '-' .. tick, 'm', TICK_META, 's', '', 'b', '')
+  if #KEYS == 4 then
+    redis.call('PUBLISH', stream, tick)
+  end
 end
 
 local function incarnation_of(field)
@@ -143,6 +146,9 @@ if ARGV[1] == 'forget' then
 end
 
 if ARGV[1] == 'seal' then
+  if #KEYS == 4 then -- who may not push is refused before anything is written
+    redis.call('PUBLISH', prefix .. 'egress:', '')
+  end
   for at = 2, #ARGV, 3 do
     seal(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   end

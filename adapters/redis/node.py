@@ -10,6 +10,7 @@ from typing import Any
 
 from adapters.network import Position
 from adapters.redis.connection import RedisConnection, Script
+from adapters.redis.pushes import Pushes, next_of
 from sequencing.cut import Looks, Reading
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
@@ -48,7 +49,14 @@ class RedisNode:
         """By what `unblock` knows the connection that `read_streams` waits on."""
         self._client_of = 0
         self.follow(plan)
-        self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers)
+        self._pushes = Pushes(url) if self._connection.pushes else None
+        """What `read` listens to; its scripts need no telling that they push."""
+        self._caught_up: Mapping[str, Position] | None = None
+        """After what a look, since there is listening, has found all, and what was pushed since is the next."""
+        self._last_of: dict[bytes, int] | None = None
+        """Channel → the last event that is known there."""
+        silent = () if self._pushes is not None else (self._keys.node,)
+        self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers, *silent)
 
     def follow(self, plan: Plan | None) -> None:
         """Speak to the node in the run that a plan names, if it names one, from the next call on."""
@@ -81,8 +89,34 @@ class RedisNode:
         if lookout is None or not lookout.goes_on(after):
             lookout = self._lookout = _Lookout(self._keys, after)
         waits = block_ms is not None and self._looks.may_wait(lookout.streams)
+        pushes, listens = self._pushes, None
+        if pushes is not None and block_ms is not None:
+            listens = await pushes.listens(lookout.places)
+            if waits and listens and self._caught_up is after:
+                frames = await self._pushed(pushes, lookout, block_ms)
+                if frames:
+                    pushes.found(len(frames), waited=True)
+                    return self._looks.found(lookout.streams, frames, len(frames) + 1)
+            waits = waits and listens is None
         frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
+        if pushes is not None:
+            pushes.found(len(frames), waited=waits)
+            self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
         return self._looks.found(lookout.streams, frames, frames_max)
+
+    async def _pushed(self, pushes: Pushes, lookout: _Lookout, block_ms: int) -> list[StampedFrame]:
+        """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
+        if self._last_of is None:
+            self._last_of = lookout.last_of()
+        while (come := await pushes.next(block_ms / 1000)) is not None:
+            frames, are_all = next_of(come, lookout.places, self._last_of)
+            if not are_all:
+                self._caught_up = None
+                pushes.forget()
+            if frames or not are_all:
+                lookout.moved(frames)
+                return frames
+        return []
 
     async def read_streams(
         self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int | None
@@ -114,7 +148,10 @@ class RedisNode:
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
-        await self._connection.close()
+        if self._pushes is not None and self._pushes.is_waiting:
+            self._pushes.interrupt()
+        else:
+            await self._connection.close()
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each egress stream, (region, epoch), None of an empty one."""
@@ -241,6 +278,8 @@ class RedisNode:
 
     async def close(self) -> None:
         """Release the connection."""
+        if self._pushes is not None:
+            await self._pushes.close()
         await self._connection.close()
 
     async def _install(
@@ -270,6 +309,8 @@ class _Lookout:
             for stream, (epoch, _) in after.items()
         }
         self._stream_of = {key: stream for stream, key in egress.items()}
+        self.places = {key: (str(stream), self.streams[stream]) for stream, key in egress.items()}
+        """Key, and channel → region and epoch; of regions."""
         self._place_of = {stream: place for place, stream in enumerate(egress)}
         self._packed_keys = _packed(*egress.values())
         self._packed_ids = [_packed_id(position) for position in after.values()]
@@ -291,13 +332,21 @@ class _Lookout:
                 return False
             self._after = after
             self._moved.update(after)
-        for stream in self._moved:
-            self._packed_ids[self._place_of[stream]] = _packed_id(after[stream])
-        self._moved.clear()
         return True
+
+    def moved(self, frames: Iterable[StampedFrame]) -> None:
+        """Hear of frames that came another way."""
+        self._moved.update(frame.region for frame in frames)
+
+    def last_of(self) -> dict[bytes, int]:
+        """Return the positions: key → region sequence."""
+        return {key: self._after[stream][1] for key, stream in self._stream_of.items()}
 
     def command(self, frames_max: int, block_ms: int | None) -> bytes:
         """Return the command that looks, waiting for so long, if at all."""
+        for stream in self._moved:
+            self._packed_ids[self._place_of[stream]] = _packed_id(self._after[stream])
+        self._moved.clear()
         block = (b"BLOCK", b"%d" % block_ms) if block_ms is not None else ()
         words = b"XREAD", b"COUNT", b"%d" % frames_max, *block, b"STREAMS"
         length = b"*%d\r\n" % (len(words) + 2 * len(self._packed_ids))

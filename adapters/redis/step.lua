@@ -1,6 +1,7 @@
 -- One atomic step of a sequencing node: the twin of sequencing/node.py, which explains it.
 --
--- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag.
+-- KEYS: node, steps, counters, publishers; streams are named from the same prefix, under the same hash tag. One key more
+--    where nothing is to be pushed to readers.
 -- ARGV: 'publish', then region, epoch, publisher, incarnation, first, count, kind, body for each frame
 --    or 'transfer', source, then sequence, region, epoch, last, meta, stamp, body for each frame
 --    or 'close', then region, epoch, following epoch for each ingress to close.
@@ -15,6 +16,26 @@ local NODE = '0'
 -- Lua's unpack is limited by its C stack (8,000 slots).
 local CHUNK = 4000
 local floor, format = math.floor, string.format
+-- A frame of more bytes, or of a call of more frames, is not pushed, but that there is something to look for. The
+-- channels are named as the streams.
+local PUSHED_BYTES, PUSHED_FRAMES = 1024, 8
+local pushes, rung = #KEYS == 4, {}
+-- Who may not push is refused before anything is written.
+if pushes then
+  redis.call('PUBLISH', prefix .. 'egress:', '')
+end
+
+local function push(key, frames, last, meta, stamp, body)
+  if not pushes then
+    return
+  end
+  if #body <= PUSHED_BYTES and frames <= PUSHED_FRAMES then
+    redis.call('PUBLISH', key, last .. ' ' .. #meta .. ' ' .. #stamp .. '\n' .. meta .. stamp .. body)
+  elseif not rung[key] then
+    rung[key] = true
+    redis.call('PUBLISH', key, last)
+  end
+end
 
 -- A frame alone that goes on where its publisher stopped, at an ingress that is open: what a quiet world publishes, and
 -- waits for. Nothing is written here unless it is that; whatever else it may be is found out below, which takes half as
@@ -52,8 +73,9 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
       if step[2] == '-' then
         local number = NODE .. ',' .. drawn[2 * size]
         stamp = stamp == '' and number or number .. ',' .. stamp
-        redis.call('XADD', prefix .. 'egress:' .. epoch .. ':' .. region, epoch .. '-' .. last,
-          'm', meta, 's', stamp, 'b', ARGV[9])
+        local key = prefix .. 'egress:' .. epoch .. ':' .. region
+        redis.call('XADD', key, epoch .. '-' .. last, 'm', meta, 's', stamp, 'b', ARGV[9])
+        push(key, 1, last, meta, stamp, ARGV[9])
       else
         redis.call('XADD', prefix .. 'link:' .. step[2], drawn[2 * size] .. '-0',
           'r', region, 'e', epoch, 'n', last, 'm', meta, 's', stamp, 'b', ARGV[9])
@@ -206,6 +228,7 @@ local function pass_on(step, frame)
   local stamped, last = table.concat(stamp, ','), int(frame.last)
   if key then
     redis.call('XADD', key, frame.epoch .. '-' .. last, 'm', frame.meta, 's', stamped, 'b', frame.body)
+    push(key, #frames, last, frame.meta, stamped, frame.body)
     if frame.last > retention then
       trim(key, frame)
     end

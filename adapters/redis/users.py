@@ -49,37 +49,41 @@ _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Servers that record tell each other where they answer probes."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
+_PUSHING = ("+publish", f"&{_EGRESS}")
+_PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
+"""What ends at a node is pushed to who reads it there. Redis cannot tell apart who may send and who may listen but by
+commands."""
 
 _PUBLISHER = (
     *(*_CONNECTING, *_SCRIPTS, *_CONTROL_KEYS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_PROBING),
+    *(f"%W~{_LINKS}", *_PROBING, *_PUSHING),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
     # Publishes; sees nothing of what anybody publishes.
     "publisher": (*_PUBLISHER, f"%W~{_EGRESS}"),
     # A game server: follows regions, for which it publishes markers, and publishes.
-    "subscriber": (*_PUBLISHER, f"~{_EGRESS}"),
+    "subscriber": (*_PUBLISHER, *_PUSHED, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
-        *(*_CONNECTING, *_SCRIPTS, *_NEWS, *_STEP_KEYS, *_STEPPING, "+xread", "+xrevrange"),
+        *(*_CONNECTING, *_SCRIPTS, *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange"),
         *(f"~{_LINKS}", f"%W~{_EGRESS}"),
     ),
     # A game server that remembers, for all gateways, which tokens were used and what was answered, and that may look at
     # everything for its metrics.
     "gateway": (
-        *(*_PUBLISHER, f"~{_EGRESS}", f"~{_LINKS}"),
+        *(*_PUBLISHER, *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
         *("(+set +get +del ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
     ),
     # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (
-        *(*_CONNECTING, *_SCRIPTS, "~gamecast:*", "+memory|usage"),
+        *(*_CONNECTING, *_SCRIPTS, *_PUSHED, "~gamecast:*", "+memory|usage"),
         *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
         *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream"),
     ),
     # Makes the plans and installs them.
     "manager": (
-        *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, "~gamecast:*"),
+        *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, *_PUSHING, "~gamecast:*"),
         *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
         *("+zrange", "+zrangebyscore", "+zincrby", "+xlen"),
     ),
