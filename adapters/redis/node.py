@@ -112,7 +112,6 @@ class RedisNode:
             frames, are_all = next_of(come, lookout.places, self._last_of)
             if not are_all:
                 self._caught_up = None
-                pushes.forget()
             if frames or not are_all:
                 lookout.moved(frames)
                 return frames

@@ -147,10 +147,6 @@ class Pushes:
             self.end()
         return come or None
 
-    def forget(self) -> None:
-        """Lose what has come: a look finds it."""
-        self._come.clear()
-
     def interrupt(self) -> None:
         """End a `next` that waits."""
         if self._waiting:

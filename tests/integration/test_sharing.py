@@ -139,7 +139,12 @@ async def test_joins_go_on_where_nobody_may_break_off_reads() -> None:
     async with EmbeddedServer() as server:
         with redis.Redis.from_url(server.url) as client:
             client.acl_setuser(
-                "game", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-client|unblock", "-client|id"]
+                "game",
+                enabled=True,
+                passwords=["+pw"],
+                keys=["*"],
+                channels=["*"],
+                commands=["+@all", "-client|unblock", "-client|id"],
             )
         async with gamecast.share(server.url.replace("redis://", "redis://game:pw@")) as shared:
             one, other = [await shared.connect(name=name).open() for name in ("one", "other")]
