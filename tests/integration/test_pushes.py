@@ -1,4 +1,4 @@
-"""What is pushed is what a look would have found, in the order of the node; where nothing can be pushed, there are looks."""
+"""What is pushed is what a look would have found, in the order of the node; where nothing is pushed there are looks."""
 
 from __future__ import annotations
 
