@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import hiredis
@@ -76,7 +77,7 @@ class Pushes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `next` is under way."""
+        """Whether `listens` or `next` is under way."""
         return self._waiting
 
     def found(self, frames: int, *, waited: bool) -> None:
@@ -93,14 +94,14 @@ class Pushes:
         """Listen on channels, if it is time for that; return None where it is not, True if it did so before.
 
         After anything but True, only a look at the streams tells what there is. ``channels``: the very object of the
-        last time has not changed.
+        last time has not changed. Raises `Unreachable` when `interrupt` ends it.
         """
         if not self.is_on and (self._lone < LONE_READS or self._refused):
             return None
         if self.is_on and channels is self._asked:
             return True
         try:
-            with self._deadline.within(ANSWER_S_MAX):
+            with self._waits(ANSWER_S_MAX):
                 await self._listen(frozenset(channels))
             self._asked = channels
         except exceptions.ResponseError:  # may not listen
@@ -121,26 +122,22 @@ class Pushes:
         Raises `Unreachable` when `interrupt` ends it.
         """
         connection = self._connection
-        assert connection is not None
-        self._waiting = True
         try:
-            with self._deadline.within(wait_s):
+            with self._waits(wait_s):
                 while not self._come:
-                    await self._receive()
+                    await self._receive(connection)
                 while len(self._come) < MESSAGES_MAX and await connection.can_read():
-                    await self._receive()
+                    await self._receive(connection)
         except TimeoutError:
-            if self._interrupted:
-                raise Unreachable("the read was broken off") from None
+            pass
         except (exceptions.RedisError, OSError):
             self.end()
             return None
+        except Unreachable:
+            raise
         except BaseException:
             self.end()
             raise
-        finally:
-            self._waiting = self._interrupted = False
-            self._has_read = True
         come, self._come = list(self._come), deque()
         self._quiet = 0 if come else self._quiet + 1
         if self._quiet >= QUIET_WAITS:
@@ -148,7 +145,7 @@ class Pushes:
         return come or None
 
     def interrupt(self) -> None:
-        """End a `next` that waits."""
+        """End a `listens` or a `next` that waits."""
         if self._waiting:
             self._interrupted = True
             self._deadline.expire()
@@ -173,25 +170,40 @@ class Pushes:
         self.end()
         await asyncio.gather(*self._ending)
 
+    @contextmanager
+    def _waits(self, wait_s: float) -> Iterator[None]:
+        self._waiting = True
+        try:
+            with self._deadline.within(wait_s):
+                yield
+        except TimeoutError:
+            if self._interrupted:
+                raise Unreachable("the read was broken off") from None
+            raise
+        finally:
+            self._waiting = self._interrupted = False
+            self._has_read = True
+
     async def _listen(self, wanted: frozenset[bytes]) -> None:
         if self._connection is None:
             self._connection = connection_to(self._url)
-            await self._connection.connect()
             self._watch_for_pauses()
+            await self._connection.connect()
+        connection = self._connection
         new, old = wanted - self._channels, self._channels - wanted
         packed: list[bytes] = []
         for command, channels in ((b"SUBSCRIBE", new), (b"UNSUBSCRIBE", old)):
             words: tuple[Any, ...] = (command, *channels)
             packed += [hiredis.pack_command(words)] if channels else []
-        await self._connection.send_packed_command(packed, check_health=False)
+        await connection.send_packed_command(packed, check_health=False)
         awaited = len(new) + len(old)
         while awaited:
-            awaited -= not await self._receive()
+            awaited -= not await self._receive(connection)
         self._channels = wanted
 
-    async def _receive(self) -> bool:
+    async def _receive(self, connection: Any) -> bool:
         """Take one message; return whether something was pushed."""
-        kind, channel, said = await self._connection.read_response(
+        kind, channel, said = await connection.read_response(
             disable_decoding=True, timeout=math.inf, disconnect_on_error=False
         )
         if kind == b"message":

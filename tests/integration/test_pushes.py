@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import cycle, pairwise
@@ -16,7 +17,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.network import Position
 from adapters.redis import pushes
 from adapters.redis.node import RedisNode
-from gamecast.errors import GamecastError, NotAllowed
+from gamecast.errors import GamecastError, NotAllowed, Unreachable
 from sequencing.frames import PublishedFrame, StampedFrame, node_number
 from sequencing.plan import Plan
 from tests.events import next_event, take
@@ -206,6 +207,38 @@ async def test_who_does_not_read_does_not_listen(redis_server: EmbeddedServer, p
         await asyncio.sleep(0.1)
     await publisher.publish("ab")
     assert {frame.region for frame in await read(node, after)} == {"a", "b"}
+    await node.close()
+
+
+async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
+    redis_server: EmbeddedServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushes, "LONE_READS", 2)
+    monkeypatch.setattr(pushes, "PAUSE_S", 0.1)
+    node, after = RedisNode("n1", redis_server.url), {region: (1, 0) for region in REGIONS}
+    assert node._pushes is not None
+    while node._pushes._lone < 2:
+        await publisher.publish("a")
+        await read(node, after)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.client_pause(500)
+    await read(node, after)
+    assert listeners(redis_server) == 1
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.client_kill_filter(_type="pubsub")
+        while node._pushes._lone < 2:
+            await publisher.publish("a")
+            await read(node, after)
+        client.client_pause(500)
+    reading = asyncio.create_task(read(node, after))
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await node.interrupt()
+    with pytest.raises(Unreachable):
+        await reading
+    assert time.monotonic() - began < 0.3
+    await publisher.publish("b")
+    assert [frame.region for frame in await read(node, after)] == ["b"]
     await node.close()
 
 
