@@ -300,10 +300,11 @@ class MemoryNetwork:
         world.told += 1
         world.changed()
 
-    async def beat(self) -> None:
+    async def beat(self) -> bool:
         """See `Network.beat`."""
         if self._open_world.newest.get(self._name) != self._connection:
             raise Superseded(superseded_message(self._name))
+        return False
 
     async def leave(self) -> None:
         """See `Network.leave`."""

@@ -80,8 +80,8 @@ class Network(Protocol):
     async def expect(self, overlaps: frozenset[Pair]) -> None:
         """Declare overlaps that are expected, see `sequencing.expected`."""
 
-    async def beat(self) -> None:
-        """Tell that the connection lives."""
+    async def beat(self) -> bool:
+        """Tell that the connection lives; return whether it counted as gone: what it wants is to be told again then."""
 
     async def leave(self) -> None:
         """Tell that the connection is gone."""

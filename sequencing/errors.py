@@ -124,6 +124,11 @@ class Superseded(OtherSideError):
     """Another connection has taken this name over: give each game server a name of its own."""
 
 
+class TakenForGone(OtherSideError):
+    """The network went on without this connection, which it had not heard of for long: open another one of its name,
+    which goes on ``since`` the last positions."""
+
+
 class NetworkError(GamecastError):
     """The other side cannot be reached."""
 
@@ -205,6 +210,14 @@ def unwritable(said: str, error: OSError) -> GamecastError:
 def superseded_message(name: str) -> str:
     """Say that a newer connection has the name."""
     return f"another connection has taken the name {name!r} over: give each game server a name of its own"
+
+
+def taken_for_gone_message(name: str) -> str:
+    """Say that the network went on without a connection."""
+    return (
+        f"the network went on without {name}, which it had not heard of for long: open another connection under its "
+        "name, which goes on since the last positions"
+    )
 
 
 def is_passing(error: Exception) -> bool:

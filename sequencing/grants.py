@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sequencing.errors import Superseded
+from sequencing.errors import Superseded, TakenForGone, superseded_message, taken_for_gone_message
 from sequencing.record import Record, Wish
 
 
@@ -26,7 +26,7 @@ class Grants:
         """Region → the epoch from which on it is granted for as long as it is wanted."""
         self.granted: frozenset[str] = frozenset()
         """All that the plan reckons with for the name, wanted or not."""
-        self._said = self._heard = 0
+        self._said = self._heard = self._newest = 0
         self._floor = self._told_floor = 0
         self._since: dict[str, int] = {}
 
@@ -64,6 +64,7 @@ class Grants:
     def take(self, record: Record) -> list[str]:
         """Follow the next record; return the regions that it grants."""
         self._heard, self.granted = self._told(record)
+        self._newest = record.heard[self.name].incarnation if self.name in record.heard else 0
         plan = record.plan
         fresh = [region for region, since in self._since.items() if since <= self._heard and region in plan.paths]
         fresh = [region for region in fresh if region not in self.mine]
@@ -72,12 +73,13 @@ class Grants:
         return fresh
 
     def require_kept(self, epoch: int) -> None:
-        """Raise `Superseded` unless the plan, which begins with an epoch, reckons with all that was granted."""
+        """Raise `TakenForGone`, or `Superseded`, unless the plan, which begins with an epoch, reckons with all that was
+        granted.
+        """
         if not self.mine.keys() <= self.granted:
-            raise Superseded(
-                f"the network goes on without {self.name!r} (epoch {epoch}): it was taken for gone, or a newer "
-                "connection has its name; open a new connection"
-            )
+            if self._newest > self.incarnation:
+                raise Superseded(superseded_message(self.name))
+            raise TakenForGone(taken_for_gone_message(f"{self.name!r} (epoch {epoch})"))
 
     def _say(self, floor: int = 0) -> None:
         self._said += 1

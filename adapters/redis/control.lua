@@ -5,9 +5,9 @@
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
---    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'gone'
+--    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'back'
 --    or 'leave', name, connection
---    or 'want', '', then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
+--    or 'want', ttl in ms, then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
 --       and these regions                         → as 'beat', for each
 --    or 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'expect', who, overlaps, two regions and a newline between them each
@@ -23,7 +23,8 @@
 -- See redis_record.py for stories and parts: of each part is counted how often the record and the news have it.
 --
 -- A leader is fenced by its token: whoever has lost the lease can neither save nor announce. A connection is known by the
--- incarnation that it was introduced with, and is gone when it was not heard of for its ttl.
+-- incarnation that it was introduced with, and is gone when it was not heard of for its ttl. What it wanted is forgotten
+-- then; if nobody has its name when it is heard of again, it is back.
 --
 -- Redis counts how long keys live by the clock of its machine, and that may jump. So a lease also ends when somebody saw
 -- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody
@@ -36,8 +37,8 @@ local verb, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local function lives(ttl_ms)
-  redis.call('ZADD', alive, string.format('%.0f', now_ms + tonumber(ttl_ms)), name)
+local function lives(who, ttl_ms)
+  redis.call('ZADD', alive, string.format('%.0f', now_ms + tonumber(ttl_ms)), who)
 end
 
 local function told(who)
@@ -68,7 +69,7 @@ end
 if verb == 'introduce' then
   local incarnation = next_incarnation(0)
   redis.call('HSET', connections, name, incarnation)
-  lives(ARGV[3])
+  lives(name, ARGV[3])
   return incarnation
 end
 
@@ -78,10 +79,14 @@ if verb == 'want' then
     local who, connection, said, wish = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
     local first, last = place + 5, place + 4 + tonumber(ARGV[place + 4])
     local current = redis.call('HGET', connections, who)
-    if current ~= connection then
-      answers[#answers + 1] = current and 'superseded' or 'gone'
+    if current and current ~= connection then
+      answers[#answers + 1] = 'superseded'
     else
       answers[#answers + 1] = 'ok'
+      if not current then
+        redis.call('HSET', connections, who, connection)
+        lives(who, name)
+      end
       local before = redis.call('HGET', wishes, who)
       local known = before and cjson.decode(before) or { 0, -1 }
       local incarnation = tonumber(connection)
@@ -103,17 +108,18 @@ end
 
 if verb == 'renew' or verb == 'beat' or verb == 'leave' then
   local current = redis.call('HGET', connections, name)
-  if current ~= ARGV[3] then
-    return current and 'superseded' or 'gone'
+  if current and current ~= ARGV[3] then
+    return 'superseded'
   end
   if verb == 'renew' then
     return next_incarnation(tonumber(ARGV[4]))
-  elseif verb == 'beat' then
-    lives(ARGV[4])
-  else
+  elseif verb == 'leave' then
     forget(name)
+    return 'ok'
   end
-  return 'ok'
+  redis.call('HSET', connections, name, ARGV[3])
+  lives(name, ARGV[4])
+  return current and 'ok' or 'back'
 end
 
 if verb == 'incarnations' then

@@ -18,7 +18,7 @@ from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.record import Ask, read, read_all, read_plan, read_plans, told
 from adapters.urls import redacted
-from sequencing.errors import Superseded, UsageError, superseded_message
+from sequencing.errors import Superseded, TakenForGone, UsageError, superseded_message, taken_for_gone_message
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Wish
@@ -113,9 +113,9 @@ class RedisControl:
         last, names = await self._run("incarnations", "")
         return int(last), frozenset(name.decode() for name in names)
 
-    async def beat(self, name: str, connection: int) -> None:
-        """Tell that a connection lives; raises `Superseded`."""
-        _heard(await self._run("beat", name, connection, TTL_MS), name)
+    async def beat(self, name: str, connection: int) -> bool:
+        """Tell that a connection lives; return whether it counted as gone. Raises `Superseded`."""
+        return bool(_heard(await self._run("beat", name, connection, TTL_MS), name) == b"back")
 
     async def leave(self, name: str, connection: int) -> None:
         """Tell that a connection is gone."""
@@ -124,7 +124,7 @@ class RedisControl:
     async def want(self, name: str, wish: Wish, published: Iterable[str] = ()) -> None:
         """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void.
 
-        Raises `Superseded`, also when the connection was taken for gone.
+        Raises `Superseded`.
         """
         [superseded] = await self.want_all([(name, wish, published)])
         if superseded is not None:
@@ -141,7 +141,7 @@ class RedisControl:
                 arguments += (name, wish.incarnation, wish.said, document, len(some), *some)
                 whose.append(place)
         refused: list[Superseded | None] = [None] * len(wanting)
-        for place, answer in zip(whose, await self._run("want", "", *arguments), strict=True):
+        for place, answer in zip(whose, await self._run("want", TTL_MS, *arguments), strict=True):
             try:
                 _heard(answer, wanting[place][0])
             except Superseded as error:
@@ -264,11 +264,17 @@ class RedisControl:
         return await read_plans([fields[1] for _, fields in entries], self._asking(turn))
 
     async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
-        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`."""
+        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`.
+
+        Raises `TakenForGone` when that may not be all of it any more.
+        """
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         async with turn:
             reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
-        return await read_all([fields[1] for _, fields in reply[0][1]], self._asking(turn)) if reply else []
+        entries = reply[0][1] if reply else []
+        if after is not None and len(entries) >= NEWS_KEPT:
+            raise TakenForGone(taken_for_gone_message("this connection"))
+        return await read_all([fields[1] for _, fields in entries], self._asking(turn))
 
     async def close(self) -> None:
         """Release the connection."""
@@ -320,8 +326,4 @@ def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
 def _heard(answer: Any, name: str) -> Any:
     if answer == b"superseded":
         raise Superseded(superseded_message(name))
-    if answer == b"gone":
-        raise Superseded(
-            f"{name!r} was not heard of for {TTL_MS / 1000:g} s and was taken for gone: open a new connection"
-        )
     return answer

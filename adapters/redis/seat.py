@@ -68,10 +68,10 @@ class RedisSeat:
         async with self._turn:
             await self._control.expect(overlaps)
 
-    async def beat(self) -> None:
+    async def beat(self) -> bool:
         """See `Network.beat`."""
         async with self._turn:
-            await self._control.beat(self._name, self._connection)
+            return await self._control.beat(self._name, self._connection)
 
     async def leave(self) -> None:
         """See `Network.leave`."""

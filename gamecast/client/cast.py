@@ -459,7 +459,7 @@ class Cast:
     async def ping(self) -> None:
         """Return when the network has said that this is the connection of its name; raises `Superseded` if not."""
         self._working()
-        await self._network.beat()
+        await self._tell_of_life()
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters."""
@@ -504,6 +504,10 @@ class Cast:
             raise NotConnected("the connection is closed: open another one")
         return self._halves()
 
+    async def _tell_of_life(self) -> None:
+        if await self._network.beat() and self._following is not None:
+            self._following.tell_again()
+
     async def _beat(self) -> None:
         backoff = Backoff()
         wait_s = usual_s = TTL_MS / 3000
@@ -513,7 +517,7 @@ class Cast:
                     await self._stop_beating.wait()
             except TimeoutError:
                 try:
-                    await self._network.beat()
+                    await self._tell_of_life()
                     backoff.reset()
                     self._health.found("heartbeat")
                     wait_s = usual_s

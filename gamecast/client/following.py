@@ -30,6 +30,7 @@ class Following:
         self._incoming = incoming
         self._to_tell = asyncio.Event()
         self._stopping = False
+        self._told: tuple[Wish, frozenset[str]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         outgoing.on_unplaced = incoming.on_wish = self._to_tell.set
 
@@ -47,24 +48,29 @@ class Following:
         await self._network.stop_watching()
         await asyncio.gather(*self._tasks)
 
+    def tell_again(self) -> None:
+        """Tell what the network has forgotten, because it took the connection for gone."""
+        self._told = None
+        self._to_tell.set()
+
     async def _tell(self) -> None:
         backoff = Backoff()
-        told: tuple[Wish, frozenset[str]] | None = None
         while not self._stopping:
             telling = self._incoming.wish(), self._outgoing.unplaced()
-            if telling == told or not (telling[0].said or telling[1]):
+            if telling == self._told or not (telling[0].said or telling[1]):
                 self._to_tell.clear()
                 await self._to_tell.wait()
                 continue
+            self._told = telling
             try:
                 await self._network.want(*telling)
-                told = telling
                 backoff.reset()
                 self._health.found("telling the network what is wanted")
             except Exception as error:  # noqa: BLE001 - whatever it is, the application must hear of it
                 if not is_passing(error):
                     self.fail(error)
                     return
+                self._told = None
                 self._health.lost("telling the network what is wanted", error)
                 await backoff.wait()
 

@@ -13,7 +13,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import NEWS_KEPT, ControlKeys, RedisControl
 from adapters.redis.record import PARTS_KEPT, STORIES_AT_ONCE
 from adapters.redis.seat import RedisSeat
-from sequencing.errors import Superseded
+from sequencing.errors import Superseded, TakenForGone
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
 
@@ -149,10 +149,9 @@ async def test_of_wishes_that_are_told_together_each_has_its_own_answer(control:
             ("a", Wish(old, 1, {"x": 1}), ["p"]),
             ("a", Wish(new, 1, {"y": 1}), ()),
             ("b", Wish(other, 2, {"z": 2}), [f"p{number}" for number in range(9_000)]),
-            ("nobody", Wish(1, 1, {"x": 1}), ()),
         ]
     )
-    assert [type(answer) for answer in answers] == [Superseded, type(None), type(None), Superseded]
+    assert [type(answer) for answer in answers] == [Superseded, type(None), type(None)]
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
     assert seen.wishes == {"a": Wish(new, 1, {"y": 1}), "b": Wish(other, 2, {"z": 2})}
@@ -170,3 +169,39 @@ async def test_a_renewed_incarnation_is_above_what_nodes_have_forgotten(control:
     assert await control.introduce("b") == 502
     assert await control.renew("a", connection, after=5) == 503
     assert await control.incarnations() == (503, frozenset({"a", "b"}))
+
+
+@pytest.mark.parametrize("by", ["beat", "want"])
+async def test_who_counted_as_gone_is_back_when_it_is_heard_of_unless_another_has_its_name(
+    redis_server: EmbeddedServer, control: RedisControl, by: str
+) -> None:
+    connection = await control.introduce("a")
+    wish = Wish(connection, 1, {"x": 1})
+    await control.want("a", wish)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.zadd(ControlKeys.alive, {"a": 0})
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.wishes == {}
+    if by == "beat":
+        assert await control.beat("a", connection)
+    else:
+        await control.want("a", wish)
+    assert not await control.beat("a", connection)
+    await control.want("a", wish)
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.wishes == {"a": wish}
+    newer = await control.introduce("a")
+    with pytest.raises(Superseded):
+        await control.beat("a", connection)
+    assert not await control.beat("a", newer)
+
+
+async def test_who_may_have_missed_an_announcement_is_told(control: RedisControl) -> None:
+    for version in range(1, NEWS_KEPT + 1):
+        await control.announce(ME, record(version))
+    assert len(await control.news(record(1).plan, block_ms=1)) == NEWS_KEPT - 1
+    await control.announce(ME, record(NEWS_KEPT + 1))
+    with pytest.raises(TakenForGone):
+        await control.news(record(1).plan, block_ms=1)

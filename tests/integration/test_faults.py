@@ -274,7 +274,7 @@ async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redi
         await node.close()
 
 
-async def test_who_was_taken_for_gone_is_told_and_can_come_back(redis_server: EmbeddedServer) -> None:
+async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_server: EmbeddedServer) -> None:
     async with (
         gamecast.connect(redis_server.url, name="frozen") as frozen,
         gamecast.connect(redis_server.url, name="other") as other,
@@ -283,19 +283,48 @@ async def test_who_was_taken_for_gone_is_told_and_can_come_back(redis_server: Em
             await cast.subscribe("a", "b")
         with redis.Redis.from_url(redis_server.url) as client:
             client.zadd(ControlKeys.alive, {"frozen": 0})
-        with pytest.raises(gamecast.Superseded, match="taken for gone"):
+            while client.hexists(ControlKeys.connections, "frozen"):
+                await asyncio.sleep(0.05)
+            await other.subscribe("c")
+            await other.publish("a", 1)
+            await frozen.ping()
+            while not client.hexists(ControlKeys.wishes, "frozen"):
+                await asyncio.sleep(0.05)
+        await frozen.publish("b", 2)
+        await frozen.subscribe("c")
+        await other.publish("c", 3)
+        assert [[event.payload for event in await take(cast, 3)] for cast in (frozen, other)] == [[1, 2, 3]] * 2
+
+
+async def test_whom_the_network_went_on_without_is_told_and_comes_back(redis_server: EmbeddedServer) -> None:
+    async with (
+        gamecast.connect(redis_server.url, name="frozen", resume_s=0.01) as frozen,
+        gamecast.connect(redis_server.url, name="other", resume_s=0.01) as other,
+    ):
+        for cast in (frozen, other):
+            await cast.subscribe("a", "b")
+        receipt = await other.publish("a", 0)
+        assert [event.payload for event in await take(frozen, 1)] == [0]
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zadd(ControlKeys.alive, {"frozen": 0})
+            while client.hexists(ControlKeys.connections, "frozen"):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # longer than it may be away
+        await other.expect([("a", "b")])
+        with pytest.raises(gamecast.TakenForGone, match="went on without 'frozen'"):
             await take(frozen, 1)
-        with pytest.raises(gamecast.Superseded):
+        with pytest.raises(gamecast.TakenForGone):
             await frozen.subscribe("c")
-        with pytest.raises(gamecast.Superseded):
+        with pytest.raises(gamecast.TakenForGone):
             await frozen.publish("a", 0)
         for publish in (lambda: frozen.publish_soon("a", 0), lambda: frozen.publish_all([("a", 0)])):
-            with pytest.raises(gamecast.Superseded):
+            with pytest.raises(gamecast.TakenForGone):
                 publish()
         async with gamecast.connect(redis_server.url, name="frozen") as again:
-            await again.subscribe("a", "b")
+            await again.subscribe("a", "b", since={"a": f"{receipt.epoch}-{receipt.sequence}", "b": 0})
             await other.publish("a", 1)
-            assert [[event.payload for event in await take(cast, 1)] for cast in (again, other)] == [[1], [1]]
+            assert [event.payload for event in await take(again, 1)] == [1]
+            assert [event.payload for event in await take(other, 2)] == [0, 1]
 
 
 async def test_nobody_is_taken_for_gone_because_the_control_redis_was_away() -> None:

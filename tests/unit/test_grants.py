@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sequencing.errors import Superseded
+from sequencing.errors import Superseded, TakenForGone
 from sequencing.grants import Grants
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
@@ -110,7 +110,10 @@ def test_a_plan_has_to_reckon_with_all_that_was_granted() -> None:
     grants.take(record("abc", 1))
     grants.require_kept(3)
     grants.take(record("ac", 1, epoch=4))
-    with pytest.raises(Superseded, match=r"the network goes on without 'me' \(epoch 4\): .* open a new connection"):
+    with pytest.raises(TakenForGone, match=r"went on without 'me' \(epoch 4\), .* open another connection"):
+        grants.require_kept(4)
+    grants.take(record("ac", 1, epoch=4, incarnation=8))
+    with pytest.raises(Superseded, match="another connection has taken the name 'me'"):
         grants.require_kept(4)
     grants.release("b")
     grants.require_kept(4)
