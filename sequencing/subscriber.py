@@ -137,7 +137,8 @@ class Subscriber:
         """Follow the next plan; return what may be delivered now.
 
         Records must come in order, and each of them: an epoch that is left out could not be read. Raises
-        `TakenForGone`, or `Superseded`, when they go on without this subscriber: what it would deliver from here on is not ordered any more.
+        `TakenForGone`, or `Superseded`, when they go on without this subscriber: what it would deliver from here on is
+        not ordered any more.
         """
         plan, before = record.plan, self._plan
         if before is not None and plan.is_laid_out_as(before) and self._grants.are_told_by(record):

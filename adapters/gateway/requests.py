@@ -28,7 +28,7 @@ from adapters.gateway.place import Place
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions
-from sequencing.errors import GamecastError, Superseded
+from sequencing.errors import GamecastError, Superseded, TakenForGone
 
 
 class Requests:
@@ -84,7 +84,7 @@ class Requests:
             except Refusal as refusal:
                 self._outbox.deny(refusal, each)
             except GamecastError as error:
-                if isinstance(error, Superseded):
+                if isinstance(error, (Superseded, TakenForGone)):
                     raise
                 self._outbox.deny(Refusal.of(error), each)
             await self._outbox.until_room_for_replies()

@@ -19,7 +19,7 @@ from adapters.gateway.messages import (
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.place import Place
 from adapters.gateway.resumption import Resumption
-from sequencing.errors import GamecastError, Superseded, TooSlow, UsageError
+from sequencing.errors import GamecastError, Superseded, TakenForGone, TooSlow, UsageError
 
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""
@@ -49,7 +49,10 @@ class Subscriptions:
         await self._commands.join()
 
     async def run(self) -> None:
-        """Carry out what is taken, without end; raises `Superseded` and `TooSlow`, after which nothing can be done."""
+        """Carry out what is taken, without end.
+
+        Raises `Superseded`, `TakenForGone` and `TooSlow`, after which nothing can be done.
+        """
         while True:
             message = await self._commands.get()
             if not (self._resumption.is_pending and await self._resumed(message)):
@@ -57,7 +60,7 @@ class Subscriptions:
                 assert place is not None
                 try:
                     await self._carry_out(message, place)
-                except (Superseded, TooSlow):
+                except (Superseded, TakenForGone, TooSlow):
                     raise
                 except UsageError as error:
                     self._outbox.deny(Refusal(Code.MALFORMED, str(error)), {"id": message.id})

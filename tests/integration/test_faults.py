@@ -283,13 +283,11 @@ async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_serve
             await cast.subscribe("a", "b")
         with redis.Redis.from_url(redis_server.url) as client:
             client.zadd(ControlKeys.alive, {"frozen": 0})
-            while client.hexists(ControlKeys.connections, "frozen"):
-                await asyncio.sleep(0.05)
+            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
             await other.subscribe("c")
             await other.publish("a", 1)
             await frozen.ping()
-            while not client.hexists(ControlKeys.wishes, "frozen"):
-                await asyncio.sleep(0.05)
+            await until(lambda: client.hexists(ControlKeys.wishes, "frozen"))
         await frozen.publish("b", 2)
         await frozen.subscribe("c")
         await other.publish("c", 3)
@@ -307,8 +305,7 @@ async def test_whom_the_network_went_on_without_is_told_and_comes_back(redis_ser
         assert [event.payload for event in await take(frozen, 1)] == [0]
         with redis.Redis.from_url(redis_server.url) as client:
             client.zadd(ControlKeys.alive, {"frozen": 0})
-            while client.hexists(ControlKeys.connections, "frozen"):
-                await asyncio.sleep(0.01)
+            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
         await asyncio.sleep(0.1)  # longer than it may be away
         await other.expect([("a", "b")])
         with pytest.raises(gamecast.TakenForGone, match="went on without 'frozen'"):

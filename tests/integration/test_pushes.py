@@ -215,7 +215,7 @@ async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
 ) -> None:
     monkeypatch.setattr(pushes, "LONE_READS", 2)
     monkeypatch.setattr(pushes, "PAUSE_S", 0.1)
-    node, after = RedisNode("n1", redis_server.url), {region: (1, 0) for region in REGIONS}
+    node, after = RedisNode("n1", redis_server.url), dict.fromkeys(REGIONS, (1, 0))
     assert node._pushes is not None
     while node._pushes._lone < 2:
         await publisher.publish("a")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sequencing.delivery import Missing, Ready
-from sequencing.errors import Superseded
+from sequencing.errors import TakenForGone
 from sequencing.frames import StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Record, Wish
@@ -271,7 +271,7 @@ def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it
 def test_who_is_left_out_of_a_plan_is_told_and_delivers_nothing_of_it() -> None:
     me = joined("ab")
     gone = Record(record("ab", 1, epoch=2).plan, {"other": frozenset("ab")}, {"other": Wish(1, 1)})
-    with pytest.raises(Superseded, match=r"goes on without 'me' \(epoch 2\)"):
+    with pytest.raises(TakenForGone, match=r"went on without 'me' \(epoch 2\)"):
         me.update(gone)
 
 
