@@ -46,9 +46,9 @@ class Seen(NamedTuple):
     """Whether the lease was taken just now: somebody else may have led since whoever looks did."""
 
     def is_crowded(self) -> bool:
-        """Return whether somebody of many wants something that is likely to concern all of them."""
+        """Return whether somebody of many wants something that is likely to concern all of them: on one node, never."""
         record = self.record
-        if record is None or record.behind or self.expected or len(self.wishes) < CROWD:
+        if record is None or record.behind or self.expected or len(self.wishes) < CROWD or len(self.nodes) == 1:
             return False
         return any(wish.after(record.heard.get(name)) for name, wish in self.wishes.items())
 
@@ -74,6 +74,9 @@ class Control(Protocol):
 
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
+
+    async def settle(self, token: str, record: Record) -> bool:
+        """Keep what a record comes to for whose plan nodes have nothing to do, and tell everybody of it, at once."""
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation that was given, and the names of all connections that there are, at one time."""

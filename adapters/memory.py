@@ -118,6 +118,11 @@ class MemoryControl:
         world.changed()
         return True
 
+    async def settle(self, token: str, record: Record) -> bool:
+        """See `Control.settle`."""
+        self._world.record = record.settled()
+        return await self.announce(token, record)
+
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""
         return self._world.incarnation, frozenset(self._world.newest)

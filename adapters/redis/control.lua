@@ -17,7 +17,8 @@
 --    or 'keep', token, lease in ms                → whether the lease is still held
 --    or 'save', token, story of the record, then parts, digest and text each
 --                                                 → 'parts', and nothing done, if a part is neither here nor given
---    or 'announce', token, epoch, version, how many to keep, story of the record, then parts → as 'save'
+--    or 'announce', token, epoch, version, how many to keep, story of the news, then parts → as 'save'
+--    or 'settle', token, epoch, version, how many to keep, story of the news, story of the record, then parts → as 'save'
 --    or 'resign', token.
 --
 -- See redis_record.py for stories and parts: of each part is counted how often the record and the news have it.
@@ -202,48 +203,76 @@ local function let_go(story)
   end
 end
 
--- Count and store the parts of the story in an argument; false if some are not known.
-local function hold(at)
+-- The parts from an argument on.
+local function given_from(first)
   local given = {}
-  for place = at + 1, #ARGV, 2 do
+  for place = first, #ARGV, 2 do
     given[ARGV[place]] = ARGV[place + 1]
   end
-  for digest in parts_of(ARGV[at]) do
+  return given
+end
+
+-- Whether a story has parts that are neither known nor given.
+local function lacks(story, given)
+  for digest in parts_of(story) do
     if not given[digest] and not redis.call('HGET', held, digest) then
-      return false
+      return true
     end
   end
-  for digest in parts_of(ARGV[at]) do
+  return false
+end
+
+-- Count and store the parts of a story.
+local function hold(story, given)
+  for digest in parts_of(story) do
     if redis.call('HINCRBY', held, digest, 1) == 1 then
       redis.call('HSET', parts, digest, given[digest])
     end
   end
-  return true
 end
 
-if verb == 'save' then
-  if not hold(3) then
-    return 'parts'
-  end
+local function save(story, given)
+  hold(story, given)
   local before = redis.call('GET', record)
-  redis.call('SET', record, ARGV[3])
+  redis.call('SET', record, story)
   if before then
     let_go(before)
   end
-elseif verb == 'announce' then
+end
+
+local function announce(story, given)
   local last_epoch, last_version = string.match(newest(news), '^(%d+)-(%d+)$')
   last_epoch, last_version = tonumber(last_epoch), tonumber(last_version)
   local epoch, version = tonumber(ARGV[3]), tonumber(ARGV[4])
   if epoch > last_epoch or (epoch == last_epoch and version > last_version) then
-    if not hold(6) then
-      return 'parts'
-    end
-    redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', ARGV[6])
+    hold(story, given)
+    redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', story)
     for length = redis.call('XLEN', news), tonumber(ARGV[5]) + 1, -1 do
       let_go(redis.call('XRANGE', news, '-', '+', 'COUNT', 1)[1][2][2])
       redis.call('XTRIM', news, 'MAXLEN', '=', length - 1)
     end
   end
+end
+
+if verb == 'save' then
+  local given = given_from(4)
+  if lacks(ARGV[3], given) then
+    return 'parts'
+  end
+  save(ARGV[3], given)
+elseif verb == 'announce' then
+  local given = given_from(7)
+  if lacks(ARGV[6], given) then
+    return 'parts'
+  end
+  announce(ARGV[6], given)
+elseif verb == 'settle' then
+  local given = given_from(8)
+  if lacks(ARGV[6], given) or lacks(ARGV[7], given) then
+    return 'parts'
+  end
+  announce(ARGV[6], given)
+  save(ARGV[7], given)
 else
   redis.call('DEL', lease)
 end

@@ -214,6 +214,16 @@ class RedisControl:
         number = record.plan.epoch, record.plan.version
         return await self._keep("announce", token, *number, NEWS_KEPT, story=story, parts=parts)
 
+    async def settle(self, token: str, record: Record) -> bool:
+        """See `Control.settle`."""
+        kept, settled = record.news(), record.settled()
+        (news, news_parts), (story, parts) = told(kept), told(settled)
+        number = record.plan.epoch, record.plan.version
+        done = await self._keep("settle", token, *number, NEWS_KEPT, news, story=story, parts={**news_parts, **parts})
+        if done:
+            self._written, self._stored = (settled, story), parts.keys()
+        return done
+
     async def resign(self, token: str) -> None:
         """Give the lease back."""
         await self._run("resign", token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,3 +206,22 @@ async def test_who_may_have_missed_an_announcement_is_told(control: RedisControl
     await control.announce(ME, record(NEWS_KEPT + 1))
     with pytest.raises(TakenForGone):
         await control.news(record(1).plan, block_ms=1)
+
+
+async def test_what_nodes_need_not_do_is_kept_and_announced_at_once_or_not_at_all(
+    redis_server: EmbeddedServer, control: RedisControl
+) -> None:
+    before = record(1)
+    await control.settle(ME, Record(before.plan, behind=(before.plan,)))
+    assert await control.record() == Record(before.plan)
+    joined = Record(replace(before.plan, version=2), {"s": frozenset("a")}, behind=(before.plan,))
+    assert not await control.settle("somebody else", joined)
+    assert await control.record() == Record(before.plan)
+    assert await control.settle(ME, joined)
+    assert await control.record() == joined.settled()
+    assert await control.news(before.plan, block_ms=1) == [joined.news()]
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.delete(ControlKeys.parts, ControlKeys.held, ControlKeys.record, ControlKeys.news)
+    assert await control.settle(ME, joined)
+    assert await control.record() == joined.settled()
+    assert await control.newest() == joined.news()
