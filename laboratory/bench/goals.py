@@ -25,6 +25,8 @@ _FULL_SPEED_WITH = "500"
 """Full speed is the same at each rate of what is paced: it is told once."""
 _TWO_NODES = 0.5
 _RECORDING = 0.10
+_SCRIPT_US, _SCRIPT_FLAT = 18.0, 1.2
+_STAMP_BYTES = 12.0
 _JOINS_PER_S = 5_000.0
 _JOIN_P99_MS = 5.0
 
@@ -107,6 +109,13 @@ def _in_world(name: str, part: Mapping[str, Any]) -> Iterator[Goal]:
 
 def _paths(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:
     yield Goal("deliveries/s by two nodes, x one node", part["ratios"]["deliveries_per_s"]["2"], _TWO_NODES)
+    alone, *_ = part["script"].values()
+    yield Goal("script for a lone frame, µs", alone["script_us"], _SCRIPT_US, at_most=True)
+    for count, cost in list(part["script"].items())[1:]:
+        figure = f"the same beside {count} regions, x beside none"
+        yield Goal(figure, cost["script_us"] / alone["script_us"], _SCRIPT_FLAT, at_most=True)
+    most = max(cost["stamp_bytes"] for cost in part["script"].values())
+    yield Goal("stamp of a lone frame on one node, bytes", most, _STAMP_BYTES, at_most=True)
 
 
 def _recording(_: str, part: Mapping[str, Any]) -> Iterator[Goal]:

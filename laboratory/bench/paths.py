@@ -15,7 +15,7 @@ from laboratory.bench.campaign import CEILING, COST, MEASURES, Campaign, documen
 from laboratory.bench.cpu import PARTS, cores_in_words
 from laboratory.bench.figures import ratios
 from laboratory.bench.peers.path import PathPeer
-from laboratory.bench.stamps import measure_stamps
+from laboratory.bench.stamps import measure_script, measure_stamps
 from laboratory.bench.workload import FAN_OUT, Phases
 
 
@@ -32,11 +32,13 @@ def measure_paths(
     measured = document(campaign.run(begin), campaign, peers[0].name)
     paths = {str(peer.nodes): measured["peers"][peer.name][str(size)] for peer in peers}
     stamps = asyncio.run(measure_stamps(lengths))
+    script = asyncio.run(measure_script())
     return {
         "paths": paths,
         "ratios": {measure: _to_one_node(paths, measure) for measure in (*MEASURES, COST, CEILING)},
         "per_hop": {length: _per_hop(paths["1"], figures, int(length) - 1) for length, figures in paths.items()},
         "stamps": [asdict(cost) for cost in stamps],
+        "script": script,
         **{key: measured[key] for key in ("cores", "versions", "workload")},
     }
 
@@ -85,6 +87,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield _table("a hop adds", _hop_rows(result), "CPU µs\nan event", "p50\nms", "p99\nms")
     lengths = sorted({cost["nodes"] for cost in result["stamps"]})
     links = [f"on a link,\n{length} nodes" for length in lengths if length > 1]
+    yield _table("regions beside it, one node", _script_rows(result), "script\nµs", "stamp\nbytes")
     yield _table("atoms passed", _stamp_rows(result), "stamp\nbytes", "frame bytes\nbut events", *links)
 
 
@@ -117,6 +120,11 @@ def _hop_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for length, hop in result["per_hop"].items():
         if hop:
             yield (_path(length), *(f"{hop[key]:.2f}" for key in ("cpu_us_per_event", "p50_ms", "p99_ms")))
+
+
+def _script_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for count, cost in result["script"].items():
+        yield (count, f"{cost['script_us']:.1f}", f"{cost['stamp_bytes']:.1f}")
 
 
 def _stamp_rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:

@@ -1,4 +1,4 @@
-"""How many bytes frames carry beside their events: by the atoms that stamp them and the nodes that they visit."""
+"""What it takes to number frames: bytes beside their events, by atoms and nodes, and the server's time for one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from statistics import fmean
 import orjson
 
 from adapters.embedded.server import EmbeddedServers
+from adapters.redis.connection import RedisConnection, parse_info
 from adapters.redis.node import RedisNode
 from laboratory.bench.trial import TrialError
 from laboratory.bench.workload import payload_of
+from placement.planner import make_plan
 from sequencing.frames import PublishedFrame, StampedFrame, encode_json_body
+from sequencing.membership import Membership
 from sequencing.plan import Atom, AtomId, Plan
 
 ATOMS = (0, 1, 2, 4, 8, 16)
@@ -21,6 +24,9 @@ FRAMES = 1_000
 """Of each region; numbers grow with them, and so do stamps."""
 
 FRAMES_AT_ONCE = 50
+
+NEIGHBOURS = (0, 10, 60)
+LONE_FRAMES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,36 @@ async def measure_stamps(lengths: Sequence[int], atoms: Sequence[int] = ATOMS, f
         finally:
             for node in nodes:
                 await node.close()
+
+
+async def measure_script(
+    neighbours: Sequence[int] = NEIGHBOURS, frames: int = LONE_FRAMES
+) -> dict[str, dict[str, float]]:
+    """Publish frames alone in a region on one node whose subscribers have so many others, too; some seconds.
+
+    Returns number of others → ``script_us``, what the script takes by Redis's own count, and ``stamp_bytes``, means.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for count in neighbours:
+        regions = ["hub", *(f"other-{number}" for number in range(count))]
+        plan = make_plan(Membership.of({name: frozenset(regions) for name in ("s1", "s2")}), {"n1": ""})
+        async with EmbeddedServers(1) as servers:
+            node = RedisNode("n1", servers.urls[0], plan)
+            server = RedisConnection(servers.urls[0])
+            try:
+                await node.install(plan, retention_events=frames)
+                body = encode_json_body([0], [orjson.dumps(payload_of(0))])
+                for number in range(1, frames + 1):
+                    await node.publish([PublishedFrame("hub", plan.epoch, "publisher-0", 1, number, 1, body)])
+                told = parse_info(await server.call("INFO", "commandstats"))["cmdstat_evalsha"]
+                received, _ = await node.read({"hub": (plan.epoch, 0)}, frames_max=frames, block_ms=None)
+            finally:
+                await node.close()
+                await server.close()
+        figures = dict(figure.split("=") for figure in told.split(","))
+        stamps = fmean(len(frame.stamp) for frame in received)
+        found[str(count)] = {"script_us": float(figures["usec_per_call"]), "stamp_bytes": stamps}
+    return found
 
 
 def _plan(urls: Sequence[str], lengths: Sequence[int], atoms: Sequence[int]) -> Plan:

@@ -13,7 +13,11 @@ def test_one_command_prints_each_figure_beside_its_goal() -> None:
     assert result.exit_code == 0, result.output
     document = orjson.loads(result.stdout)
     assert list(document["parts"]) == ["paths", "joins"]
-    [paths, *joins] = document["goals"]
+    [paths, script, *beside, stamp] = document["goals"][:5]
+    joins = document["goals"][5:]
+    assert script["measured"] > 0
+    assert [goal["figure"] for goal in beside] == [f"the same beside {n} regions, x beside none" for n in (10, 60)]
+    assert stamp["is_reached"]
     assert paths["measured"] == document["parts"]["paths"]["ratios"]["deliveries_per_s"]["2"]
     assert [goal["figure"] for goal in joins] == [
         "joins/s, in place",

@@ -78,6 +78,8 @@ def test_the_command_prints_paths_hops_and_stamps_with_ratios_to_one_node() -> N
     assert document["per_hop"]["2"]["p50_ms"] == pytest.approx(two["p50_ms"] - one["p50_ms"])
     assert document["per_hop"]["1"] == {}
     assert {(cost["nodes"], cost["atoms"]) for cost in document["stamps"]} >= {(1, 0), (2, 16)}
+    assert document["script"].keys() == {"0", "10", "60"}
+    assert len({cost["stamp_bytes"] for cost in document["script"].values()}) == 1
     assert besides_waiting(result.stderr) == ""
 
 
@@ -87,6 +89,7 @@ def test_the_command_prints_tables_for_a_person() -> None:
     assert "atoms passed" in result.stdout
     assert "1 node" in result.stdout
     assert "a hop adds" not in result.stdout
+    assert "regions beside it" in result.stdout
 
 
 @pytest.mark.parametrize(
