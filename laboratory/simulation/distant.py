@@ -77,6 +77,12 @@ class DistantEngine(Engine):
 
         self.at(self.now + self._way_ms(here, there), arrive)
 
+    def send(self, here: str, there: str, action: Callable[[], None], *, not_before_ms: float = 0.0) -> float:
+        """Do something when what is sent one way has arrived, after what was sent before; return when that is."""
+        arrives_ms = max(self.now + self._way_ms(here, there), not_before_ms)
+        self.at(arrives_ms, action)
+        return arrives_ms
+
     def _way_ms(self, here: str, there: str) -> float:
         way_ms = self._trip_ms(here, there)
         again_ms = RETRANSMIT_MS + way_ms + self._trip_ms(there, here)

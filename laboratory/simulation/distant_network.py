@@ -2,7 +2,8 @@
 
 It does what the live one does, call by call, when nobody joins or leaves: a publisher has one request under way at each
 ingress, a relay one transfer on each link, and a subscriber asks each egress again when it has its answer. What comes
-to a place while somebody's question is on its way there, or the answer on its way back, waits for the next question.
+to a place while somebody's question is on its way there, or the answer on its way back, waits for the next question;
+until things come one at a time, and are pushed (`adapters.redis.pushes`).
 
 Before the clock starts, everybody joins, over no distance.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import TypeVar
 
+from adapters.redis.pushes import LITTLE_FRAMES, LONE_READS
 from adapters.relay import BLOCK_MS as RELAY_BLOCK_MS
 from gamecast.client.reading import BLOCK_MS, FRAMES_MAX
 from laboratory.simulation.distant import Conditions, DistantEngine
@@ -99,6 +101,7 @@ class _World:
         self.ingress_ms: dict[str, float] = {}
         self.egress_ms: dict[str, float] = {}
         self._written_last: dict[str, tuple[str, ...]] = {}
+        self._listening: dict[str, list[_Listening]] = {name: [] for name in plan.nodes}
         self._between = trip_ms
         self._apart = False
         self._conditions = conditions or Conditions()
@@ -171,7 +174,19 @@ class _World:
         self, node: str, frames: Sequence[PublishedFrame] | Sequence[StampedFrame], answer: SomeAnswer
     ) -> SomeAnswer:
         self._written_last[node] = tuple(dict.fromkeys(frame.region for frame in frames))
+        for listening in self._listening[node]:
+            if come := _all_finished(self.machines[node], listening.after):
+                listening.after |= {(frame.epoch, frame.region): frame.last for frame in come}
+                hear = partial(listening.hear, come, self.engine)
+                listening.arrives_ms = self.engine.send(
+                    node, listening.server, hear, not_before_ms=listening.arrives_ms
+                )
         return answer
+
+    def listen(self, node: str, listening: _Listening) -> bool:
+        """Push to a server from now on what ends at a node."""
+        self._listening[node].append(listening)
+        return True
 
     def _note_end(self, node: str, frame: PublishedFrame | StampedFrame) -> None:
         if self.plan.paths[frame.region][-1] == node:
@@ -198,6 +213,21 @@ class _World:
             if accepted is not None:
                 yield Call(self.nodes[source], partial(_trim, here, target, accepted))
                 relay.trimmed(accepted)
+
+
+@dataclass(slots=True, eq=False)
+class _Listening:
+    """What a node pushes to a server: what comes after some places, (epoch, region) → region sequence."""
+
+    server: str
+    after: dict[tuple[int, str], int]
+    arrives_ms: float = 0.0
+    come: list[StampedFrame] = field(default_factory=list)
+    heard: Signal = field(default_factory=Signal)
+
+    def hear(self, frames: Sequence[StampedFrame], engine: DistantEngine) -> None:
+        self.come += frames
+        engine.give(self.heard)
 
 
 class _Server:
@@ -247,7 +277,8 @@ class _Server:
     def _read_at(self, node: str) -> Task:
         world, subscriber = self._world, self.subscriber
         process, machine = world.nodes[node], world.machines[node]
-        looks = Looks()
+        looks, lone = Looks(), 0
+        listening: _Listening | None = None
         while True:
             reads = {region: read for region, read in subscriber.reads().items() if read.node == node}
             if not reads:
@@ -262,10 +293,22 @@ class _Server:
             look, streams = partial(_finished, machine, after), {region: read.epoch for region, read in reads.items()}
             found: list[StampedFrame] = []
             may_wait = looks.may_wait(streams)
+            if listening is not None and may_wait:
+                if not listening.come:
+                    yield listening.heard
+                    continue
+                found, listening.come = listening.come, []
+                self._deliver(subscriber.receive(*looks.found(streams, found, len(found) + 1)))
+                continue
+            if listening is None and lone >= LONE_READS:
+                listening, may_wait = _Listening(self.process.name, dict(after)), False
+                yield Call(process, partial(world.listen, node, listening))
             if may_wait:
                 found = (yield Call(process, look, world.block_ms, partial(world.found_waking, node, after))) or []
             if not may_wait or (len({frame.region for frame in found}) == 1 and not looks.are_next(found)):
                 found = yield Call(process, partial(_all_finished, machine, after))
+            if may_wait:
+                lone = lone + 1 if 0 < len(found) <= LITTLE_FRAMES else 0
             self._deliver(subscriber.receive(*looks.found(streams, found, FRAMES_MAX)))
 
     def _deliver(self, items: Sequence[Ready | Missing]) -> None:
