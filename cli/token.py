@@ -64,12 +64,12 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
         Keys.read(out)
         listed = orjson.loads(out.read_bytes())["keys"]
     listed.append(new_key(algorithm, kid))
-    text = _document(listed)
+    text = key_document(listed)
     Keys.from_json(text)
-    halves = _document([public_half(each) for each in listed]) if public is not None else b""
-    _write(out, text, 0o600)
+    halves = key_document([public_half(each) for each in listed]) if public is not None else b""
+    write_keys(out, text, 0o600)
     if public is not None:
-        _write(public, halves, 0o644)
+        write_keys(public, halves, 0o644)
     click.echo(listed[-1]["kid"])
 
 
@@ -114,11 +114,12 @@ def _seconds(text: str) -> float:
     return int(found[1]) * FACTORS[found[2]]
 
 
-def _document(keys: list[dict[str, str]]) -> bytes:
+def key_document(keys: list[dict[str, str]]) -> bytes:
+    """Return keys as a file has them."""
     return orjson.dumps({"keys": keys}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _write(file: Path, text: bytes, mode: int) -> None:
+def write_keys(file: Path, text: bytes, mode: int) -> None:
     """Replace a file at once, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:

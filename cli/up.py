@@ -19,6 +19,7 @@ from adapters.redis.survey import survey
 from adapters.urls import without_user
 from cli.daemons import Stop, expect_option, run_until_stopped
 from cli.reporting import counted
+from cli.token import key_document, write_keys
 from gamecast.client.configuration import Limits
 from laboratory.planning.reading import read_overlaps
 from sequencing.extras import first_missing
@@ -46,6 +47,11 @@ DASHBOARD = "/dashboard/"
     "--gateway/--no-gateway", "with_gateway", default=None, help="Also run a gateway.  [default: where it is installed]"
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the gateway.  [default: a free one]")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    help="Of the tokens that clients of the gateway need, see `gamecast token`.  [default: with --secure a new one]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in one line, when it is ready.")
 def up(
     *,
@@ -55,6 +61,7 @@ def up(
     secure: bool,
     with_gateway: bool | None,
     port: int,
+    keys: Path | None,
     as_json: bool,
 ) -> None:
     """Run a network on this machine: private redis-servers, relays between them, a manager, and a gateway.
@@ -64,8 +71,8 @@ def up(
 
     With --json the line has url (of the control Redis, by which clients connect), nodes (name → URL), pids (name →
     process id of its redis-server, and "up" → that of this process), gateway and dashboard (URLs, null where there is
-    none), and with --secure users (publisher, subscriber, relay, gateway, watcher and manager → the URL by which each
-    connects); url is the subscriber's then, and nodes are told without users.
+    none), with keys their file, and with --secure users (publisher, subscriber, relay, gateway, watcher and manager →
+    the URL by which each connects); url is the subscriber's then, and nodes are told without users.
 
     Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if a server cannot be started, or
     stopping took too long and it was broken off.
@@ -79,7 +86,7 @@ def up(
     starts_gateway = missing is None and with_gateway is not False
     overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
     gateway_port = port if starts_gateway else None
-    run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, as_json, stop))
+    run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, keys, as_json, stop))
 
 
 async def _run(
@@ -88,6 +95,7 @@ async def _run(
     overlaps: frozenset[Pair],
     secure: bool,
     port: int | None,
+    keys: Path | None,
     as_json: bool,
     stop: Stop,
 ) -> None:
@@ -107,9 +115,13 @@ async def _run(
         users = {role: network.url_of(role) for role in network.users}
         if users:
             places = {name: without_user(place) for name, place in places.items()}
-        gateway = await _gateway(network, ordering, port, stack) if port is not None else None
+        gateway = None
+        if port is not None:
+            keys = _new_keys(network.directory) if secure and keys is None else keys
+            gateway = await _gateway(network, ordering, port, keys, stack)
         if not stop.is_set():
-            click.echo(_line(url, places, pids, gateway, users) if as_json else _text(url, places, gateway))
+            told = _line(url, places, pids, gateway, keys, users) if as_json else _text(url, places, gateway, keys)
+            click.echo(told)
         await stop.wait()
     finally:
         try:
@@ -118,17 +130,33 @@ async def _run(
             await network.close()
 
 
-async def _gateway(network: EmbeddedNetwork, ordering: Ordering, port: int, stack: AsyncExitStack) -> str:
+def _new_keys(directory: Path) -> Path:
+    from adapters.gateway.tokens import new_key
+
+    file = directory / "keys.json"
+    write_keys(file, key_document([new_key("EdDSA")]), 0o600)
+    return file
+
+
+async def _gateway(
+    network: EmbeddedNetwork, ordering: Ordering, port: int, keys: Path | None, stack: AsyncExitStack
+) -> str:
     """Start a gateway and return its URL."""
     from gamecast.gateway import local_gateway
 
+    url, watch_url = network.url_of("gateway"), network.url_of("watcher")
     return await stack.enter_async_context(
-        local_gateway(network.url_of("gateway"), watch_url=network.url_of("watcher"), ordering=ordering, port=port)
+        local_gateway(url, watch_url=watch_url, ordering=ordering, port=port, keys=keys)
     )
 
 
 def _line(
-    url: str, nodes: Mapping[str, str], pids: Mapping[str, int], gateway: str | None, users: Mapping[str, str]
+    url: str,
+    nodes: Mapping[str, str],
+    pids: Mapping[str, int],
+    gateway: str | None,
+    keys: Path | None,
+    users: Mapping[str, str],
 ) -> str:
     ready = {
         "url": url,
@@ -137,10 +165,12 @@ def _line(
         "nodes": nodes,
         "pids": {"up": os.getpid(), **pids},
     }
+    ready |= {"keys": str(keys)} if gateway is not None and keys is not None else {}
     return orjson.dumps(ready | ({"users": users} if users else {})).decode()
 
 
-def _text(url: str, nodes: Mapping[str, str], gateway: str | None) -> str:
+def _text(url: str, nodes: Mapping[str, str], gateway: str | None, keys: Path | None) -> str:
+    minting = f"gamecast token mint --keys {keys} --subject alice --read '**' --write '**'"
     return "\n".join(
         (
             f"A network of {counted(len(nodes), 'node')} is ready at {url}, until it is interrupted. Try",
@@ -149,6 +179,7 @@ def _text(url: str, nodes: Mapping[str, str], gateway: str | None) -> str:
             f"  gamecast status {url}",
             f'or in a program: gamecast.connect("{url}")',
             *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
+            *([f"They need tokens:\n  {minting}"] if gateway and keys is not None else []),
             *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
         )
     )

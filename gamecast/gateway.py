@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from adapters.gateway.settings import GatewaySettings
 from adapters.redis.connection import RedisConnection
@@ -25,6 +26,7 @@ with needed_by("gamecast.gateway"):
     from adapters.gateway.ports import Connection, Page, WhenBehind
     from adapters.gateway.serving import serving
     from adapters.gateway.shelf import RedisShelf
+    from adapters.gateway.tokens import KeyFile
     from adapters.gateway.tracing import Tracing
 
 READY_S_MAX = 2.0
@@ -76,15 +78,20 @@ class CastDoor:
 
 @asynccontextmanager
 async def local_gateway(
-    url: str, *, watch_url: str | None = None, ordering: Ordering = "acyclic", port: int = 0
+    url: str,
+    *,
+    watch_url: str | None = None,
+    ordering: Ordering = "acyclic",
+    port: int = 0,
+    keys: Path | None = None,
 ) -> AsyncIterator[str]:
-    """Serve a network to this machine, without keys, while the context is open; its value is the gateway's URL.
+    """Serve a network to this machine while the context is open; its value is the gateway's URL.
 
-    ``watch_url``: see `extensions`.
+    ``watch_url``: see `extensions`. ``keys``: of the tokens that clients need; by default none.
     """
     settings = GatewaySettings(port=port)
     shelf = RedisShelf(url)
-    guard = Guard(settings, shelf)
+    guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None)
     door = CastDoor(url, ordering=ordering)
     application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(watch_url or url))
     async with serving(application) as where:

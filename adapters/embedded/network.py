@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from adapters.embedded.server import EmbeddedServers
@@ -75,6 +76,11 @@ class EmbeddedNetwork(RedisNetwork):
         if len(self._servers.urls) > 1:
             self._relays = RedisRelays(self.url_of("relay"))
             self._relays.start()
+
+    @property
+    def directory(self) -> Path:
+        """Where what nobody else may read is kept for as long as the network is there."""
+        return self._servers.servers[0].directory
 
     def url_of(self, role: str) -> str:
         """Return the control URL of a role; everybody's, where there are none."""

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import redis
 
@@ -92,6 +93,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     yield start
     for daemon in daemons:
         daemon.kill()
+
+
+def mode_of(file: str) -> int | None:
+    """Who may do what with a file, None if there is none."""
+    try:
+        return Path(file).stat().st_mode & 0o777
+    except FileNotFoundError:
+        return None
 
 
 async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
@@ -353,7 +362,17 @@ async def test_a_secure_network_lets_in_those_whom_it_told_of(start: Start) -> N
         await cast.publish("forest", 1)
         assert isinstance(await anext(cast), Event)
     assert await asyncio.to_thread(is_ready, ready["gateway"])
+    keys = ready["keys"]
+    assert mode_of(keys) == 0o600
+    minting = start("token", "mint", "--keys", keys, "--subject", "alice", "--read", "**", "--write", "**")
+    assert await minting.ended() == 0
+    events = f"{ready['gateway']}/v1/regions/forest/events"
+    async with aiohttp.ClientSession() as client:
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {minting.said.strip()}"}, 200)):
+            async with client.post(events, json={"payload": 2}, headers=headers) as answer:
+                assert answer.status == status, await answer.text()
     assert await up.ended(signal.SIGTERM) == 0
+    assert mode_of(keys) is None
     assert besides_waiting(up.complained) == ""
 
 
