@@ -79,6 +79,7 @@ def bench_all(
     from laboratory.bench.goals import goals_of, report
 
     measured: dict[str, Any] = {}
+    failed: list[str] = []
     is_broken = False
     for part in parts:
         click.echo(f"measuring: {part}", err=True)
@@ -89,7 +90,8 @@ def bench_all(
         if run.returncode == INTERRUPTED:
             raise KeyboardInterrupt
         if run.returncode not in (DONE, BROKEN) or not run.stdout:
-            raise ProcessFailed(f"`gamecast {' '.join(command)}` ended with status {run.returncode}, and no figures")
+            failed.append(f"`gamecast {' '.join(command)}` ended with status {run.returncode}, and no figures")
+            continue
         measured[part] = orjson.loads(run.stdout)
         is_broken |= run.returncode == BROKEN
     goals = goals_of(measured)
@@ -100,3 +102,5 @@ def bench_all(
         Console().print(report(goals))
     if is_broken:
         context.exit(BROKEN)
+    if failed:
+        raise ProcessFailed("; ".join(failed))

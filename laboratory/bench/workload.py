@@ -74,7 +74,7 @@ def dense(size: int) -> World:
 def match(size: int, trace: Path | None) -> World:
     """The servers of a match at the moment, of one each 10 s, when most pairs of regions have two servers in common.
 
-    Events are as they are in all of it.
+    Events are as they are in all of it. A server that has no region at that moment is left out.
 
     ``trace``: the prefix of the files of a recorded one, else a made-up skirmish. Raises `UsageError`, `InvalidInput`.
     """
@@ -93,12 +93,13 @@ def match(size: int, trace: Path | None) -> World:
             if (overlaps := _overlaps(now.values())) > most:
                 most, chosen = overlaps, [*now.values()]
         now[server] = now[server] - change.leaves | change.joins
+    chosen = [regions for regions in chosen if regions]
     places = {region: place for place, region in enumerate(sorted(frozenset[str]().union(*chosen)))}
     published = Counter(each.region for each in workload.publications)
     members = tuple(tuple(sorted(places[region] for region in regions)) for regions in chosen)
     weights = tuple(published[region] + 1.0 for region in places)
-    each = sum(map(len, members)) / size
-    return World(f"{size} servers of a match, {len(places)} regions, {each:.0f} each", members, weights)
+    each = sum(map(len, members)) / len(members)
+    return World(f"{len(members)} servers of a match, {len(places)} regions, {each:.0f} each", members, weights)
 
 
 def _overlaps(members: Iterable[frozenset[str]]) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import orjson
 from click.testing import CliRunner
 
 from cli.bench import bench
+from gamecast.errors import ProcessFailed
 
 
 def test_one_command_prints_each_figure_beside_its_goal() -> None:
@@ -36,3 +39,11 @@ def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
     assert result.exit_code == 2
     assert "'speed'" in result.stderr
     assert "memory" in result.stderr
+
+
+def test_what_was_measured_is_told_though_a_part_fails(tmp_path: Path) -> None:
+    arguments = ["all", "--quick", "--parts", "trace-500,joins", "--trace", str(tmp_path / "nothing"), "--json"]
+    result = CliRunner().invoke(bench, arguments)
+    assert isinstance(result.exception, ProcessFailed)
+    assert "--world trace" in str(result.exception)
+    assert list(orjson.loads(result.stdout)["parts"]) == ["joins"]

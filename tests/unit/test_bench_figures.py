@@ -23,7 +23,8 @@ from laboratory.bench.peers.streams import StreamsPeer
 from laboratory.bench.receiving import count_missing, count_pairs_out_of_order
 from laboratory.bench.table import report
 from laboratory.bench.trial import Trial
-from laboratory.bench.workload import Phases, payload_of, ring
+from laboratory.bench.workload import Phases, match, payload_of, ring
+from tests.shared_data import SHARED_DATA, needs_shared_data
 
 PHASES = Phases(events=100, paced_s=0.5, rate_per_s=100, window_events=10, seed=1)
 TRIAL = Trial(
@@ -152,3 +153,12 @@ def test_the_cpu_of_a_process_grows_with_its_work_and_that_of_none_is_unknown() 
 )
 def test_the_time_that_ps_writes_is_read_where_there_is_no_proc(text: str, seconds: float) -> None:
     assert parse_ps_time(text) == pytest.approx(seconds, nan_ok=True)
+
+
+@needs_shared_data
+def test_servers_of_a_match_that_have_no_region_are_left_out() -> None:
+    world = match(30, SHARED_DATA / "game_pr_black_gold")
+    assert all(world.members)
+    assert f"{len(world.members)} servers" in world.title
+    assert len(world.members) < 30
+    assert {region for regions in world.members for region in regions} == set(range(len(world.weights or ())))
