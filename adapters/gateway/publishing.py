@@ -98,7 +98,7 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any) -
     if not 0 < len(key) <= KEY_LETTERS_MAX:
         raise Refusal(Code.MALFORMED, f"an idempotency key has 1 to {KEY_LETTERS_MAX} letters")
     keep_s = gateway.settings.limits.idempotency_s
-    name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode()).hexdigest()
+    name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode(errors="surrogateescape")).hexdigest()
     digest = hashlib.sha256(body).hexdigest()
     claim = orjson.dumps({"digest": digest, "at_s": time.time()})
     if (found := await gateway.shelf.claim(name, claim, keep_s)) is not None:

@@ -59,7 +59,6 @@ class GatewayLimits:
     publishers_max: int = 512
     """Names under which HTTP publishes are connected at a time."""
     publisher_idle_s: float = 60.0
-    idempotency_keys_max: int = 100_000
     idempotency_s: float = 600.0
     """How many keys of HTTP publishes are remembered, and for how long."""
     history_events_max: int = 1_000

@@ -30,6 +30,8 @@ AUDIENCE = "gamecast"
 SECRET_BYTES_MIN = 32
 TOKEN_LETTERS_MAX = 8_192
 LEEWAY_S = 5
+LATEST_S = 253_402_300_799
+"""The end of the year 9999: who means never writes larger numbers than clocks take."""
 NAME_ROOM_BYTES = 48
 """A subject leaves so much of a name's length to what its holder adds."""
 
@@ -235,7 +237,7 @@ def _grant(claims: Mapping[str, Any]) -> Grant:
         read=_patterns(claims, "read"),
         write=_patterns(claims, "write"),
         watch=claims.get("watch") is True,
-        expires_at_s=float(expires_at_s),
+        expires_at_s=float(min(expires_at_s, LATEST_S)),
         token_id=token_id,
         events_per_s=_limit(claims, "rate"),
         burst_events=_whole(claims, "burst"),

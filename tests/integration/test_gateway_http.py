@@ -177,6 +177,21 @@ async def test_a_key_publishes_once_at_whichever_gateway(redis_server: EmbeddedS
         assert [event.payload for event in seen if isinstance(event, gamecast.Event)] == [1, 2, "fits"]
 
 
+async def test_an_idempotency_key_may_be_any_bytes_that_a_header_takes(redis_server: EmbeddedServer) -> None:
+    body = b'{"payload": 1}'
+    async with running_gateway(redis_server.url) as running:
+        place = running.url.removeprefix("http://")
+        said: list[bytes] = []
+        for key in (b"\xff\xfe", b"\xff\xfe", "clé".encode(), b"\xed\xa0\x80"):
+            reader, writer = await asyncio.open_connection(*place.split(":"))
+            head = f"POST /v1/regions/forest/events HTTP/1.1\r\nHost: {place}\r\nContent-Length: {len(body)}\r\n"
+            writer.write(head.encode() + b"Connection: close\r\nIdempotency-Key: " + key + b"\r\n\r\n" + body)
+            said.append(await reader.read())
+            writer.close()
+        assert [answer.split(b" ", 2)[1] for answer in said] == [b"200"] * 4
+        assert [b"Idempotent-Replayed" in answer for answer in said] == [False, True, False, False]
+
+
 async def test_a_key_whose_gateway_is_gone_before_it_answered_is_uncertain(redis_server: EmbeddedServer) -> None:
     async with running_gateway(redis_server.url) as running, aiohttp.ClientSession() as client:
         address, headers = running.url + "/v1/regions/forest/events", {"Idempotency-Key": "k"}

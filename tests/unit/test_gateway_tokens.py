@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
@@ -14,6 +15,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import Code, Refusal
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from sequencing.errors import UsageError
@@ -185,3 +187,10 @@ def test_a_key_file_that_cannot_be_used_is_refused_without_a_word_of_its_secrets
 
 def test_a_key_does_not_show_its_secret() -> None:
     assert repr(KEYS.by_id["secret"]) == "Key('secret', 'HS256')"
+
+
+@pytest.mark.parametrize("exp", [9 * 10**18, 10**400, 9e18])
+async def test_a_token_that_is_to_hold_for_ever_holds_for_longer_than_anybody_waits(exp: float) -> None:
+    grant = verify(forged({"exp": exp}), KEYS).grant
+    async with asyncio.timeout(Gateway.seconds_left(grant)):
+        await asyncio.sleep(0)
