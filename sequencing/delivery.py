@@ -106,6 +106,8 @@ class _Lane:
     """The regions of the numbered frames that wait, in the order of their numbers."""
     seen_whole: Mapping[str, int] | None = None
     """What was found last to include all regions."""
+    latest: Mapping[str, int] | None = None
+    """What the last look of all that brought what is ahead was whole of, if of any region here."""
 
 
 class Delivery:
@@ -144,9 +146,17 @@ class Delivery:
         subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
         """
         out: list[Ready | Missing] = []
+        self._take(self._let_through(self._arriving(frames), whole), out)
+        self._go_through(out)
+        if self._ahead and (self._joins.regions or self._joins.views or self._waiting):
+            self._look_ahead(out)
+        return out
+
+    def _take(self, through: Iterable[Numbered[_Arrived]], out: list[Ready | Missing]) -> None:
+        """Take what is next in its lane."""
         joins = self._joins
         self._is_taking = True
-        for _, (region, ready, stamp) in self._let_through(self._arriving(frames), whole):
+        for _, (region, ready, stamp) in through:
             stream = self._streams[region]
             numbers = self._relevant_numbers(stamp) if self._next else _NO_NUMBERS
             if joins.regions and joins.marker(region) is not None:
@@ -166,9 +176,18 @@ class Delivery:
             if len(stream.queue) == 1:
                 self._drain([stream], out)
         self._is_taking = False
-        if self._ahead and (joins.regions or joins.views or self._waiting):
-            self._look_ahead(out)
-        return out
+
+    def _go_through(self, out: list[Ready | Missing]) -> None:
+        """Take what waited for a look at regions that have been left, or have ended."""
+        while self._ahead:
+            through: list[Numbered[_Arrived]] = []
+            for lane in self._lanes.values():
+                if lane.ahead and lane.latest is not None:
+                    through += let_through(lane.ahead, self._cut(lane, lane.latest))
+            if not through:
+                return
+            self._ahead -= len(through)
+            self._take(through, out)
 
     def found_end(self, region: str) -> None:
         """Hear that it is known from where on a region that is joined is read: its lane goes on when it was."""
@@ -197,6 +216,7 @@ class Delivery:
         self._number_anew()
         out: list[Ready | Missing] = []
         self._drain(list(self._streams.values()), out)
+        self._go_through(out)
         return out
 
     def miss(self, region: str) -> list[Ready | Missing]:
@@ -211,6 +231,7 @@ class Delivery:
         self._take_up(self._joins.miss(region, self.ended), work)
         self._end(stream, work)
         self._drain(work, out)
+        self._go_through(out)
         return out
 
     def nudges(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
@@ -352,6 +373,7 @@ class Delivery:
                 through.append(entry)  # its node numbers nothing: nothing tells its place among others
             else:
                 lane.ahead.append(entry)
+                lane.latest = None
                 self._ahead += 1
         for lane in self._lanes.values() if self._ahead else ():
             if lane.ahead:
@@ -397,6 +419,8 @@ class Delivery:
         behind = [region for region in lane.regions if whole.get(region) != self.epoch]
         if not behind:
             lane.seen_whole = whole
+        if len(behind) < len(lane.regions):
+            lane.latest = whole
         streams = (self._streams[region] for region in behind)
         return min((stream.number for stream in streams if stream.is_placed and not stream.ended), default=inf)
 

@@ -714,3 +714,35 @@ def test_what_waits_for_a_look_at_all_shows_that_a_number_will_never_come(end: s
     assert [name for name in found if name != "c1"] == ["b1", "x1", "x2"]
     assert delivery.is_ahead == (end != "sealed")
     assert names(delivery.receive([], {"b": 1, "c": 1, "x": 1})) == ([] if end == "sealed" else ["c1"])
+
+
+LANE = dict.fromkeys("abc", "n1")
+
+
+@pytest.mark.parametrize("how", ["leave", "miss"])
+def test_what_waits_for_a_look_at_a_region_waits_no_more_when_that_is_left_or_has_ended(how: str) -> None:
+    delivery = Delivery(1, "ab", [], LANE)
+    delivery.join({"c": b"marker"}, LANE)
+    delivery.found_end("c")
+    assert names(delivery.receive([frame("a1", "0,5"), frame("b1", "0,7")], {"a": 1, "b": 1})) == []
+    assert names(getattr(delivery, how)("c")) == ["a1", "b1"]
+    assert not delivery.is_ahead
+
+
+def test_what_a_later_look_brought_that_was_cut_short_waits_on() -> None:
+    delivery = Delivery(1, "abc", [], LANE)
+    assert names(delivery.receive([frame("a1", "0,5")], {"a": 1, "b": 1})) == []
+    assert names(delivery.receive([frame("a2", "0,9"), frame("b1", "0,6")], {"b": 1})) == []
+    assert names(delivery.leave("c")) == ["a1", "b1", "a2"]
+    delivery = Delivery(1, "abc", [], LANE)
+    assert names(delivery.receive([frame("a1", "0,5")], {"a": 1, "b": 1})) == []
+    assert names(delivery.receive([frame("a2", "0,9")], {})) == []
+    assert names(delivery.leave("c")) == []
+    assert names(delivery.receive([frame("b1", "0,7")], {"a": 1, "b": 1})) == ["a1", "b1", "a2"]
+
+
+def test_another_nodes_look_says_nothing_of_what_waits() -> None:
+    delivery = Delivery(1, "abd", [], {"a": "n1", "b": "n1", "d": "n2"})
+    assert names(delivery.receive([frame("a1", "0,5")], {"a": 1})) == []
+    assert names(delivery.receive([frame("d1", "0,1")], {"d": 1})) == ["d1"]
+    assert names(delivery.receive([], {"a": 1, "b": 1})) == ["a1"]
