@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -51,6 +50,8 @@ class Leader:
         self._token = token
         self._stop = stop
         self._look_at = 0.0
+        self._has_planned = False
+        """Whether what plans is loaded."""
         self._waits_for: tuple[int, int, str] | None = None
         self._resume_s = resume_s
         self._connected: tuple[float, int, frozenset[str]] | None = None
@@ -108,7 +109,7 @@ class Leader:
         """
         if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or seen.may_lose or record.behind:
             return None
-        if seen.expected != len(record.expected) or "adapters.planning" not in sys.modules:
+        if seen.expected != len(record.expected) or not self._has_planned:
             return None
         if not seen.is_announced(record.plan):
             return None
@@ -135,7 +136,11 @@ class Leader:
         deciding = asyncio.ensure_future(
             asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced, self._away())
         )
-        return deciding.result() if await self._leads_until(deciding) else None
+        if not await self._leads_until(deciding):
+            return None
+        following = deciding.result()
+        self._has_planned = self._has_planned or following is not None
+        return following
 
     async def _forget_publishers(self, plan: Plan) -> None:
         """Now and then have the nodes forget, beside what else there is to do, who was gone last time and is still."""
