@@ -81,7 +81,7 @@ class Network(Protocol):
         """Declare overlaps that are expected, see `sequencing.expected`."""
 
     async def beat(self) -> bool:
-        """Tell that the connection lives; return whether it counted as gone: what it wants is to be told again then."""
+        """Tell that the connection lives; return whether what it wants is to be told again, for it counted as gone."""
 
     async def leave(self) -> None:
         """Tell that the connection is gone."""

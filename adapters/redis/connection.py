@@ -95,15 +95,21 @@ class RedisConnection:
         self._deadline = Deadline()
         self._used_at = 0.0
         self._found_run = ""
+        self._is_in_cluster = False
         self.opened = 0
         """How often it was opened."""
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
 
     @property
-    def pushes(self) -> bool:
-        """Whether the channels there are for the keys of this connection alone, see `adapters.redis.pushes`."""
-        return self._places is None and not int(self._connection.db or 0)
+    def has_channels(self) -> bool:
+        """Whether the channels there are for the keys of this connection, see `adapters.redis.pushes`."""
+        return not int(self._connection.db or 0)
+
+    @property
+    def may_listen(self) -> bool:
+        """Whether all that ends there is pushed, at a place that stays; known once it was opened."""
+        return self.has_channels and self._places is None and not self._is_in_cluster
 
     async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
         """As `call`, with a command that is in Redis's protocol already."""
@@ -203,6 +209,7 @@ class RedisConnection:
         _require_version(info)
         self._require_master(info)
         self._found_run = self.run_in(info)
+        self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
             raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
 

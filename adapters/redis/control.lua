@@ -1,7 +1,7 @@
 -- What managers and connections tell each other: who is there, wishes, the record of what is so, and who leads.
 --
 -- KEYS: record, wishes, published, lease, news, asked, incarnations, connections, alive, looked, nodes, lossy, expected,
--- led, parts, held.
+-- led, parts, held, gone.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
@@ -25,7 +25,7 @@
 --
 -- A leader is fenced by its token: whoever has lost the lease can neither save nor announce. A connection is known by the
 -- incarnation that it was introduced with, and is gone when it was not heard of for its ttl. What it wanted is forgotten
--- then; if nobody has its name when it is heard of again, it is back.
+-- then; if nobody has had its name when it is heard of again, it is back. 'back' is answered until it tells what it wants.
 --
 -- Redis counts how long keys live by the clock of its machine, and that may jump. So a lease also ends when somebody saw
 -- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody
@@ -34,6 +34,9 @@
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local incarnations, connections, alive, looked = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local nodes, lossy, expected, led, parts, held = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local gone = KEYS[17]
+-- So many names that are gone may come back.
+local GONE_MAX = 10000
 local verb, name = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -61,6 +64,19 @@ local function next_incarnation(after)
   return drawn > known and drawn or redis.call('HINCRBY', incarnations, '', known + 1 - drawn)
 end
 
+-- Whether a connection speaks for a name: it is known, or was, and nobody else has been since.
+local function speaks(who, connection)
+  local current = redis.call('HGET', connections, who) or redis.call('ZSCORE', gone, who)
+  return current and tonumber(current) == tonumber(connection)
+end
+
+local function is_here(who, connection, ttl_ms)
+  if redis.call('HSET', connections, who, connection) == 1 then
+    redis.call('ZREM', gone, who)
+    lives(who, ttl_ms)
+  end
+end
+
 local function forget(who)
   redis.call('HDEL', wishes, who)
   redis.call('HDEL', connections, who)
@@ -70,6 +86,7 @@ end
 if verb == 'introduce' then
   local incarnation = next_incarnation(0)
   redis.call('HSET', connections, name, incarnation)
+  redis.call('ZREM', gone, name)
   lives(name, ARGV[3])
   return incarnation
 end
@@ -79,15 +96,11 @@ if verb == 'want' then
   while ARGV[place] do
     local who, connection, said, wish = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
     local first, last = place + 5, place + 4 + tonumber(ARGV[place + 4])
-    local current = redis.call('HGET', connections, who)
-    if current and current ~= connection then
+    if not speaks(who, connection) then
       answers[#answers + 1] = 'superseded'
     else
       answers[#answers + 1] = 'ok'
-      if not current then
-        redis.call('HSET', connections, who, connection)
-        lives(who, name)
-      end
+      is_here(who, connection, name)
       local before = redis.call('HGET', wishes, who)
       local known = before and cjson.decode(before) or { 0, -1 }
       local incarnation = tonumber(connection)
@@ -108,19 +121,20 @@ if verb == 'want' then
 end
 
 if verb == 'renew' or verb == 'beat' or verb == 'leave' then
-  local current = redis.call('HGET', connections, name)
-  if current and current ~= ARGV[3] then
+  if not speaks(name, ARGV[3]) then
     return 'superseded'
   end
   if verb == 'renew' then
     return next_incarnation(tonumber(ARGV[4]))
   elseif verb == 'leave' then
     forget(name)
+    redis.call('ZREM', gone, name)
     return 'ok'
   end
-  redis.call('HSET', connections, name, ARGV[3])
+  is_here(name, ARGV[3], ARGV[4])
   lives(name, ARGV[4])
-  return current and 'ok' or 'back'
+  local wish = redis.call('HGET', wishes, name)
+  return wish and string.match(wish, '^%[(%d+)') == ARGV[3] and 'ok' or 'back'
 end
 
 if verb == 'incarnations' then
@@ -177,8 +191,10 @@ if verb == 'look' or verb == 'keep' then
     redis.call('ZADD', alive, latest_ms, who)
   end
   for _, who in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now_ms)) do
+    redis.call('ZADD', gone, redis.call('HGET', connections, who) or 0, who)
     forget(who)
   end
+  redis.call('ZREMRANGEBYRANK', gone, 0, -GONE_MAX - 1)
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),

@@ -74,9 +74,10 @@ class ControlKeys:
     led = "gamecast:{control}:led"
     parts = "gamecast:{control}:parts"
     held = "gamecast:{control}:held"
+    gone = "gamecast:{control}:gone"
     script = (
         *(record, wishes, published, lease, news, asked),
-        *(incarnations, connections, alive, looked, nodes, lossy, expected, led, parts, held),
+        *(incarnations, connections, alive, looked, nodes, lossy, expected, led, parts, held, gone),
     )
 
 
@@ -114,7 +115,10 @@ class RedisControl:
         return int(last), frozenset(name.decode() for name in names)
 
     async def beat(self, name: str, connection: int) -> bool:
-        """Tell that a connection lives; return whether it counted as gone. Raises `Superseded`."""
+        """Tell that a connection lives; return whether nobody knows what it wants, as when it counted as gone.
+
+        Raises `Superseded`.
+        """
         return bool(_heard(await self._run("beat", name, connection, TTL_MS), name) == b"back")
 
     async def leave(self, name: str, connection: int) -> None:

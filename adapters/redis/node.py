@@ -49,13 +49,12 @@ class RedisNode:
         """By what `unblock` knows the connection that `read_streams` waits on."""
         self._client_of = 0
         self.follow(plan)
-        self._pushes = Pushes(url) if self._connection.pushes else None
-        """What `read` listens to; its scripts need no telling that they push."""
+        self._pushes = Pushes(url)
         self._caught_up: Mapping[str, Position] | None = None
         """After what a look, since there is listening, has found all, and what was pushed since is the next."""
         self._last_of: dict[bytes, int] | None = None
         """Channel → the last event that is known there."""
-        silent = () if self._pushes is not None else (self._keys.node,)
+        silent = () if self._connection.has_channels else (self._keys.node,)
         self._step_keys = (self._keys.node, self._keys.steps, self._keys.counters, self._keys.publishers, *silent)
 
     def follow(self, plan: Plan | None) -> None:
@@ -90,18 +89,17 @@ class RedisNode:
             lookout = self._lookout = _Lookout(self._keys, after)
         waits = block_ms is not None and self._looks.may_wait(lookout.streams)
         pushes, listens = self._pushes, None
-        if pushes is not None and block_ms is not None:
+        if block_ms is not None and self._connection.may_listen:
             listens = await pushes.listens(lookout.places)
             if waits and listens and self._caught_up is after:
                 frames = await self._pushed(pushes, lookout, block_ms)
                 if frames:
                     pushes.found(len(frames), waited=True)
                     return self._looks.found(lookout.streams, frames, len(frames) + 1)
-            waits = waits and listens is None
+            waits = waits and not pushes.is_on
         frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
-        if pushes is not None:
-            pushes.found(len(frames), waited=waits)
-            self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
+        pushes.found(len(frames), waited=waits)
+        self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
         return self._looks.found(lookout.streams, frames, frames_max)
 
     async def _pushed(self, pushes: Pushes, lookout: _Lookout, block_ms: int) -> list[StampedFrame]:
@@ -147,7 +145,7 @@ class RedisNode:
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`: the connection is dropped, for a command in flight cannot be taken back."""
-        if self._pushes is not None and self._pushes.is_waiting:
+        if self._pushes.is_waiting:
             self._pushes.interrupt()
         else:
             await self._connection.close()
@@ -277,8 +275,7 @@ class RedisNode:
 
     async def close(self) -> None:
         """Release the connection."""
-        if self._pushes is not None:
-            await self._pushes.close()
+        await self._pushes.close()
         await self._connection.close()
 
     async def _install(

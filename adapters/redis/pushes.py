@@ -11,6 +11,7 @@ large is not pushed, only that it is there; then there is another look.
 
 A script that may not push is refused before it appends anything, so either all that ends at a node is pushed, or
 nothing is: in a cluster, where Redis tells every server of it, and in another database than 0, for channels are of all.
+That is by the server and the database, not by who asks; but readers at places that move (Sentinel) do not listen.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ _TELLING = (
     "+hdel",
     "+zadd",
     "+zrem",
+    "+zscore",
     "+sadd",
     "+xadd",
     "+xrevrange",
@@ -85,7 +86,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "manager": (
         *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, *_PUSHING, "~gamecast:*"),
         *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
-        *("+zrange", "+zrangebyscore", "+zincrby", "+xlen"),
+        *("+zrange", "+zrangebyscore", "+zremrangebyrank", "+zincrby", "+xlen"),
     ),
 }
 

@@ -188,15 +188,59 @@ async def test_who_counted_as_gone_is_back_when_it_is_heard_of_unless_another_ha
         assert await control.beat("a", connection)
     else:
         await control.want("a", wish)
-    assert not await control.beat("a", connection)
+    assert await control.beat("a", connection) == (by == "beat")
     await control.want("a", wish)
+    assert not await control.beat("a", connection)
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
     assert seen.wishes == {"a": wish}
     newer = await control.introduce("a")
+    for _ in range(2):
+        with pytest.raises(Superseded):
+            await control.beat("a", connection)
+        with pytest.raises(Superseded):
+            await control.want("a", wish)
+        await control.leave("a", newer)
+
+
+async def test_whose_wish_is_not_known_is_told_so_until_it_is(
+    redis_server: EmbeddedServer, control: RedisControl
+) -> None:
+    before = await control.introduce("a")
+    await control.want("a", Wish(before, 1, {"x": 1}))
+    connection = await control.introduce("a")
+    assert [await control.beat("a", connection) for _ in range(2)] == [True, True]
+    await control.want("a", Wish(connection, 1, {"x": 1}))
+    assert not await control.beat("a", connection)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.zadd(ControlKeys.alive, {"a": 0})
+        await control.look(ME, LEASE_MS)
+        assert client.zcard(ControlKeys.gone) == 1
+        assert [await control.beat("a", connection) for _ in range(2)] == [True, True]
+        assert client.zcard(ControlKeys.gone) == 0
+
+
+async def test_of_names_that_are_gone_the_latest_are_remembered(
+    redis_server: EmbeddedServer, control: RedisControl
+) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.zadd(ControlKeys.gone, {f"name-{number}": number - 20_000 for number in range(12_000)})
+        await control.look(ME, LEASE_MS)
+        assert client.zcard(ControlKeys.gone) == 10_000
+        assert client.zscore(ControlKeys.gone, "name-11999") == -8_001
+
+
+async def test_who_has_left_does_not_come_back_by_a_late_command(control: RedisControl) -> None:
+    connection = await control.introduce("a")
+    await control.want("a", Wish(connection, 1, {"x": 1}))
+    await control.leave("a", connection)
+    with pytest.raises(Superseded):
+        await control.want("a", Wish(connection, 2, {"y": 2}))
     with pytest.raises(Superseded):
         await control.beat("a", connection)
-    assert not await control.beat("a", newer)
+    seen = await control.look(ME, LEASE_MS)
+    assert seen is not None
+    assert seen.wishes == {}
 
 
 async def test_who_may_have_missed_an_announcement_is_told(control: RedisControl) -> None:

@@ -294,6 +294,34 @@ async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_serve
         assert [[event.payload for event in await take(cast, 3)] for cast in (frozen, other)] == [[1, 2, 3]] * 2
 
 
+async def test_that_one_counted_as_gone_may_be_told_to_nobody_once(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="frozen") as frozen:
+        await frozen.subscribe("a")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zadd(ControlKeys.alive, {"frozen": 0})
+            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
+            control = RedisControl(redis_server.url)
+            assert await control.beat("frozen", frozen._network._connection)  # type: ignore[attr-defined]
+            await control.close()
+            await frozen.ping()
+            await until(lambda: client.hexists(ControlKeys.wishes, "frozen"))
+
+
+async def test_who_was_gone_while_another_had_its_name_is_told_so(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="x") as gone:
+        await gone.subscribe("a")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.zadd(ControlKeys.alive, {"x": 0})
+            await until(lambda: not client.hexists(ControlKeys.connections, "x"))
+        async with gamecast.connect(redis_server.url, name="x") as other:
+            await other.subscribe("a")
+            await other.publish("a", 1)
+        with pytest.raises(gamecast.Superseded):
+            await gone.ping()
+        with pytest.raises(gamecast.Superseded):
+            await gone.subscribe("b")
+
+
 async def test_whom_the_network_went_on_without_is_told_and_comes_back(redis_server: EmbeddedServer) -> None:
     async with (
         gamecast.connect(redis_server.url, name="frozen", resume_s=0.01) as frozen,

@@ -90,7 +90,6 @@ async def test_whatever_comes_is_read_once_and_in_the_order_of_the_node(
     monkeypatch.setattr(pushes, "QUIET_WAITS", 2)
     chance = random.Random(seed)
     node = RedisNode("n1", redis_server.url)
-    assert node._pushes is not None
     after: After = dict.fromkeys(REGIONS, (1, 0))
     ahead: list[int] = []
     order: list[int] = []
@@ -99,7 +98,7 @@ async def test_whatever_comes_is_read_once_and_in_the_order_of_the_node(
     async def look() -> None:
         nonlocal pushed
         frames, whole = await node.read(after, frames_max=3, block_ms=BLOCK_MS)
-        pushed += node._pushes is not None and node._caught_up is not None and bool(frames)
+        pushed += node._caught_up is not None and bool(frames)
         for frame in frames:
             assert frame.last == after[frame.region][1] + int(frame.meta.split()[1])
             after[frame.region] = frame.epoch, frame.last
@@ -216,7 +215,6 @@ async def test_a_server_that_stands_still_while_listening_begins_is_waited_for(
     monkeypatch.setattr(pushes, "LONE_READS", 2)
     monkeypatch.setattr(pushes, "PAUSE_S", 0.1)
     node, after = RedisNode("n1", redis_server.url), dict.fromkeys(REGIONS, (1, 0))
-    assert node._pushes is not None
     while node._pushes._lone < 2:
         await publisher.publish("a")
         await read(node, after)
@@ -331,6 +329,14 @@ async def test_who_may_not_listen_reads(redis_server: EmbeddedServer, publisher:
         assert [frame.region for frame in await read(node, after)] == [region]
     assert listeners(redis_server) == 0
     await node.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "keys"),
+    [("redis://h", 4), ("rediss://h/0", 4), ("redis+sentinel://h/game", 4), ("redis://h/1", 5), ("redis://h?db=2", 5)],
+)
+async def test_all_scripts_for_one_database_push_or_none_does(url: str, keys: int) -> None:
+    assert len(RedisNode("n1", url)._step_keys) == keys
 
 
 async def test_networks_in_databases_of_one_server_hear_nothing_of_each_other(redis_server: EmbeddedServer) -> None:
