@@ -50,7 +50,11 @@ class Transition:
         self._closed: dict[tuple[str, int], Closed] = {}
         self._tails: dict[str, dict[str, int]] = {}
         left = chain.from_iterable(record.leaving.values())
-        self._links, rounds = links_to_sweep(self._settled, left) if record.leaving else ({}, 0)
+        links, rounds = links_to_sweep(self._settled, left) if record.leaving else ({}, 0)
+        # What went through a node that has begun anew begins a new epoch, and nobody carries anything there any more.
+        lost = set(map(self._settled.link_end, self._settled.nodes)) - set(map(self.plan.link_end, self._settled.nodes))
+        swept = {node: tuple(end for end in ends if end not in lost) for node, ends in links.items()}
+        self._links = {node: ends for node, ends in swept.items() if ends and self._settled.link_end(node) not in lost}
         sweep = [
             phase for number in range(rounds) for phase in (partial(self._look, number), partial(self._empty, number))
         ]

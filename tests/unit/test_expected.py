@@ -136,6 +136,14 @@ def test_a_walk_that_nobody_heard_of_is_swept_anew_when_what_is_lost_has_nothing
     assert (again.plan.epoch, again.members["x"], again.leaving) == (2, frozenset("c"), {"x": frozenset("a")})
 
 
+def test_nobody_waits_for_a_link_to_what_a_node_was_before_it_began_anew() -> None:
+    before, after = replace(CHAIN, runs={"n3": "old"}), replace(CHAIN, version=2, runs={"n3": "new"})
+    transition = Transition(Record(after, behind=(before,), leaving={"x": frozenset("a")}))
+    assert [type(task) for task in transition.tasks()] == [Prepare]
+    transition.done(transition.tasks()[0], True)
+    assert transition.tasks() == [Tails("n1", ("n2",), 0)]
+
+
 def test_as_many_rounds_are_swept_as_the_longest_chain_of_nodes_has_links_and_only_where_somebody_leaves() -> None:
     assert links_to_sweep(CHAIN, "a") == ({"n1": ("n2",), "n2": ("n3",)}, 2)
     apart = replace(CHAIN, paths={"a": ("n1",), "b": ("n1",), "c": ("n2", "n3"), "d": ("n3",)})
