@@ -274,6 +274,12 @@ async def test_a_frame_of_an_epoch_that_is_over_does_not_jam_its_link(three_redi
         await node.close()
 
 
+async def count_as_gone(client: redis.Redis, name: str) -> None:
+    """Have a connection count as not heard of for too long, and wait until the leader has seen it."""
+    client.zadd(ControlKeys.alive, {name: 0})
+    await until(lambda: not client.hexists(ControlKeys.connections, name))
+
+
 async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_server: EmbeddedServer) -> None:
     async with (
         gamecast.connect(redis_server.url, name="frozen") as frozen,
@@ -282,8 +288,7 @@ async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_serve
         for cast in (frozen, other):
             await cast.subscribe("a", "b")
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"frozen": 0})
-            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
+            await count_as_gone(client, "frozen")
             await other.subscribe("c")
             await other.publish("a", 1)
             await frozen.ping()
@@ -298,8 +303,7 @@ async def test_that_one_counted_as_gone_may_be_told_to_nobody_once(redis_server:
     async with gamecast.connect(redis_server.url, name="frozen") as frozen:
         await frozen.subscribe("a")
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"frozen": 0})
-            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
+            await count_as_gone(client, "frozen")
             control = RedisControl(redis_server.url)
             assert await control.beat("frozen", frozen._network._connection)  # type: ignore[attr-defined]
             await control.close()
@@ -311,8 +315,7 @@ async def test_who_was_gone_while_another_had_its_name_is_told_so(redis_server: 
     async with gamecast.connect(redis_server.url, name="x") as gone:
         await gone.subscribe("a")
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"x": 0})
-            await until(lambda: not client.hexists(ControlKeys.connections, "x"))
+            await count_as_gone(client, "x")
         async with gamecast.connect(redis_server.url, name="x") as other:
             await other.subscribe("a")
             await other.publish("a", 1)
@@ -332,8 +335,7 @@ async def test_whom_the_network_went_on_without_is_told_and_comes_back(redis_ser
         receipt = await other.publish("a", 0)
         assert [event.payload for event in await take(frozen, 1)] == [0]
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"frozen": 0})
-            await until(lambda: not client.hexists(ControlKeys.connections, "frozen"))
+            await count_as_gone(client, "frozen")
         await asyncio.sleep(0.1)  # longer than it may be away
         await other.expect([("a", "b")])
         with pytest.raises(gamecast.TakenForGone, match="went on without 'frozen'"):

@@ -16,7 +16,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import TTL_MS, ControlKeys
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.integration.test_daemons import until
+from tests.integration.test_faults import count_as_gone
 from tests.patience import scaled
 
 PLAYERS = [f"player-{number}" for number in range(4)]
@@ -85,8 +85,7 @@ async def test_players_whom_the_network_went_on_without_are_told_to_come_again(r
     ):
         await player.subscribe(*REGIONS)
         with redis.Redis.from_url(redis_server.url) as client:
-            client.zadd(ControlKeys.alive, {"player": 0})
-            await until(lambda: b"player" not in client.hkeys(ControlKeys.connections))
+            await count_as_gone(client, "player")
         await asyncio.sleep(0.1)  # longer than it may be away
         await server.expect([REGIONS])
         assert (await player.closed())[0] == 1013
