@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -88,6 +88,8 @@ class Shared:
             record=record,
             **{**asdict(mine.limits), **limits},
         )
+        # Sessions of a gateway come and go under their names, and tell by what was published before what to repeat.
+        configuration = replace(configuration, returns=True)
         cast = Cast(configuration, self._network.view() if self._network is not None else None)
         self._casts.add(cast)
         return cast

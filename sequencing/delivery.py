@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from sequencing.cut import Numbered, let_through
 from sequencing.errors import InvalidInput
-from sequencing.frames import NODE, UNKNOWN_END, FrameKind, Meta, StampedFrame, parse_meta, parse_stamp
+from sequencing.frames import NODE, UNKNOWN_END, FrameKind, Meta, StampedFrame, node_number, parse_meta, parse_stamp
 from sequencing.joins import Joins, View
 from sequencing.plan import Atom, atoms_by_region
 
@@ -189,10 +189,20 @@ class Delivery:
             self._ahead -= len(through)
             self._take(through, out)
 
-    def found_end(self, region: str) -> None:
-        """Hear that it is known from where on a region that is joined is read: its lane goes on when it was."""
-        self._streams[region].is_placed = True
-        self._lanes[self._streams[region].lane].seen_whole = None
+    def found_end(self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False) -> None:
+        """Hear that it is known from where on a region that is joined is read: its lane goes on when it was.
+
+        ``newest``: the frame from behind which on, no older than what was read at the node before; ``is_direct``:
+        whether its path visits no other node, and nothing else asks for a marker. Then it may be joined right here.
+        """
+        stream = self._streams[region]
+        stream.is_placed = True
+        self._lanes[stream.lane].seen_whole = None
+        if newest is None or not is_direct:
+            return
+        number = abs(node_number(newest.stamp))
+        if number and self._joins.do_without_marker(region, newest.last):
+            stream.received, stream.next, stream.number = newest.last, newest.last + 1, number
 
     def join(self, markers: Mapping[str, bytes], lanes: Mapping[str, str] | None = None) -> None:
         """Add regions, each from its marker on: region → the body of the JOIN that this subscriber publishes there.

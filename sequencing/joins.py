@@ -14,6 +14,14 @@ everybody's. Regions that were delivered before the join never wait for a marker
 atom binds nobody any more, but what was delivered of it stays delivered: nothing is handed out of the new regions up to
 M all the same.
 
+Where no atom becomes relevant with a region, and its path is one node, none of this is needed: the order is that of the
+node alone. Once somebody has published in the epoch there, so that all ingresses of before are closed, the region is
+joined where it is found to end: whatever comes later has a larger number than all that was read at the node before, and
+precedes nothing, at no node, that was delivered here. (With a longer path it may be on a link while what follows it
+is delivered, and that region left: then only the marker, behind it on the link, tells that it has come.) The marker
+also follows what this connection has published there itself, which causal order waits for, and ends what an earlier
+connection of the name has under way; so it stays in causal order, and for who returns.
+
 What is held, and in which order it is delivered once nothing holds it, is for `sequencing.delivery`: it tells this what
 its regions show, and is told which atoms have something new to say of what it holds.
 """
@@ -102,6 +110,15 @@ class Joins:
             if joining is not None:
                 joining.atoms.discard(atom)
                 self._hand_out_if_due(region, joining)
+
+    def do_without_marker(self, region: str, last: int) -> bool:
+        """Hand out a region after a region sequence if no atom is to order it; return whether that is so."""
+        joining = self.regions.get(region)
+        if joining is None or joining.atoms:
+            return False
+        del self.regions[region]
+        self._begins[region] = last
+        return True
 
     def skip(self, region: str, last: int) -> None:
         """Note up to where a region was delivered and not handed out."""

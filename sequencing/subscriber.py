@@ -8,8 +8,8 @@ subscriber goes on to the region's new stream when that is delivered, and hands 
 TICKs of all its regions that moved there are delivered. So whatever a subscriber delivers of a component's old epoch
 comes before whatever it delivers of the new one, for every subscriber: a consistent cut, between two acyclic orders.
 
-*Joins.* A region is joined when a plan grants it (`sequencing.grants`). It is read from its end, marked, and handed out
-as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch. Where the epoch
+*Joins.* A region is joined when a plan grants it (`sequencing.grants`). It is read from its end, marked if need be, and
+handed out as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch. Where the epoch
 begins with the plan that grants, there is nothing to catch up with: the region is read and handed out from its first
 frame, like those that go over into the epoch. Either way it is joined when the marker has come: whatever is published
 from then on is handed out, and what an earlier connection of the name can have published came before.
@@ -59,6 +59,8 @@ class _Region:
     """The marker that is to come before it is joined, where the delivery does not wait for it."""
     later: list[int] = field(default_factory=list)
     """The epochs that the region went on to, as far as the plans have told."""
+    is_direct: bool = False
+    """Whether it needs no marker if no atom orders it; see `sequencing.joins`."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ class Subscriber:
         """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
         self._epochs: dict[int, _Epoch] = {}
         self._serial = count(1)
+        self._returning: set[str] = set()
+        """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
         self.turns = 0
         """Grows whenever there are other streams to read than before, or other places in them to go on from."""
         self._adjusted = True
@@ -118,8 +122,16 @@ class Subscriber:
         """The regions that are wanted."""
         return self._grants.wanted
 
-    def subscribe(self, regions: Iterable[str], floor: int = 0) -> list[Ready | Missing]:
-        """Want regions; they are `joined` some time after a plan grants them. ``floor``: see `Grants.want`."""
+    def subscribe(
+        self, regions: Iterable[str], floor: int = 0, *, returns: bool = False
+    ) -> list[Ready | Missing]:
+        """Want regions; they are `joined` some time after a plan grants them. ``floor``: see `Grants.want`.
+
+        ``returns``: whether they are joined no sooner than nothing more of an earlier connection of the name can come.
+        """
+        regions = set(regions)
+        if returns:
+            self._returning |= regions
         if self._grants.want(regions, floor):
             self._adjusted = False
             self._asked_after = {region: state.after for region, state in self._regions.items()}
@@ -129,6 +141,7 @@ class Subscriber:
         """Want regions no more; return what may be delivered now that nothing waits for them."""
         if gone := self._grants.release(regions):
             self._adjusted = False
+            self._returning -= gone
             for region in gone:
                 self._silence.forget(region)
         return self._handed_out(self._go_on())
@@ -188,9 +201,12 @@ class Subscriber:
         out: list[Ready | Missing] = []
         state.after = newest.last if newest is not None else 0
         self.turns += 1
-        self._epochs[epoch].delivery.found_end(region)
-        if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:
-            out = self._epochs[epoch].delivery.miss(region)
+        delivery = self._epochs[epoch].delivery
+        is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
+        delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
+        state.marker = delivery.marker(region)
+        if is_over:
+            out = delivery.miss(region)
         return self._handed_out(out + self._go_on())
 
     def marks(self) -> list[tuple[str, bytes]]:
@@ -338,7 +354,9 @@ class Subscriber:
                 self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms, plan.egresses))
             self._epochs[number].delivery.join(joining, plan.egresses)
             for region, marker in joining.items():
-                self._read(region, _Region(plan.paths[region][-1], number, None, marker))
+                path = plan.paths[region]
+                is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._returning
+                self._read(region, _Region(path[-1], number, None, marker, is_direct=is_direct))
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""

@@ -109,6 +109,9 @@ class Configuration:
     limits: Limits
     routes: Mapping[str, str] = field(default_factory=dict)
     record: Recording | None = None
+    returns: bool = False
+    """Whether an earlier connection of the name may have something under way still, whoever asks for history or not;
+    see `Subscriber.subscribe`."""
 
 
 def configured(

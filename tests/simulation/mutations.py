@@ -142,8 +142,8 @@ MUTATIONS = (
     Mutation(
         "a stream whose end is a TICK is joined",
         SUBSCRIBER,
-        "if newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK:",
-        "if False:",
+        "is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK",
+        "is_over = False",
     ),
     Mutation(
         "a publisher's repeat is accepted again",
@@ -362,8 +362,26 @@ MUTATIONS = (
     Mutation(
         "a lane goes on before the end of what joins it is found",
         SUBSCRIBER,
-        "        self._epochs[epoch].delivery.found_end(region)\n",
+        "        delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)\n",
         "",
+    ),
+    Mutation(
+        "what an atom orders is joined without a marker",
+        JOINS,
+        "if joining is None or joining.atoms:",
+        "if joining is None:",
+    ),
+    Mutation(
+        "what comes over a link is joined without a marker",
+        SUBSCRIBER,
+        'is_direct = len(path) == 1 and plan',
+        'is_direct = plan',
+    ),
+    Mutation(
+        "what is joined without a marker is handed out from one event later on",
+        DELIVERY,
+        "stream.received, stream.next, stream.number = newest.last, newest.last + 1, number",
+        "stream.received, stream.next, stream.number = newest.last + 1, newest.last + 2, number",
     ),
     Mutation(
         "a lane does not hear that one of its streams has moved on",

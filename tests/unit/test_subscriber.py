@@ -94,6 +94,32 @@ def test_a_region_is_marked_once_its_end_is_known_and_handed_out_after_the_marke
     assert me.joined == {"a"}
 
 
+def test_where_only_its_node_orders_it_a_region_is_joined_where_it_ends() -> None:
+    me = joined("a")
+    me.subscribe("b")
+    me.update(record("ab", 2, version=2))
+    assert me.joined == {"a"}
+    me.found_end("b", 1, frame("b7", "0,5"))
+    assert (me.joined, me.marks(), me.begin("b"), me.is_settled) == ({"a", "b"}, [], (1, 7), True)
+    assert names(me.receive([frame("a2", "0,9")], {"a": 1})) == []  # what of b comes before is not known
+    assert names(me.receive([frame("b8", "0,7"), frame("b9", "0,10")], {"a": 1, "b": 1})) == ["b8", "a2", "b9"]
+
+
+@pytest.mark.parametrize("why", ["no event", "no number", "two nodes", "causal", "an atom", "it has ended", "returns"])
+def test_a_region_is_marked_where_more_than_its_node_orders_it_or_its_epoch_may_not_have_begun(why: str) -> None:
+    news = record("ab", 1, *[AB] * (why == "an atom"), path=("n1", "n2") if why == "two nodes" else ("n1",))
+    if why == "causal":
+        news = replace(news, plan=replace(news.plan, ordering="causal"))
+    me = Subscriber("me", 1)
+    me.subscribe("ab", returns=why == "returns")
+    me.update(news)
+    newest = {"no event": None, "no number": frame("a7"), "it has ended": tick("a7", "0,5")}
+    me.found_end("a", 1, newest.get(why, frame("a7", "0,5,1,3")))
+    me.found_end("b", 1, frame("b2", "0,4,1,2"))
+    assert "a" in dict(me.marks())
+    assert "a" not in me.joined
+
+
 def test_an_epoch_is_handed_out_when_all_regions_have_ended_the_one_before() -> None:
     me = joined("ab", AB)
     a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
