@@ -403,10 +403,13 @@ class Delivery:
             for entry in sorted(lane.ahead, key=itemgetter(0)):
                 region, ready, stamp = entry[1]
                 stream, numbers = self._streams[region], self._relevant_numbers(stamp)
-                if self._joins.marker(region) is not None:
-                    if not self._marked(stream, ready, numbers, out):
+                if entry not in lane.ahead:
+                    continue  # a region that has ended before its marker came held it back
+                if (marker := self._joins.marker(region)) is not None:
+                    if not _is_marker(ready, marker):  # it shows nothing to those that wait
                         lane.ahead.remove(entry)
                         self._ahead -= 1
+                    self._marked(stream, ready, numbers, out)
                 elif region not in shown and not stream.queue:
                     shown.add(region)
                     self._settle_views(stream, numbers, work)
@@ -525,7 +528,7 @@ class Delivery:
             self.silent.append(ready)
             out += self.miss(stream.region)
             return False
-        if meta.kind != FrameKind.JOIN or frame.body != self._joins.marker(stream.region):
+        if not _is_marker(ready, self._joins.marker(stream.region)):
             self.silent.append(ready)
             return False
         stream.next = frame.last
@@ -620,6 +623,10 @@ class Delivery:
         """Return the last number of an atom that a region is known to bring, 0 when none is held."""
         stream = self._streams[region]
         return stream.queue[-1].numbers.get(atom, 0) if stream.queue else 0
+
+
+def _is_marker(ready: Ready, body: bytes | None) -> bool:
+    return ready.meta.kind == FrameKind.JOIN and ready.frame.body == body
 
 
 def _wake(streams: Iterable[_Stream], work: list[_Stream]) -> None:

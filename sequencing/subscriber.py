@@ -9,10 +9,10 @@ TICKs of all its regions that moved there are delivered. So whatever a subscribe
 comes before whatever it delivers of the new one, for every subscriber: a consistent cut, between two acyclic orders.
 
 *Joins.* A region is joined when a plan grants it (`sequencing.grants`). It is read from its end, marked if need be, and
-handed out as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch. Where the epoch
-begins with the plan that grants, there is nothing to catch up with: the region is read and handed out from its first
-frame, like those that go over into the epoch. Either way it is joined when the marker has come: whatever is published
-from then on is handed out, and what an earlier connection of the name can have published came before.
+handed out as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch.
+Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and handed out
+from its first frame, like those that go over into the epoch, and is joined when its marker has come. Whatever is
+published from the join on is handed out, and behind a marker nothing of an earlier connection of the name comes.
 
 *Shadows.* More may have to be followed than is wanted, and not all that is followed is handed out
 (`sequencing.shadows`).
@@ -122,9 +122,7 @@ class Subscriber:
         """The regions that are wanted."""
         return self._grants.wanted
 
-    def subscribe(
-        self, regions: Iterable[str], floor: int = 0, *, returns: bool = False
-    ) -> list[Ready | Missing]:
+    def subscribe(self, regions: Iterable[str], floor: int = 0, *, returns: bool = False) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them. ``floor``: see `Grants.want`.
 
         ``returns``: whether they are joined no sooner than nothing more of an earlier connection of the name can come.

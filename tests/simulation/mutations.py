@@ -374,8 +374,8 @@ MUTATIONS = (
     Mutation(
         "what comes over a link is joined without a marker",
         SUBSCRIBER,
-        'is_direct = len(path) == 1 and plan',
-        'is_direct = plan',
+        "is_direct = len(path) == 1 and plan",
+        "is_direct = plan",
     ),
     Mutation(
         "what is joined without a marker is handed out from one event later on",

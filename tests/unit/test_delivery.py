@@ -746,3 +746,17 @@ def test_another_nodes_look_says_nothing_of_what_waits() -> None:
     assert names(delivery.receive([frame("a1", "0,5")], {"a": 1})) == []
     assert names(delivery.receive([frame("d1", "0,1")], {"d": 1})) == ["d1"]
     assert names(delivery.receive([], {"a": 1, "b": 1})) == ["a1"]
+
+
+def test_the_end_of_a_region_that_was_never_joined_shows_nothing_to_those_that_wait() -> None:
+    lanes = {"a": "n1", "d": "n1", "e": "n2"}
+    delivery = Delivery(1, "d", [Atom(AtomId(1), ("a", "e"), "n3")], lanes)
+    delivery.join({"a": b"me 1", "e": b"me 2"}, lanes)
+    delivery.found_end("a")
+    delivery.found_end("e")
+    marker = StampedFrame("e", 1, 1, b"1 1 1 1 me", b"0,1,1,1", b"me 2")
+    assert names(delivery.receive([marker, StampedFrame("e", 1, 2, TICK_META, b"0,2,1,3", b"")], {"e": 1})) == []
+    # d was left out, so the end of a waits for a look at it. Its number 2 will never be delivered.
+    end = StampedFrame("a", 1, 1, TICK_META, b"0,9,1,2", b"")
+    assert names(delivery.receive([end], {"a": 1})) == ["e1", "e2"]
+    assert (delivery.ended("a"), delivery.ended("e"), delivery.held_frames) == (True, True, 0)
