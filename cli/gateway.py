@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Keys of the tokens that clients need, see `gamecast token`."
 )
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    help="Address for metrics and the dashboard, where whoever reaches it may see them. Without it, they are at the "
+    "gateway's own, for tokens with `watch`.",
+)
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A proxy, or a network of them, whose X-Forwarded-For tells who asks.",
+)
 @click.option("--audience", default="gamecast", show_default=True, help="What tokens must be for.")
 @click.option("--origin", "origins", multiple=True, help="Origin of pages that may use it from a browser; * is any.")
 @click.option("--tls-certificate", type=click.Path(path_type=Path), help="PEM file, with the chain.")
@@ -64,6 +77,8 @@ def gateway(
     host: str,
     port: int,
     origins: tuple[str, ...],
+    admin: str | None,
+    proxies: tuple[str, ...],
     when_behind: WhenBehind,
     limits: tuple[str, ...],
     tls_certificate: Path | None,
@@ -90,10 +105,16 @@ def gateway(
         format='{"at":"%(asctime)s","logger":"%(name)s","level":"%(levelname)s","message":"%(message)s"}'
     )
     tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
-    from adapters.gateway.settings import GatewaySettings, parse_limits
+    from adapters.gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
 
     settings = GatewaySettings(
-        host=host, port=port, origins=origins, when_behind=when_behind, limits=parse_limits(limits)
+        host=host,
+        port=port,
+        origins=origins,
+        admin=parse_address(admin) if admin is not None else None,
+        trusted_proxies=parse_networks(proxies),
+        when_behind=when_behind,
+        limits=parse_limits(limits),
     )
     run_until_stopped(
         lambda stop: _run(url, settings, stop, tls=tls, **options), end_s_max=settings.limits.drain_s + END_S_MAX

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
+from gamecast.client.networks import require_reachable
 from gamecast.errors import UsageError
 from sequencing.errors import unwritable
 from sequencing.extras import needed_by
@@ -107,10 +110,75 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
         click.echo(made)
 
 
-def _seconds(text: str) -> float:
+_WHOSE = (
+    click.argument("url", envvar="GAMECAST_URL"),
+    click.option("--subject", help="All tokens of this holder."),
+    click.option("--token-id", help="The token with this id (`jti`); the audit log has it."),
+)
+
+
+def _whose(command: Callable[..., None]) -> Callable[..., None]:
+    for add in reversed(_WHOSE):
+        command = add(command)
+    return command
+
+
+@token.command()
+@_whose
+@click.option("--for", "for_", default="1d", show_default=True, help="How long they are refused: 90s, 15m, 1h, 30d.")
+def revoke(*, url: str, subject: str | None, token_id: str | None, for_: str) -> None:
+    """Refuse tokens before they expire, at all gateways of a network, and end what they have opened.
+
+    It counts within some seconds. To refuse all tokens of a key, take the key out of the gateways' file.
+
+    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+
+    \b
+    Example:
+      gamecast token revoke redis://127.0.0.1 --subject mallory --for 7d
+    """
+    _revoke(url, subject, token_id, _seconds(for_, "--for"))
+
+
+@token.command()
+@_whose
+def disconnect(*, url: str, subject: str | None, token_id: str | None) -> None:
+    """End the sessions and event streams that tokens have opened; who has a good one may come back.
+
+    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+
+    \b
+    Example:
+      gamecast token disconnect redis://127.0.0.1 --subject alice
+    """
+    _revoke(url, subject, token_id, 0)
+
+
+def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float) -> None:
+    if (subject is None) == (token_id is None):
+        raise UsageError("say whose: --subject, or --token-id")
+    require_reachable(url)
+    with needed_by("`gamecast token`"):
+        from adapters.gateway import revocations
+        from adapters.gateway.shelf import RedisShelf
+
+    async def work() -> None:
+        shelf = RedisShelf(url)
+        try:
+            if subject is not None:
+                await revocations.revoke(shelf, "subject", subject, for_s=for_s)
+            elif token_id is not None:
+                await revocations.revoke(shelf, "token_id", token_id, for_s=for_s)
+        finally:
+            await shelf.close()
+
+    asyncio.run(work())
+
+
+def _seconds(text: str, option: str = "--expires") -> float:
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if found is None:
-        raise UsageError(f"--expires is a number and s, m, h or d, not {text!r}")
+        raise UsageError(f"{option} is a number and s, m, h or d, not {text!r}")
     return int(found[1]) * FACTORS[found[2]]
 
 

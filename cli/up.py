@@ -171,6 +171,7 @@ def _line(
 
 def _text(url: str, nodes: Mapping[str, str], gateway: str | None, keys: Path | None) -> str:
     minting = f"gamecast token mint --keys {keys} --subject alice --read '**' --write '**'"
+    watching = f"gamecast token mint --keys {keys} --subject operator --watch"
     return "\n".join(
         (
             f"A network of {counted(len(nodes), 'node')} is ready at {url}, until it is interrupted. Try",
@@ -181,5 +182,6 @@ def _text(url: str, nodes: Mapping[str, str], gateway: str | None, keys: Path | 
             *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
             *([f"They need tokens:\n  {minting}"] if gateway and keys is not None else []),
             *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
+            *([f"which asks for a token, too:\n  {watching}"] if gateway and keys is not None else []),
         )
     )

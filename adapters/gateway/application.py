@@ -17,6 +17,7 @@ from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
 from adapters.gateway.ports import Door
 from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
 from adapters.gateway.reading import history, stream
+from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -83,9 +84,10 @@ async def _ready(request: web.Request) -> web.Response:
     if gateway.is_leaving:
         return answer({"gateway": gateway.id, "status": "leaving"}, status=503)
     is_ready = await gateway.door.is_ready()
-    return answer(
-        {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}, status=200 if is_ready else 503
-    )
+    state = {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}
+    if gateway.guard.keys_error is not None:
+        state["keys"] = "the file of keys cannot be read: those of before count on"
+    return answer(state, status=200 if is_ready else 503)
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -119,6 +121,8 @@ async def _socket(request: web.Request) -> web.StreamResponse:
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check the origin, turn errors into answers, and count."""
     gateway = request.app[GATEWAY]
+    if (remote := gateway.guard.remote(request)) is not None and remote != request.remote:
+        request = request.clone(remote=remote)
     begun = time.perf_counter()
     origin: str | None = None
     response: web.StreamResponse
@@ -171,9 +175,18 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
             await asyncio.sleep(TIDY_S)
             publishers.tidy()
 
-    tidying = asyncio.create_task(tidy(), name="gamecast gateway tidying")
+    async def look_after() -> None:
+        while True:
+            await gateway.look_after()
+            await asyncio.sleep(LOOK_S)
+
+    tasks = [
+        asyncio.create_task(tidy(), name="gamecast gateway tidying"),
+        asyncio.create_task(look_after(), name="gamecast gateway looking after tokens"),
+    ]
     yield
-    tidying.cancel()
+    for task in tasks:
+        task.cancel()
     await publishers.close()
     await gateway.connections.finish()
     await gateway.shelf.close()

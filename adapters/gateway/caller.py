@@ -23,7 +23,7 @@ class Caller:
         """Those that were asked for."""
         self.given = grant
         """None until it is clear what the client may do; a session that has begun has `grant`."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._begun_at = time.monotonic()
         self._renewed = asyncio.Event()
 
     @property
@@ -56,6 +56,7 @@ class Caller:
     def renew(self, grant: Grant) -> None:
         """Go on with a newer token."""
         self.given = grant
+        self._begun_at = time.monotonic()
         self._renewed.set()
 
     def welcome(self, gateway: str, limits: GatewayLimits) -> dict[str, Any]:
@@ -77,11 +78,14 @@ class Caller:
             },
         }
 
-    async def watch(self, idle_timeout_s: float) -> None:
-        """Wait until the token expires, or the session is of no use; then raise `Ended`."""
+    async def watch(self, limits: GatewayLimits) -> None:
+        """Wait until the token expires, the session is of no use, or has lasted long enough; then raise `Ended`."""
         while True:
             self._renewed.clear()
-            waits = [idle_timeout_s - (time.monotonic() - self._heard_at)]
+            now = time.monotonic()
+            waits = [limits.idle_timeout_s - (now - self._heard_at), limits.session_s - (now - self._begun_at)]
+            if waits[-1] <= 0:
+                raise Ended(Close.GOING_AWAY, "the session has lasted long enough: go on in a new one")
             if self.grant.expires_at_s is not None:
                 waits.append(self.grant.expires_at_s - time.time())
                 if waits[-1] <= 0:

@@ -21,9 +21,10 @@ from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
 from adapters.gateway.ports import Connection, Door
+from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
-from sequencing.errors import InvalidName
+from sequencing.errors import GamecastError, InvalidName
 from sequencing.names import check_connection_name
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ logger = logging.getLogger("gamecast.gateway")
 
 class Leaving(Protocol):
     """A session, or an event stream."""
+
+    @property
+    def grant(self) -> Grant:
+        """What its client may do now."""
 
     def leave(self, close_code: int, reason: str) -> None:
         """Have it end."""
@@ -173,6 +178,20 @@ class Gateway:
         """Show a batch of events and gaps to whoever wants to see them."""
         for tap in self.taps:
             tap(batch)
+
+    async def look_after(self) -> None:
+        """End what began with tokens that are not good any more."""
+        new: list[Revocation] = []
+        try:
+            new = await self.guard.look()
+        except GamecastError as error:
+            self.log("revocations-unknown", error=error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next look may do
+            self.incident("revocations-broke", error)
+        for leaving in list(self._entered):
+            if (told := self.guard.ends(leaving.grant, new)) is not None:
+                leaving.leave(*told)
+        self.metrics.keys_broken.set(self.guard.keys_error is not None)
 
     def refused(self, code: Code, message: str, **ids: Any) -> None:
         """Note that something was refused."""

@@ -26,7 +26,8 @@ class Grant:
     """What a token allows. None stands for what the gateway's own limits say.
 
     ``subject``: its holder's connections are called that, or that followed by ``~`` and anything.
-    ``token_id``: by which the audit log knows the token. ``watch``: whether metrics and the dashboard are shown.
+    ``token_id``: by which the audit log knows the token; ``key_id``: of the key that signed it. ``watch``: whether
+    metrics and the dashboard are shown.
     """
 
     subject: str
@@ -35,6 +36,7 @@ class Grant:
     watch: bool = False
     expires_at_s: float | None = None
     token_id: str | None = None
+    key_id: str | None = None
     events_per_s: float | None = None
     burst_events: int | None = None
     payload_bytes_max: int | None = None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from adapters.gateway.grants import Grant, anybody
-from adapters.gateway.messages import Code, Refusal
+from adapters.gateway.grants import ANYBODY, Grant, anybody
+from adapters.gateway.messages import Close, Code, Refusal
+from adapters.gateway.revocations import Revocation, Revocations
 from adapters.gateway.settings import GatewaySettings, is_loopback
 from adapters.gateway.shelf import Shelf
 from adapters.gateway.tokens import AUDIENCE, KeyFile, verify
 from sequencing.errors import UsageError
 
 BEARER = "bearer "
+REMOTE_LETTERS_MAX = 64
+"""Of an address that a proxy tells."""
 
 
 class Guard:
@@ -30,11 +35,38 @@ class Guard:
                 "`gamecast token keygen --out keys.json` and give --keys keys.json, or listen at 127.0.0.1"
             )
         self._settings, self._shelf, self._keys, self._audience = settings, shelf, keys, audience
+        self._revocations = Revocations()
+        self.admin_ports: set[int] = set()
+        """Where the gateway listens for operators."""
 
     @property
     def asks_for_tokens(self) -> bool:
         """Whether anybody needs a token."""
         return self._keys is not None
+
+    @property
+    def keys_error(self) -> str | None:
+        """Why the keys of before count on, if those of now cannot be read."""
+        return self._keys.error if self._keys is not None else None
+
+    async def look(self) -> list[Revocation]:
+        """Learn what was revoked; return what is new of it.
+
+        Raises `NetworkError` or `OtherSideError`; what was known before counts on.
+        """
+        return self._revocations.take(await self._shelf.revocations()) if self._keys is not None else []
+
+    def ends(self, grant: Grant, new: Iterable[Revocation]) -> tuple[int, str] | None:
+        """Return why what began with a grant ends now, as close code and reason, None if it does not."""
+        if self._keys is None or grant.subject == ANYBODY:
+            return None
+        if grant.key_id not in self._keys.keys().by_id:
+            return Close.UNAUTHORIZED, "the key of this token is not good any more: get a new token"
+        if self._revocations.refuses(grant):
+            return Close.UNAUTHORIZED, "this token was revoked"
+        if any(each.means(grant) for each in new):
+            return Close.GOING_AWAY, "this session was ended: go on in a new one"
+        return None
 
     async def grant(self, token: str | None, before: Grant | None) -> Grant:
         """Return what a token allows, else what one from before does; raises `Refusal`. A single-use token is used."""
@@ -45,6 +77,8 @@ class Guard:
                 raise Refusal(Code.UNAUTHORIZED, "this gateway asks for a token", status=401)
             return before
         verified = verify(token, self._keys.keys(), self._audience)
+        if self._revocations.refuses(verified.grant):
+            raise Refusal(Code.UNAUTHORIZED, "this token was revoked", status=401)
         if verified.once_until_s is not None:
             await self._use_up(verified.grant, verified.once_until_s)
         return verified.grant
@@ -72,18 +106,40 @@ class Guard:
         return grant if grant is not None else await self.grant(None, None)
 
     async def require_watcher(self, request: web.Request) -> Grant:
-        """Return what somebody may who is on this machine, or may see metrics and the dashboard; raises `Refusal`."""
-        if (
-            request.remote is not None
-            and is_loopback(request.remote)
-            and "X-Forwarded-For" not in request.headers
-            and _is_called_local(request)
-        ):
+        """Return what somebody may who may see metrics and the dashboard; raises `Refusal`.
+
+        Where there is an address for that, whoever reaches it may, and nobody elsewhere.
+        """
+        if self._settings.admin is not None:
+            if not self.is_admin(request):
+                raise Refusal(Code.NOT_FOUND, "this is at another address of the gateway", status=404)
+            if is_loopback(self._settings.admin[0]) and not _is_called_local(request):
+                raise Refusal(Code.ORIGIN, f"this is called localhost, not {request.host[:80]!r}", status=403)
             return anybody()
         grant = await self.require_grant(request, in_query=True)
         if not grant.watch:
             raise Refusal(Code.FORBIDDEN, "this token does not let you watch the gateway", status=403)
         return grant
+
+    def is_admin(self, request: web.Request) -> bool:
+        """Return whether a request came by the address for operators."""
+        here = request.transport.get_extra_info("sockname") if request.transport is not None else None
+        return here is not None and here[1] in self.admin_ports
+
+    def remote(self, request: web.Request) -> str | None:
+        """Return who asks: whom the last proxy that is not trusted, or none is before, has named."""
+        remote = request.remote
+        named = [name.strip() for line in request.headers.getall("X-Forwarded-For", []) for name in line.split(",")]
+        while named and remote is not None and self._is_proxy(remote):
+            remote = named.pop()[:REMOTE_LETTERS_MAX]
+        return remote
+
+    def _is_proxy(self, remote: str) -> bool:
+        try:
+            address = ipaddress.ip_address(remote)
+        except ValueError:
+            return False
+        return any(address in network for network in self._settings.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> str | None:
         """Return the origin of the page that asks, None if it is no other page's; raises `Refusal`.

@@ -39,6 +39,11 @@ class GatewayMetrics:
             "Clients that dropped and whose places are kept for them.",
             registry=self.registry,
         )
+        self.keys_broken = Gauge(
+            "gamecast_gateway_keys_broken",
+            "1 while the file of keys cannot be read, and those of before count on.",
+            registry=self.registry,
+        )
         self._resumed = Counter(
             "gamecast_gateway_resumed_sessions",
             "Sessions that went on in a place that was kept.",

@@ -60,7 +60,7 @@ class _StreamReader:
     """One event stream. Its ids are the positions of all its regions, so it goes on after a drop as a session does."""
 
     def __init__(self, gateway: Gateway, grant: Grant, regions: tuple[str, ...], since: dict[str, str] | None) -> None:
-        self._gateway, self._limits, self._grant = gateway, gateway.settings.limits, grant
+        self._gateway, self._limits, self.grant = gateway, gateway.settings.limits, grant
         self._regions, self._since = regions, since
         self._positions = dict(since or {})
         self._id = gateway.new_id("e")
@@ -73,9 +73,9 @@ class _StreamReader:
     async def run(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client goes, the token expires or the gateway ends."""
         gateway = self._gateway
-        name = gateway.session_name(self._grant, None)
+        name = gateway.session_name(self.grant, None)
         connection = await gateway.connect(name)
-        ids = {"session": self._id, "subject": self._grant.subject, "token_id": self._grant.token_id, "name": name}
+        ids = {"session": self._id, "subject": self.grant.subject, "token_id": self.grant.token_id, "name": name}
         try:
             joining = asyncio.create_task(connection.subscribe(*self._regions, since=self._since))
             try:
@@ -107,7 +107,7 @@ class _StreamReader:
                     )
                 ]
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._gateway.seconds_left(self._grant)):
+                    async with asyncio.timeout(self._gateway.seconds_left(self.grant)):
                         await self._leaving.wait()
                 for task in working:
                     task.cancel()

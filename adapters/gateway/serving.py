@@ -13,10 +13,12 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.gateway.gateway import GATEWAY
-from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.settings import GatewayLimits
 from sequencing.errors import UsageError
 
 BACKLOG = 512
+ADMIN_CONNECTIONS = 32
+"""So many may watch also when there is no room for others."""
 REQUEST_END_S_MAX = 0.5
 """At the end, after sessions: how long an answer may take that is under way. aiohttp waits that long twice."""
 
@@ -38,15 +40,31 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
     )
     await runner.setup()
     try:
-        site = _Site(runner, settings, tls)
-        try:
-            await site.start()
-        except OSError as error:
-            raise UsageError(f"the gateway cannot listen at {settings.host}:{settings.port}: {error}") from error
-        host, port = runner.addresses[0][:2]
+        host, port = await _listen(runner, (settings.host, settings.port), limits, tls)
+        if settings.admin is not None:
+            _, admin_port = await _listen(runner, settings.admin, limits, None, spare=ADMIN_CONNECTIONS)
+            application[GATEWAY].guard.admin_ports.add(admin_port)
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
         await runner.cleanup()
+
+
+async def _listen(
+    runner: web.AppRunner,
+    address: tuple[str, int],
+    limits: GatewayLimits,
+    tls: ssl.SSLContext | None,
+    *,
+    spare: int = 0,
+) -> tuple[str, int]:
+    """Listen at an address; return which it is. ``spare``: connections beyond the limit."""
+    before = len(runner.addresses)
+    try:
+        await _Site(runner, address, limits, tls, spare).start()
+    except OSError as error:
+        raise UsageError(f"the gateway cannot listen at {address[0]}:{address[1]}: {error}") from error
+    host, port = runner.addresses[before][:2]
+    return str(host), int(port)
 
 
 def collect_rarely() -> None:
@@ -63,9 +81,17 @@ def collect_rarely() -> None:
 class _Site(web.BaseSite):
     """Takes so many connections, closes others at once, and has none for ever whose client takes nothing."""
 
-    def __init__(self, runner: web.AppRunner, settings: GatewaySettings, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        address: tuple[str, int],
+        limits: GatewayLimits,
+        tls: ssl.SSLContext | None,
+        spare: int,
+    ) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
-        self._host, self._port, self._limits = settings.host, settings.port, settings.limits
+        self._host, self._port = address
+        self._limits, self._connections_max = limits, limits.connections_max + spare
 
     @property
     def name(self) -> str:
@@ -77,7 +103,7 @@ class _Site(web.BaseSite):
         assert server is not None
 
         def protocol() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < self._limits.connections_max else _Turned()
+            return server() if len(server.connections) < self._connections_max else _Turned()
 
         self._server = await asyncio.get_running_loop().create_server(
             protocol, self._host, self._port, ssl=self._ssl_context, backlog=BACKLOG

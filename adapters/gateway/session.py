@@ -57,6 +57,11 @@ class Session:
         """Whose session it is."""
         return self._caller.subject
 
+    @property
+    def grant(self) -> Grant:
+        """What its client may do."""
+        return self._caller.grant
+
     def leave(self, close_code: int, reason: str) -> None:
         """Have the session end."""
         self._leaving_reason = close_code, reason
@@ -139,7 +144,7 @@ class Session:
                 subscriptions.run(),
                 self._deliver(),
                 outbox.write(batch_s),
-                caller.watch(self._limits.idle_timeout_s),
+                caller.watch(self._limits),
                 self._leave(),
             ):
                 group.create_task(self._ending(work), name=f"gamecast session {caller.session}")

@@ -47,6 +47,8 @@ class GatewayLimits:
     """Between pings to a WebSocket; one that does not answer half as long is closed."""
     idle_timeout_s: float = 600.0
     """A session without a subscription and without a message for so long is closed."""
+    session_s: float = 86_400.0
+    """A session that has lasted so long, since its hello or the last that brought a new token, is sent on (1001)."""
     keep_s: float = 15.0
     """How long the place of a client that dropped is kept for it: who comes back later is replayed what it missed."""
     kept_sessions_max: int = 1_000
@@ -72,6 +74,9 @@ class GatewayLimits:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
 
 
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """One gateway."""
@@ -81,6 +86,10 @@ class GatewaySettings:
     origins: tuple[str, ...] = ()
     """Origins of pages that may use the gateway from a browser, besides its own; ``*`` is any."""
     when_behind: WhenBehind = "wait"
+    admin: tuple[str, int] | None = None
+    """Host and port for metrics and the dashboard, which whoever reaches them may see; None: tokens tell who may."""
+    trusted_proxies: tuple[IPNetwork, ...] = ()
+    """Whose X-Forwarded-For is believed."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 
 
@@ -90,6 +99,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def parse_address(given: str) -> tuple[str, int]:
+    """Read HOST:PORT; raises `UsageError`."""
+    host, colon, port = given.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise UsageError(f"an address is HOST:PORT, not {given!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_networks(given: Iterable[str]) -> tuple[IPNetwork, ...]:
+    """Read addresses, or networks of them (10.0.0.0/8); raises `UsageError`."""
+    try:
+        return tuple(ipaddress.ip_network(text) for text in given)
+    except ValueError as error:
+        raise UsageError(f"a proxy is an address or a network of them: {error}") from error
 
 
 def parse_limits(given: Iterable[str]) -> GatewayLimits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from adapters.redis.connection import RedisConnection
 from sequencing.errors import BufferFull
@@ -22,6 +22,15 @@ class Shelf(Protocol):
     async def drop(self, name: str) -> None:
         """Forget a text."""
 
+    async def revocations(self) -> dict[str, bytes]:
+        """See `RevocationStore`."""
+
+    async def add_revocation(self, field: str, text: bytes) -> None:
+        """See `RevocationStore`."""
+
+    async def drop_revocations(self, fields: list[str]) -> None:
+        """See `RevocationStore`."""
+
     async def close(self) -> None:
         """Release what it holds."""
 
@@ -32,6 +41,7 @@ class MemoryShelf:
     def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._texts_max, self._clock = texts_max, clock
         self._texts: dict[str, tuple[bytes, float]] = {}
+        self._revocations: dict[str, bytes] = {}
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
         """See `Shelf`; raises `BufferFull`: to forget one too early would let it be used again."""
@@ -54,6 +64,19 @@ class MemoryShelf:
         """See `Shelf`."""
         self._texts.pop(name, None)
 
+    async def revocations(self) -> dict[str, bytes]:
+        """See `RevocationStore`."""
+        return dict(self._revocations)
+
+    async def add_revocation(self, field: str, text: bytes) -> None:
+        """See `RevocationStore`."""
+        self._revocations[field] = text
+
+    async def drop_revocations(self, fields: list[str]) -> None:
+        """See `RevocationStore`."""
+        for field in fields:
+            self._revocations.pop(field, None)
+
     async def close(self) -> None:
         """See `Shelf`."""
 
@@ -62,6 +85,7 @@ class RedisShelf:
     """For all gateways of a network: in its control Redis, which forgets by itself."""
 
     PREFIX = "gamecast:{gateway}:"
+    REVOKED = f"{PREFIX}revoked"
 
     def __init__(self, url: str) -> None:
         """Does not connect yet."""
@@ -74,7 +98,8 @@ class RedisShelf:
         for _ in range(3):
             if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
                 return None
-            if (found := await self._call("GET", self._key(name))) is not None:
+            found: bytes | None = await self._call("GET", self._key(name))
+            if found is not None:
                 return found
         return b""
 
@@ -86,15 +111,28 @@ class RedisShelf:
         """See `Shelf`."""
         await self._call("DEL", self._key(name))
 
+    async def revocations(self) -> dict[str, bytes]:
+        """See `RevocationStore`."""
+        flat = await self._call("HGETALL", self.REVOKED)
+        return {field.decode(errors="replace"): text for field, text in zip(flat[::2], flat[1::2], strict=True)}
+
+    async def add_revocation(self, field: str, text: bytes) -> None:
+        """See `RevocationStore`."""
+        await self._call("HSET", self.REVOKED, field, text)
+
+    async def drop_revocations(self, fields: list[str]) -> None:
+        """See `RevocationStore`."""
+        await self._call("HDEL", self.REVOKED, *fields)
+
     async def close(self) -> None:
         """See `Shelf`."""
         while self._connections:
             await self._connections.pop().close()
 
-    async def _call(self, *command: object) -> bytes | None:
+    async def _call(self, *command: object) -> Any:
         connection = self._connections.pop() if self._connections else RedisConnection(self._url, "gateway")
         try:
-            answer: bytes | None = await connection.call(*command)
+            answer = await connection.call(*command)
         finally:
             self._connections.append(connection)
         return answer

@@ -215,7 +215,7 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     except (jwt.InvalidTokenError, ValueError, TypeError) as error:
         raise _refused(f"the token is not one that this gateway takes: {error}") from error
     try:
-        grant = _grant(claims)
+        grant = _grant(claims, key.kid)
     except UsageError as error:
         raise _refused(f"the token's claims make no sense: {error}") from error
     if claims.get("once") and not grant.token_id:
@@ -224,7 +224,7 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     return Verified(grant, grant.expires_at_s + LEEWAY_S if claims.get("once") else None)
 
 
-def _grant(claims: Mapping[str, Any]) -> Grant:
+def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
     subject = _check_subject(claims.get("sub"))
     expires_at_s = claims["exp"]
     if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, int | float):
@@ -239,6 +239,7 @@ def _grant(claims: Mapping[str, Any]) -> Grant:
         watch=claims.get("watch") is True,
         expires_at_s=float(min(expires_at_s, LATEST_S)),
         token_id=token_id,
+        key_id=key_id,
         events_per_s=_limit(claims, "rate"),
         burst_events=_whole(claims, "burst"),
         payload_bytes_max=_whole(claims, "payload_bytes"),

@@ -74,7 +74,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     # everything for its metrics.
     "gateway": (
         *(*_PUBLISHER, *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
-        *("(+set +get +del ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
+        *("(+set +get +del +hgetall ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
     ),
     # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (

@@ -18,7 +18,7 @@ from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.ports import WhenBehind
 from adapters.gateway.serving import serving
-from adapters.gateway.settings import GatewayLimits, GatewaySettings
+from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
 from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tokens import KeyFile
 from gamecast.gateway import CastDoor
@@ -64,9 +64,18 @@ async def running_gateway(
     when_behind: WhenBehind = "wait",
     extensions: tuple[Extension, ...] = (),
     tls: Any = None,
+    admin: tuple[str, int] | None = None,
+    trusted_proxies: tuple[IPNetwork, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[Running]:
-    settings = GatewaySettings(port=port, origins=origins, when_behind=when_behind, limits=GatewayLimits(**limits))
+    settings = GatewaySettings(
+        port=port,
+        origins=origins,
+        when_behind=when_behind,
+        admin=admin,
+        trusted_proxies=trusted_proxies,
+        limits=GatewayLimits(**limits),
+    )
     shelf = RedisShelf(redis_url)
     audit = StringIO()
     application = make_application(

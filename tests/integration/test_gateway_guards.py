@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import aiohttp
 import orjson
 import pytest
 import trustme
+from click.testing import CliRunner
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.serving import tls_context
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from adapters.gateway.settings import parse_networks
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, verify
+from cli.main import cli
 from sequencing.errors import UsageError
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import Deadline, patience
@@ -47,6 +51,24 @@ async def refused_hello(url: str, **hello: Any) -> tuple[dict[str, Any], int | N
         socket = Socket(raw)
         await socket.say(**{"type": "hello"} | hello)
         return await socket.hear("error"), (await socket.closed())[0]
+
+
+@asynccontextmanager
+async def eventually_open(url: str, token: str, name: str) -> AsyncIterator[Socket]:
+    """Open a session as soon as the gateway knows the token's key."""
+    async with patience(10):
+        while True:
+            error, _ = await refused_hello(url, token=token, name="never this one's")
+            if "does not know" not in error["message"]:
+                break
+            await asyncio.sleep(0.1)
+    async with Socket.open(url, token=token, name=name) as socket:
+        yield socket
+
+
+def run_cli(*arguments: str) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
 
 
 async def raw_answer(url: str, *pieces: bytes, pause_s: float = 0.0) -> bytes:
@@ -437,20 +459,161 @@ async def test_a_socket_that_takes_nothing_is_closed(shared_redis: EmbeddedServe
         assert closed[0]["code"] in (4008, 1006)  # ours, or TCP's, whose own time-out is as long
 
 
-async def test_metrics_are_for_this_machine_and_for_those_who_may_watch(guarded: Running, keys_file: Path) -> None:
+async def test_sessions_and_streams_end_when_their_key_is_taken_out(guarded: Running, keys_file: Path) -> None:
+    old = minted(keys_file)
+    k2 = new_key("EdDSA", "k2")
+    keys_file.write_bytes(orjson.dumps({"keys": [*orjson.loads(keys_file.read_bytes())["keys"], k2]}))  # noqa: ASYNC240
+    newest = minted(keys_file)
+    async with (
+        aiohttp.ClientSession() as client,
+        Socket.open(guarded.url, token=old, name="alice~old") as ends,
+        client.get(f"{guarded.url}/v1/events?region=arena/1&access_token={old}") as stream,
+        eventually_open(guarded.url, newest, "alice~new") as goes_on,
+    ):
+        keys_file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k3"), k2]}))  # noqa: ASYNC240
+        assert await ends.closed(10) == (4001, "the key of this token is not good any more: get a new token")
+        async with patience(10):
+            await stream.content.read()
+        await goes_on.say(type="ping", id=1)
+        await goes_on.hear("pong")
+
+
+async def test_a_broken_file_of_keys_lets_those_of_before_count_on_and_shows(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file, watch=True)
+    keys_file.write_bytes(b'{"keys": [')  # noqa: ASYNC240
+    headers = {"Authorization": f"Bearer {token}"}
+    async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
+        async with patience(10):
+            while True:
+                async with client.get(guarded.url + "/metrics", headers=headers) as response:
+                    if "gamecast_gateway_keys_broken 1.0" in await response.text():
+                        break
+                await asyncio.sleep(0.1)
+        async with client.get(guarded.url + "/readyz") as response:
+            told = await response.json()
+            assert (response.status, told["status"]) == (200, "ready")
+            assert told["keys"] == "the file of keys cannot be read: those of before count on"
+        assert (await socket.publish("arena/1", 1))["type"] == "ack"
+
+
+@pytest.mark.parametrize("whose", ["subject", "token_id"])
+async def test_what_is_revoked_is_refused_at_every_gateway_and_what_it_opened_ends(
+    guarded: Running, keys_file: Path, shared_redis: EmbeddedServer, whose: str
+) -> None:
+    token, others = minted(keys_file, subject=f"mallory-{whose}"), minted(keys_file, subject="bob")
+    value = f"mallory-{whose}" if whose == "subject" else verify(token, Keys.read(keys_file)).grant.token_id
+    assert value is not None
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as other,
+        Socket.open(guarded.url, token=token) as here,
+        Socket.open(other.url, token=token) as there,
+        Socket.open(guarded.url, token=others) as innocent,
+    ):
+        await asyncio.to_thread(
+            run_cli, "token", "revoke", shared_redis.url, f"--{whose.replace('_', '-')}", value, "--for", "1h"
+        )
+        assert await here.closed(10) == (4001, "this token was revoked")
+        assert await there.closed(10) == (4001, "this token was revoked")
+        for url in (guarded.url, other.url):
+            error, code = await refused_hello(url, token=token)
+            assert (error["message"], code) == ("this token was revoked", 4001)
+        assert (await innocent.publish("arena/1", 1))["type"] == "ack"
+
+
+async def test_who_is_disconnected_may_come_back(
+    guarded: Running, keys_file: Path, shared_redis: EmbeddedServer
+) -> None:
+    token = minted(keys_file, subject="carol", read=["arena/*"])
+    for _ in range(2):
+        async with Socket.open(guarded.url, token=token, name="carol~1") as socket:
+            await asyncio.to_thread(run_cli, "token", "disconnect", shared_redis.url, "--subject", "carol")
+            assert await socket.closed(10) == (1001, "this session was ended: go on in a new one")
+
+
+async def test_what_is_revoked_counts_on_while_the_control_redis_is_away(tmp_path: Path, keys_file: Path) -> None:
+    with EmbeddedServer() as redis:
+        async with running_gateway(redis.url, keys=KeyFile(keys_file)) as running:
+            token = minted(keys_file, subject="mallory")
+            async with Socket.open(running.url, token=token) as socket:
+                await asyncio.to_thread(run_cli, "token", "revoke", redis.url, "--subject", "mallory")
+                await socket.closed(10)
+            redis.stop()
+            await asyncio.sleep(3)
+            error, code = await refused_hello(running.url, token=token)
+            assert (error["message"], code) == ("this token was revoked", 4001)
+
+
+async def test_a_session_that_has_lasted_long_enough_is_sent_on_and_goes_on_where_it_was(
+    shared_redis: EmbeddedServer,
+) -> None:
+    async with running_gateway(shared_redis.url, session_s=1.0) as running:
+        async with Socket.open(running.url, name="dora") as socket:
+            await socket.subscribe("lasting")
+            await socket.publish("lasting", 1)
+            await socket.take(1)
+            assert await socket.closed() == (1001, "the session has lasted long enough: go on in a new one")
+            positions = socket.positions
+        async with Socket.open(running.url, name="dora") as again:
+            await again.subscribe("lasting", since=positions)
+            await again.publish("lasting", 2)
+            assert [event["payload"] for event in await again.take(1)] == [2]
+
+
+async def test_metrics_and_the_dashboard_ask_for_a_token_whoever_asks(guarded: Running, keys_file: Path) -> None:
     async with aiohttp.ClientSession() as client:
-        async with client.get(guarded.url + "/metrics") as response:
-            assert response.status == 200
-            assert "gamecast_gateway_refusals_total" in await response.text()
-        async with client.get(guarded.url + "/metrics", headers={"Host": "evil.example"}) as response:
-            assert response.status == 401
-        outside = {"X-Forwarded-For": "203.0.113.7"}
-        async with client.get(guarded.url + "/metrics", headers=outside) as response:
-            assert response.status == 401
+        for headers in ({}, {"X-Forwarded-For": "127.0.0.1"}, {"Host": "evil.example"}):
+            async with client.get(guarded.url + "/metrics", headers=headers) as response:
+                assert response.status == 401
         for watch, status in ((False, 403), (True, 200)):
-            headers = outside | {"Authorization": f"Bearer {minted(keys_file, watch=watch)}"}
+            headers = {"Authorization": f"Bearer {minted(keys_file, watch=watch)}"}
             async with client.get(guarded.url + "/metrics", headers=headers) as response:
                 assert response.status == status
+
+
+async def test_at_an_address_for_operators_they_need_no_token_and_nobody_elsewhere_sees_anything(
+    shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file), admin=("127.0.0.1", 0)) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        [port] = running.gateway.guard.admin_ports
+        async with client.get(f"http://127.0.0.1:{port}/metrics") as response:
+            assert (response.status, "gamecast_gateway_sessions" in await response.text()) == (200, True)
+        async with client.get(f"http://127.0.0.1:{port}/metrics", headers={"Host": "evil.example"}) as response:
+            assert response.status == 403
+        headers = {"Authorization": f"Bearer {minted(keys_file, watch=True)}"}
+        async with client.get(running.url + "/metrics", headers=headers) as response:
+            assert response.status == 404
+        async with client.get(f"http://127.0.0.1:{port}/v1/regions/arena%2F1/events") as response:
+            assert response.status == 401  # all else is as at the other address
+
+
+@pytest.mark.parametrize(
+    ("named", "peer"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("198.51.100.1, 203.0.113.7, 127.0.0.2", "203.0.113.7"),
+        ("", "127.0.0.1"),
+    ],
+)
+async def test_a_proxy_that_is_trusted_tells_who_asks(
+    shared_redis: EmbeddedServer, keys_file: Path, named: str, peer: str
+) -> None:
+    headers = {"X-Forwarded-For": named} if named else {}
+    for proxies, told in (("127.0.0.0/8", peer), ("10.0.0.1", "127.0.0.1")):
+        async with (
+            running_gateway(
+                shared_redis.url, keys=KeyFile(keys_file), trusted_proxies=parse_networks([proxies])
+            ) as running,
+            aiohttp.ClientSession() as client,
+        ):
+            async with client.get(running.url + "/v1/regions/arena%2F1/events", headers=headers) as response:
+                assert response.status == 401
+            assert (await running.is_noted("refused"))["peer"] == told
+            async with client.ws_connect(running.url + "/v1/socket", headers=headers) as raw:
+                await raw.send_json({"type": "hello", "token": minted(keys_file)})
+                assert (await running.is_noted("session-opened"))["peer"] == told
 
 
 async def test_the_audit_log_tells_who_did_what_and_no_secret(guarded: Running, keys_file: Path) -> None:

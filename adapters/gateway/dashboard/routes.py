@@ -130,7 +130,7 @@ class _Dashboard:
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Send the state after each look, as server-sent events; one that is not taken in time is left out."""
         grant = await self._admit(request)
-        viewer = _Viewer()
+        viewer = _Viewer(grant)
         self._gateway.enter(viewer, grant)
         try:
             async with asyncio.timeout(self._gateway.seconds_left(grant)):
@@ -215,7 +215,8 @@ class _Dashboard:
 class _Viewer:
     """One who watches live."""
 
-    def __init__(self) -> None:
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
         self.leaving = asyncio.Event()
 
     def leave(self, close_code: int, reason: str) -> None:
