@@ -53,9 +53,7 @@ class CastDoor:
 
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """See `Door.connection`."""
-        return self._shared.connect(
-            name=name, when_full="refuse", when_behind=when_behind, inbox_events_max=inbox_events_max
-        )
+        return self._shared.guest(name, when_behind=when_behind, inbox_events_max=inbox_events_max)
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
         """See `Door.history`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -88,8 +88,25 @@ class Shared:
             record=record,
             **{**asdict(mine.limits), **limits},
         )
-        # Sessions of a gateway come and go under their names, and tell by what was published before what to repeat.
-        configuration = replace(configuration, returns=True)
+        return self._cast(configuration)
+
+    def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Cast:
+        """Return a connection for a client of a gateway."""
+        self._require_open()
+        mine = self._configuration
+        configuration = configured(
+            mine.url,
+            name=name,
+            ordering=mine.ordering,
+            when_full="refuse",
+            when_behind=when_behind,
+            routes=mine.routes,
+            is_guest=True,
+            **{**asdict(mine.limits), "inbox_events_max": inbox_events_max},
+        )
+        return self._cast(configuration)
+
+    def _cast(self, configuration: Configuration) -> Cast:
         cast = Cast(configuration, self._network.view() if self._network is not None else None)
         self._casts.add(cast)
         return cast

@@ -67,6 +67,7 @@ class SocketSession:
             raise Unreachable(f"no session at {options.gateway}: {error}") from error
         if welcome.get("type") != "welcome":
             raise answered(welcome)
+        self.presence.user = str(welcome["name"])
         self._reader.start()
         self.crew.sessions.add(self)
 

@@ -12,6 +12,9 @@ from sequencing.errors import InvalidName
 NAME_BYTES_MAX = 200
 """Long enough for any readable name; a name is carried by every frame."""
 
+GUEST = "~"
+"""Begins the names of a gateway's clients, so that none of them can have that of a game server."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -23,6 +26,14 @@ def check_region(region: object) -> str:
 def check_connection_name(name: object) -> str:
     """Return ``name`` if it may name a connection (a subscriber, a publisher), else raise `InvalidName`."""
     return _check(name, "connection name")
+
+
+def check_own_name(name: object) -> str:
+    """Return ``name`` if it may name a connection that is no guest's, else raise `InvalidName`."""
+    checked = check_connection_name(name)
+    if checked.startswith(GUEST):
+        raise InvalidName(f"names that begin with {GUEST!r} are those of a gateway's clients: {name!r}")
+    return checked
 
 
 def check_node_name(name: object) -> str:

@@ -25,7 +25,7 @@ from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
 from sequencing.errors import GamecastError, InvalidName
-from sequencing.names import check_connection_name
+from sequencing.names import GUEST, check_connection_name, check_own_name
 
 if TYPE_CHECKING:
     from adapters.gateway.tracing import Tracing
@@ -107,12 +107,12 @@ class Gateway:
         return self._subjects.of(grant)
 
     def session_name(self, grant: Grant, wanted: str | None) -> str:
-        """Return the name of a session; raises `Refusal`."""
+        """Return the name of a session, with or without the sign of guests before what is wanted; raises `Refusal`."""
         if wanted is None:
             prefix = "web" if grant.subject == ANYBODY else grant.subject
-            return f"{prefix}{SEPARATOR}{secrets.token_hex(6)}"
+            return f"{GUEST}{prefix}{SEPARATOR}{secrets.token_hex(6)}"
         try:
-            return grant.require_name(check_connection_name(wanted))
+            return check_connection_name(GUEST + grant.require_name(check_own_name(wanted.removeprefix(GUEST))))
         except InvalidName as error:
             raise Refusal(Code.MALFORMED, str(error)) from error
 

@@ -19,6 +19,7 @@ from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.messages import Code, Refusal, read_payload, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError
+from sequencing.names import GUEST
 
 KEY_LETTERS_MAX = 255
 PENDING_S = 30.0
@@ -205,7 +206,7 @@ class Publishers:
 
     def _publisher(self, grant: Grant) -> _Publisher:
         name = "web" if grant.subject == ANYBODY else grant.subject
-        name = f"{name}{SEPARATOR}http-{self._gateway.id}"
+        name = f"{GUEST}{name}{SEPARATOR}http-{self._gateway.id}"
         publisher = self._publishers.get(name)
         if publisher is None:
             limits = self._gateway.settings.limits

@@ -13,7 +13,7 @@ from adapters.leadership import RESUME_S
 from gamecast.client.arguments import check_numbers, checked_routes, checked_url
 from sequencing.depth import PAYLOAD_DEPTH_MAX
 from sequencing.errors import UsageError
-from sequencing.names import check_connection_name
+from sequencing.names import check_connection_name, check_own_name
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ class Configuration:
     limits: Limits
     routes: Mapping[str, str] = field(default_factory=dict)
     record: Recording | None = None
-    returns: bool = False
-    """Whether an earlier connection of the name may have something under way still, whoever asks for history or not;
-    see `Subscriber.subscribe`."""
+    is_guest: bool = False
+    """Whether it is for a gateway's client. These come and go under their names, and what was published before tells
+    what they repeat: so their joins end what an earlier connection has under way; see `Subscriber.subscribe`."""
 
 
 def configured(
@@ -123,6 +123,7 @@ def configured(
     when_behind: WhenBehind = "wait",
     routes: Mapping[str, str] | None = None,
     record: str | Path | Recording | None = None,
+    is_guest: bool = False,
     **limits: Any,
 ) -> Configuration:
     """Check and complete what `gamecast.connect` was told; raises `UsageError` and its kinds."""
@@ -137,13 +138,14 @@ def configured(
     checked = Limits(**limits)
     return Configuration(
         url=checked_url(default_url() if url is None else url),
-        name=generated_name() if name is None else check_connection_name(name),
+        name=generated_name() if name is None else (check_connection_name if is_guest else check_own_name)(name),
         ordering=ordering,
         when_full=when_full,
         when_behind=when_behind,
         limits=checked,
         routes=checked_routes(routes),
         record=_recording(record) if record is not None else None,
+        is_guest=is_guest,
     )
 
 

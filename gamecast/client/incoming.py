@@ -66,7 +66,7 @@ class Incoming:
     ) -> None:
         self._network = network
         self._health = health
-        self._limits, self._returns = configuration.limits, configuration.returns
+        self._limits, self._is_guest = configuration.limits, configuration.is_guest
         self._tap = tap
         self._subscriber = Subscriber(configuration.name, incarnation)
         self._outgoing = outgoing
@@ -138,7 +138,7 @@ class Incoming:
         if self._tap is not None:
             self._tap.asked(wanted - self._subscriber.wanted)
         floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
-        returns = self._returns or recall is not None
+        returns = self._is_guest or recall is not None
         self.hand_over(self._subscriber.subscribe(wanted, floor, returns=returns))
         self.on_wish()
         self._joining += 1

@@ -29,7 +29,7 @@ async def test_what_one_session_publishes_comes_to_the_others_in_order_with_acks
         events = await other.take(20)
         assert [event["payload"] for event in events if event["region"] == "forest"] == list(range(0, 20, 2))
         assert await one.take(20) == events
-        assert {event["sender"] for event in events} == {"bot-1"}
+        assert {event["sender"] for event in events} == {"~bot-1"}
         assert {ack["position"] for ack in acks[::2]} == {e["position"] for e in events if e["region"] == "forest"}
 
 

@@ -16,12 +16,13 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
+import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.serving import tls_context
 from adapters.gateway.settings import parse_networks
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, verify
 from cli.main import cli
-from sequencing.errors import UsageError
+from sequencing.errors import InvalidName, UsageError
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import Deadline, patience
 
@@ -128,7 +129,7 @@ async def test_a_session_ends_when_its_token_expires_unless_it_is_renewed(guarde
         Socket.open(guarded.url, token=minted(keys_file, lifetime_s=2), name="alice~2") as goes_on,
     ):
         await goes_on.say(type="hello", token=minted(keys_file, lifetime_s=60))
-        assert (await goes_on.hear("welcome"))["name"] == "alice~2"
+        assert (await goes_on.hear("welcome"))["name"] == "~alice~2"
         assert await ends.closed() == (4010, "the token has expired: say hello with a new one before")
         await goes_on.say(type="ping", id=1)
         await goes_on.hear("pong")
@@ -224,6 +225,35 @@ async def test_a_name_that_is_another_holders_is_refused(guarded: Running, keys_
     error, code = await refused_hello(guarded.url, token=minted(keys_file), name="bob")
     assert (error["code"], code) == ("forbidden", 4001)
     assert error["message"] == "this token's name is 'alice', or that followed by '~' and anything"
+
+
+async def test_no_client_of_the_gateway_can_have_the_name_of_a_game_server(
+    shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running,
+        gamecast.connect(shared_redis.url, name="alice") as server,
+    ):
+        await server.subscribe("arena/1")
+        for name in ("alice", "~alice"):
+            async with Socket.open(running.url, token=minted(keys_file), name=name) as player:
+                assert player.welcome["name"] == "~alice"
+                await player.publish("arena/1", name)
+        headers = {"Authorization": f"Bearer {minted(keys_file)}"}
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(running.url + "/v1/regions/arena%2F1/events", headers=headers, json={"payload": 3}) as response,
+        ):
+            assert response.status == 200
+        await server.publish("arena/1", "of the server")
+        async with patience(10):
+            came = [await anext(server) for _ in range(4)]
+        senders = [event.sender for event in came if isinstance(event, gamecast.Event)]
+        assert senders[:2] == ["~alice", "~alice"]
+        assert senders[2].startswith("~alice~http-")
+        assert senders[3] == "alice"
+    with pytest.raises(InvalidName, match="names that begin with '~' are those of a gateway's clients"):
+        gamecast.connect(shared_redis.url, name="~alice")
 
 
 async def test_pages_of_other_origins_are_refused_unless_they_are_listed(shared_redis: EmbeddedServer) -> None:
@@ -454,7 +484,7 @@ async def test_a_socket_that_takes_nothing_is_closed(shared_redis: EmbeddedServe
             while not closed:
                 await asyncio.sleep(0.05)
                 closed = [
-                    each for each in running.audit if (each["what"], each.get("name")) == ("session-closed", "stuck")
+                    each for each in running.audit if (each["what"], each.get("name")) == ("session-closed", "~stuck")
                 ]
         assert closed[0]["code"] in (4008, 1006)  # ours, or TCP's, whose own time-out is as long
 

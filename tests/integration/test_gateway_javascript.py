@@ -151,9 +151,9 @@ def check(found: dict[str, Any]) -> None:
         for region in ("forest", "river")
     }
     assert numbers == {"forest": list(range(0, 30, 2)), "river": list(range(1, 30, 2))}
-    assert {sender for _, sender, _ in found["seen"]} == {"js"}
+    assert {sender for _, sender, _ in found["seen"]} == {"~js"}
     assert found["seen"][0][2]["text"] == "grüße ✓"
-    assert ["forest", "js", [0, 127, 255]] in found["seen"]
+    assert ["forest", "~js", [0, 127, 255]] in found["seen"]
     assert found["refusal"] == ["invalid-region", True]
     assert found["grows"]
     assert found["resumable"] == ["forest", "river"]

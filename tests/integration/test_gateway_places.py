@@ -84,7 +84,7 @@ async def test_who_comes_back_soon_is_sent_exactly_what_it_missed_and_the_networ
         assert resumed(running) == 1
         assert kept(running) == 0
         assert version(await server.plan()) == before
-        assert await running.is_noted("session-resumed", name="bot")
+        assert await running.is_noted("session-resumed", name="~bot")
 
 
 async def test_who_has_had_less_than_can_be_sent_again_is_replayed(redis_server: EmbeddedServer) -> None:
@@ -196,7 +196,7 @@ async def test_a_place_is_given_up_for_who_says_goodbye_and_for_who_begins_anew(
     async with running_gateway(redis_server.url) as running, gamecast.connect(redis_server.url, name="s") as server:
         async with Socket.open(running.url, name="bot") as bot:
             await bot.subscribe("forest")
-        await running.is_noted("session-closed", name="bot")
+        await running.is_noted("session-closed", name="~bot")
         assert kept(running) == 0
         async with Socket.open(running.url, name="bot") as bot:
             await bot.subscribe("forest")
@@ -257,7 +257,7 @@ async def test_a_gateway_that_ends_keeps_nothing(redis_server: EmbeddedServer) -
             await bot.subscribe("forest")
             bot.drop()
             await until_kept(running)
-            assert await connections(redis_server.url) == {"bot"}
+            assert await connections(redis_server.url) == {"~bot"}
         assert await connections(redis_server.url) == set()
 
 

@@ -81,7 +81,7 @@ async def test_each_step_of_an_events_path_is_exported_in_one_trace(redis_server
         publish, deliver = trace["gamecast publish"], trace["gamecast deliver"]
         assert publish["parent_id"] == deliver["parent_id"] is not None
         assert deliver["attributes"]["gamecast.position"] == publish["attributes"]["gamecast.position"]
-        assert deliver["attributes"]["gamecast.sender"] == "bot"
+        assert deliver["attributes"]["gamecast.sender"] == "~bot"
         assert all(span["start_time"] <= span["end_time"] for span in trace.values())
         assert "payload" not in json.dumps(trace)
 
