@@ -38,7 +38,8 @@ APPEND = Script(
         end
     end
     return 'OK'
-    """
+    """,
+    "append",
 )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "manager": "Stand for leading the network of a control Redis: who leads makes the plans.",
     "gateway": "Serve a network by WebSocket and HTTP: see docs/gateway.md.",
     "token": "Make keys, and the tokens that clients of the gateway hold.",
+    "users": "Make and change the Redis users of a network, on all of its servers.",
     "publish": "Publish events to a region and print their receipts: region, and epoch-sequence.",
     "tail": "Subscribe to regions and print their events as they are delivered, in order, one line each.",
     "status": "Show what the network of a control Redis looks like, without joining it and without changing anything.",

@@ -38,7 +38,8 @@ for _, command in ipairs({
   end
 end
 return ''
-"""
+""",
+    "touch",
 )
 
 

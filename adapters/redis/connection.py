@@ -50,6 +50,9 @@ IDLE_S_MAX = 0.1
 and be back, which takes longer than this."""
 
 
+EVALSHA_REFUSED = "'evalsha' command"
+"""What Redis says of a user who may not bring scripts."""
+
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
@@ -62,11 +65,27 @@ class Script:
     """A server-side script, known by its hash."""
 
     text: bytes
+    name: str
 
     @classmethod
     def beside(cls, module_file: str, name: str) -> Script:
         """Read the script ``name`` from the folder of a module."""
-        return cls(Path(module_file).with_name(name).read_bytes())
+        return cls(Path(module_file).with_name(name).read_bytes(), name.partition(".")[0])
+
+    @property
+    def function(self) -> str:
+        """The name of the function, and of its library, that does the same where users may not bring scripts."""
+        return f"gamecast_{self.name}_{self.sha[:16]}"
+
+    @property
+    def library(self) -> bytes:
+        """The text of that library, for FUNCTION LOAD."""
+        name = self.function.encode()
+        return b"#!lua name=%b\nredis.register_function('%b', function(KEYS, ARGV)\n%b\nend)\n" % (
+            name,
+            name,
+            self.text,
+        )
 
     @property
     def sha(self) -> str:
@@ -92,6 +111,8 @@ class RedisConnection:
             option = str(error).partition("'")[2].partition("'")[0]
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
+        self._calls_functions = False
+        """Whether its user may not bring scripts."""
         self._deadline = Deadline()
         self._used_at = 0.0
         self._found_run = ""
@@ -153,16 +174,33 @@ class RedisConnection:
             raise
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
-        """Run a script, loading it where the server does not have it (a restart empties its cache)."""
-        sha = self._shas.get(script) or self._shas.setdefault(script, script.sha)
+        """Run a script, loading it where the server does not have it (a restart empties its cache).
+
+        A user who may not bring scripts calls the function that an operator loaded, see `adapters.redis.users`.
+        """
         if self._places is not None:
             keys = (*keys, *self._places.script_keys)
+        if not self._calls_functions:
+            sha = self._shas.get(script) or self._shas.setdefault(script, script.sha)
+            try:
+                return await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
+            except NotAllowed as error:
+                if EVALSHA_REFUSED not in str(error.__cause__):
+                    raise
+                self._calls_functions = True
+            except OtherSideError as error:
+                if not isinstance(error.__cause__, exceptions.NoScriptError):
+                    raise
+                return await self.call("EVAL", script.text, len(keys), *keys, *arguments)
         try:
-            return await self.call("EVALSHA", sha, len(keys), *keys, *arguments)
+            return await self.call("FCALL", script.function, len(keys), *keys, *arguments)
         except OtherSideError as error:
-            if not isinstance(error.__cause__, exceptions.NoScriptError):
-                raise
-        return await self.call("EVAL", script.text, len(keys), *keys, *arguments)
+            if "Function not found" in str(error.__cause__):
+                raise UnsupportedServer(
+                    f"Redis at {redacted(self.url)} has not the functions of this version of gamecast: load them with "
+                    "`gamecast users load`"
+                ) from error
+            raise
 
     async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
         """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""

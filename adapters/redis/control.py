@@ -24,6 +24,7 @@ from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Wish
 
 CONTROL = Script.beside(__file__, "control.lua")
+LEADING = Script.beside(__file__, "leading.lua")
 
 REGIONS_MAX = 4_000
 """How many regions one call tells of: a script can unpack no more than some 8,000 arguments."""
@@ -75,10 +76,13 @@ class ControlKeys:
     parts = "gamecast:{control}:parts"
     held = "gamecast:{control}:held"
     gone = "gamecast:{control}:gone"
-    script = (
+    of_connections = wishes, published, asked, incarnations, connections, alive, expected, gone
+    """Of control.lua."""
+    of_leaders = (
         *(record, wishes, published, lease, news, asked),
-        *(incarnations, connections, alive, looked, nodes, lossy, expected, led, parts, held, gone),
+        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone),
     )
+    """Of leading.lua."""
 
 
 class RedisControl:
@@ -155,7 +159,7 @@ class RedisControl:
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
         stale = self._watch.stale(time.monotonic(), lease_ms)
-        leads, *rest = await self._run("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
+        leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
         if not leads:
             self._watch.refused(rest[0], time.monotonic())
             return None
@@ -202,7 +206,7 @@ class RedisControl:
 
     async def keep(self, token: str, lease_ms: int) -> bool:
         """See `Control.keep`."""
-        return bool(await self._run("keep", token, lease_ms))
+        return bool(await self._lead("keep", token, lease_ms))
 
     async def save(self, token: str, record: Record) -> bool:
         """Keep a record; False when the lease is lost."""
@@ -230,7 +234,7 @@ class RedisControl:
 
     async def resign(self, token: str) -> None:
         """Give the lease back."""
-        await self._run("resign", token)
+        await self._lead("resign", token)
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
         """Add a sequencing node, whose server is at ``url`` (empty: the control Redis); plans from now on use it.
@@ -240,7 +244,7 @@ class RedisControl:
         check_node_name(name)
         if name == SOLE_NODE:
             raise UsageError(f"a node is not called {SOLE_NODE!r}: that is the control Redis itself")
-        answer = await self._run("register", name, url, int(may_lose))
+        answer = await self._lead("register", name, url, int(may_lose))
         if answer != b"ok":
             raise UsageError(
                 f"node {name!r} is registered already, at {redacted(answer.decode())}: what a node has numbered "
@@ -320,11 +324,14 @@ class RedisControl:
         for known in (self._stored, frozenset[bytes]()):
             if answer == b"parts":
                 given = chain.from_iterable((digest, part) for digest, part in parts.items() if digest not in known)
-                answer = await self._run(verb, *arguments, story, *given)
+                answer = await self._lead(verb, *arguments, story, *given)
         return answer == 1
 
     async def _run(self, *arguments: Any) -> Any:
-        return await self._connection.run(CONTROL, ControlKeys.script, *arguments)
+        return await self._connection.run(CONTROL, ControlKeys.of_connections, *arguments)
+
+    async def _lead(self, *arguments: Any) -> Any:
+        return await self._connection.run(LEADING, ControlKeys.of_leaders, *arguments)
 
 
 @lru_cache(maxsize=4096)

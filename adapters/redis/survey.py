@@ -46,7 +46,8 @@ for i, key in ipairs(KEYS) do
   end
 end
 return found
-"""
+""",
+    "look",
 )
 
 

@@ -1,33 +1,49 @@
 """The Redis users of a secured network: each may do what its part of the work needs, and nothing else.
 
 The same users, with the same passwords, are on every server, so the URL of the control Redis with a user in it is all
-that somebody needs: nodes are registered without one, and are reached as that user (`adapters.urls.as_user_of`).
+that somebody needs: nodes are registered without one, and are reached as that user (`adapters.urls.as_user_of`). Only
+managers can write the registry, so nobody else can lead them to another address, with their password.
 
-What Redis can tell apart are commands and keys, for scripts too. Scripts are not: who may run one may run any, within
-these keys and commands. So a publisher cannot read what is published, take the lease, change a plan or touch a key that
-is not gamecast's; but one that is taken over could write nonsense into the streams that it may write.
+What Redis can tell apart are commands, keys, and the first word of some commands. So nobody but an operator brings
+scripts: what gamecast runs on the server are functions (`Script.library`), which stay there over a restart, and each
+user may call those of its part. A script that a stranger wrote would hold a server for as long as it likes.
+
+What a function does is checked against its caller's rights, so these cannot be less than what it does. A publisher
+cannot read what is published, lead, change a plan or touch a key that is not gamecast's; one that is taken over could
+still write nonsense into the counters and streams that publishing writes: docs/security.md.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-from adapters.redis.connection import RedisConnection, parse_info
-from adapters.redis.control import SOLE_NODE, ControlKeys
+from adapters.redis.access import TOUCH
+from adapters.redis.connection import RedisConnection, Script, parse_info
+from adapters.redis.control import CONTROL, LEADING, SOLE_NODE, ControlKeys
+from adapters.redis.node import INSTALL, STEP
+from adapters.redis.survey import LOOK
 from adapters.urls import redacted, with_user
-from sequencing.errors import UnsupportedServer
+from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
 
 VERSION_MIN = 7
-"""Reading and writing are told apart, and users have selectors, from Redis 7 on."""
+"""Reading and writing are told apart, users have selectors, and there are functions, from Redis 7 on."""
 
 PASSWORD_BYTES = 32
 
+FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, LOOK, TOUCH
+
+
+def _calling(*scripts: Script) -> tuple[str, ...]:
+    return tuple(f"+fcall|{script.function}" for script in scripts)
+
+
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time")
-_SCRIPTS = ("+eval", "+evalsha")
-_CONTROL_KEYS = tuple(f"~{key}" for key in ControlKeys.script)
+_CONTROL_KEYS = (*(f"~{key}" for key in ControlKeys.of_connections), f"%R~{ControlKeys.lease}")
 _NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}")
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (
@@ -56,7 +72,7 @@ _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 commands."""
 
 _PUBLISHER = (
-    *(*_CONNECTING, *_SCRIPTS, *_CONTROL_KEYS, *_STEP_KEYS, *_TELLING, *_STEPPING),
+    *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
     *(f"%W~{_LINKS}", *_PROBING, *_PUSHING),
 )
 
@@ -67,26 +83,32 @@ ROLES: dict[str, tuple[str, ...]] = {
     "subscriber": (*_PUBLISHER, *_PUSHED, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
-        *(*_CONNECTING, *_SCRIPTS, *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange"),
+        *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange"),
         *(f"~{_LINKS}", f"%W~{_EGRESS}"),
     ),
     # A game server that remembers, for all gateways, which tokens were used and what was answered, and that may look at
     # everything for its metrics.
     "gateway": (
-        *(*_PUBLISHER, *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
-        *("(+set +get +del +hgetall ~gamecast:{gateway}:*)", "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)"),
+        *(*_PUBLISHER, *_calling(LOOK), *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
+        "(+set +get +del +hset +hdel +hgetall ~gamecast:{gateway}:*)",
+        "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)",
     ),
     # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (
-        *(*_CONNECTING, *_SCRIPTS, *_PUSHED, "~gamecast:*", "+memory|usage"),
+        *(*_CONNECTING, *_calling(LOOK, TOUCH), *_PUSHED, "~gamecast:*", "+memory|usage"),
         *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
         *("+xlen", "+xrange", "+xrevrange", "+xread", "+xinfo|stream"),
     ),
-    # Makes the plans and installs them.
+    # Makes the plans and installs them; registers nodes.
     "manager": (
-        *(*_CONNECTING, *_SCRIPTS, *_TELLING, *_STEPPING, *_PUSHING, "~gamecast:*"),
+        *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, "~gamecast:*"),
         *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
         *("+zrange", "+zrangebyscore", "+zremrangebyrank", "+zincrby", "+xlen"),
+    ),
+    # Ends what blocks a server, and sees who is connected and what was refused; touches no key.
+    "operator": (
+        *("+ping", "+info", "+hello", "+script|kill", "+function|kill", "+function|list", "+client|list"),
+        *("+client|kill", "+slowlog|get", "+acl|log", "+acl|whoami"),
     ),
 }
 
@@ -106,26 +128,151 @@ class RedisUser:
         return with_user(server_url, f"{quote(self.role, safe='')}:{quote(self.password, safe='')}")
 
 
-def new_users() -> dict[str, RedisUser]:
-    """Return a user with a new password for each role."""
-    return {role: RedisUser(role, secrets.token_urlsafe(PASSWORD_BYTES)) for role in ROLES}
+@dataclass(frozen=True, slots=True)
+class UserState:
+    """What a server has of a user: whether it is there, and let in, and how many passwords it has.
 
-
-async def create_users(server_urls: Sequence[str], users: dict[str, RedisUser]) -> None:
-    """Create users on servers, as whoever the URLs name; those of these names that are there are replaced.
-
-    Raises `UnsupportedServer` for a Redis before 7, and `NetworkError` or `OtherSideError`.
+    ``is_current``: whether it may call the functions of this version.
     """
+
+    server: str
+    role: str
+    is_there: bool
+    is_on: bool = False
+    passwords: int = 0
+    is_current: bool = False
+
+
+def new_users(roles: Iterable[str] = tuple(ROLES)) -> dict[str, RedisUser]:
+    """Return a user with a new password for each role; raises `UsageError` for one that there is not."""
+    users: dict[str, RedisUser] = {}
+    for role in roles:
+        if role not in ROLES:
+            raise UsageError(f"a role is {', '.join(ROLES)}, not {role!r}")
+        users[role] = RedisUser(role, secrets.token_urlsafe(PASSWORD_BYTES))
+    return users
+
+
+async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
+    """Create users on servers, as whoever the URLs name, and load the functions that they call.
+
+    Those of these names that are there are replaced. Raises `UnsupportedServer` for a Redis before 7, and
+    `NetworkError` or `OtherSideError`.
+    """
+    for url in server_urls:
+        async with _operating(url) as connection:
+            for role, user in users.items():
+                await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *_rules(role))
+
+
+async def load_functions(server_urls: Sequence[str]) -> None:
+    """Load the functions of this version, and let the users that are there call them, with the passwords they have.
+
+    Functions of other versions stay, for those who run them still. Raises as `create_users`.
+    """
+    for url in server_urls:
+        async with _operating(url) as connection:
+            for role in await _there(connection):
+                await connection.call("ACL", "SETUSER", role, "resetkeys", "-@all", "clearselectors", *_rules(role))
+
+
+async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
+    """Give users a further password each; the ones before are good still.
+
+    Raises as `create_users`, and `UsageError` for a user that is not there.
+    """
+    for url in server_urls:
+        async with _operating(url) as connection:
+            there = await _there(connection)
+            for role, user in users.items():
+                if role not in there:
+                    raise UsageError(f"{redacted(url)} has no user {role!r}: make it with `gamecast users create`")
+                await connection.call("ACL", "SETUSER", role, f">{user.password}")
+
+
+async def drop_other_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
+    """Leave each user the one password, and close connections that others opened. Raises as `create_users`."""
+    for url in server_urls:
+        async with _operating(url) as connection:
+            for role, user in users.items():
+                await connection.call("ACL", "SETUSER", role, "resetpass", f">{user.password}")
+                await connection.call("CLIENT", "KILL", "USER", role)
+
+
+async def revoke_users(server_urls: Sequence[str], roles: Iterable[str]) -> None:
+    """Let users in no more, and close their connections. Raises as `create_users`."""
+    roles = new_users(roles)
+    for url in server_urls:
+        async with _operating(url) as connection:
+            for role in roles:
+                await connection.call("ACL", "SETUSER", role, "off", "resetpass")
+                await connection.call("CLIENT", "KILL", "USER", role)
+
+
+async def save_users(server_urls: Sequence[str]) -> list[str]:
+    """Have servers write their users to their ACL files; return those that have no such file, and forget them.
+
+    Raises `NetworkError`.
+    """
+    forgetful: list[str] = []
     for url in server_urls:
         connection = RedisConnection(url, SOLE_NODE)
         try:
-            info = parse_info(await connection.call("INFO", "server"))
-            if int(info.get("redis_version", "0").partition(".")[0]) < VERSION_MIN:
-                raise UnsupportedServer(
-                    f"{redacted(url)} is older than Redis {VERSION_MIN}, which users like these need"
-                )
-            for role, user in users.items():
-                rules = ("reset", "on", f">{user.password}", "resetchannels", *ROLES[role])
-                await connection.call("ACL", "SETUSER", role, *rules)
+            await connection.call("ACL", "SAVE")
+        except OtherSideError:
+            forgetful.append(redacted(url))
         finally:
             await connection.close()
+    return forgetful
+
+
+async def users_of(server_urls: Sequence[str]) -> list[UserState]:
+    """Return what servers have of each user. Raises as `create_users`."""
+    found: list[UserState] = []
+    for url in server_urls:
+        connection = RedisConnection(url, SOLE_NODE)
+        try:
+            told = await connection.pipeline([("ACL", "GETUSER", role) for role in ROLES])
+            found += (_state(redacted(url), role, answer) for role, answer in zip(ROLES, told, strict=True))
+        finally:
+            await connection.close()
+    return found
+
+
+def _state(server: str, role: str, told: list[Any] | None) -> UserState:
+    if told is None:
+        return UserState(server, role, is_there=False)
+    user = {key.decode(): value for key, value in zip(told[::2], told[1::2], strict=True)}
+    commands = user["commands"].decode().split()
+    return UserState(
+        server,
+        role,
+        is_there=True,
+        is_on=b"on" in user["flags"],
+        passwords=len(user["passwords"]),
+        is_current={rule for rule in ROLES[role] if rule.startswith("+fcall|")} <= set(commands),
+    )
+
+
+def _rules(role: str) -> tuple[str, ...]:
+    return "resetchannels", *ROLES[role]
+
+
+async def _there(connection: RedisConnection) -> list[str]:
+    known = {name.decode() for name in await connection.call("ACL", "USERS")}
+    return [role for role in ROLES if role in known]
+
+
+@asynccontextmanager
+async def _operating(url: str) -> AsyncIterator[RedisConnection]:
+    """Give a connection to a server that has the functions of this version."""
+    connection = RedisConnection(url, SOLE_NODE)
+    try:
+        info = parse_info(await connection.call("INFO", "server"))
+        if int(info.get("redis_version", "0").partition(".")[0]) < VERSION_MIN:
+            raise UnsupportedServer(f"{redacted(url)} is older than Redis {VERSION_MIN}, which users like these need")
+        for script in FUNCTIONS:
+            await connection.call("FUNCTION", "LOAD", "REPLACE", script.library)
+        yield connection
+    finally:
+        await connection.close()

@@ -19,7 +19,7 @@ from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
 from laboratory.wan.distances import Standing
 
-WRITE_TO_ALL = Script(b"for _, key in ipairs(KEYS) do redis.call('XADD', key, '*', 'f', 'v') end")
+WRITE_TO_ALL = Script(b"for _, key in ipairs(KEYS) do redis.call('XADD', key, '*', 'f', 'v') end", "write_to_all")
 
 READ_MS_MAX = 2_000
 ASK_AGAIN_S, ASK_TIMES_MAX = 0.005, 200

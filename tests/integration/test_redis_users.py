@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
+from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.control import CONTROL, LEADING, ControlKeys, RedisControl
 from adapters.redis.network import RedisNetwork
-from adapters.redis.node import RedisNode
+from adapters.redis.node import INSTALL, RedisNode
 from adapters.redis.survey import survey
-from adapters.redis.users import ROLES, new_users
+from adapters.redis.users import FUNCTIONS, ROLES, create_users, load_functions, new_users
 from adapters.urls import as_user_of
 from adapters.urls import without_user as plain
-from gamecast.errors import AuthenticationFailed, NotAllowed
+from cli.main import cli
+from gamecast.errors import AuthenticationFailed, NotAllowed, UnsupportedServer, UsageError
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
-from tests.patience import patience
+from tests.patience import Deadline, patience
 
 
 @pytest.fixture
@@ -118,7 +125,7 @@ async def test_game_servers_that_record_find_each_other_and_a_tap_reads_along(se
             watcher.xinfo_stream(ControlKeys.news)
 
 
-CONTROL, NODE = "gamecast:{control}:", "gamecast:{n1}:"
+NODE = "gamecast:{n1}:"
 EGRESS, LINK = f"{NODE}egress:1:forest", f"{NODE}link:n2"
 
 REFUSED: dict[str, list[tuple[object, ...]]] = {
@@ -131,13 +138,21 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("DEL", EGRESS),
         ("HGETALL", ControlKeys.wishes),
         ("SET", "gamecast:{gateway}:once:x", "1"),
+        ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
+        ("FCALL", CONTROL.function, 8, ControlKeys.nodes, *ControlKeys.of_connections[1:], "introduce", "x", "1"),
+        ("FCALL", LEADING.function, 16, *ControlKeys.of_leaders, "register", "n3", "redis://mallory:6379", "0"),
+        ("FCALL", INSTALL.function, 4, f"{NODE}node", f"{NODE}steps", f"{NODE}counters", f"{NODE}publishers", "seal"),
     ],
     "subscriber": [
         ("XREAD", "STREAMS", LINK, "0-0"),
         ("SET", ControlKeys.lease, "me"),
         ("DEL", EGRESS),
         ("GET", "gamecast:{gateway}:once:x"),
+        ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
+        ("SADD", ControlKeys.lossy, "n1"),
+        ("XADD", ControlKeys.news, "*", "record", "{}"),
     ],
+    "operator": [("XREAD", "STREAMS", EGRESS, "0-0"), ("GET", ControlKeys.record), ("HGETALL", ControlKeys.nodes)],
     "relay": [
         ("XREAD", "STREAMS", EGRESS, "0-0"),
         ("XADD", ControlKeys.news, "*", "record", "{}"),
@@ -150,6 +165,7 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("SET", ControlKeys.record, "{}"),
         ("DEL", EGRESS),
         ("SET", "elsewhere", "1"),
+        ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
     ],
     "watcher": [
         ("SET", ControlKeys.lease, "me"),
@@ -169,23 +185,139 @@ FOR_NOBODY: list[tuple[object, ...]] = [
     ("KEYS", "*"),
     ("SCRIPT", "FLUSH"),
     ("SHUTDOWN", "NOSAVE"),
-    ("CLIENT", "LIST"),
     ("MONITOR",),
     ("SUBSCRIBE", "news"),
     ("EVAL", "return redis.call('SET', KEYS[1], '1')", 1, "elsewhere"),
     ("EVAL", "return redis.call('FLUSHALL')", 0),
+    ("EVAL", "while true do end", 0),
+    ("SCRIPT", "LOAD", "while true do end"),
+    ("EVALSHA", "e" * 40, 0),
+    ("FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() while true do end end)"),
+    ("FUNCTION", "FLUSH"),
 ]
 
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_what_a_role_does_not_need_is_refused(secured: EmbeddedNetwork, role: str) -> None:
-    for command in (*REFUSED[role], *FOR_NOBODY):
+    listing = [] if role == "operator" else [("CLIENT", "LIST")]
+    for command in (*REFUSED[role], *FOR_NOBODY, *listing):
         connection = RedisConnection(secured.url_of(role), "control")
         try:
             with pytest.raises(NotAllowed):
                 await connection.call(*command)
         finally:
             await connection.close()
+
+
+def test_an_operator_ends_what_blocks_a_server() -> None:
+    with (
+        EmbeddedServer() as server,
+        redis.Redis.from_url(server.url) as admin,
+        ThreadPoolExecutor() as threads,
+    ):
+        users = new_users(["operator"])
+        asyncio.run(create_users([server.url], users))
+        admin.config_set("busy-reply-threshold", 100)
+        running = threads.submit(admin.eval, "while true do end", 0)
+        deadline = Deadline(10)
+        while not running.done():
+            assert not deadline.passed
+            with redis.Redis.from_url(users["operator"].url(server.url)) as operator, suppress(redis.ResponseError):
+                operator.script_kill()
+        with pytest.raises(redis.ResponseError, match="killed"):
+            running.result(10)
+
+
+@pytest.fixture
+def two_servers() -> Iterator[tuple[str, str]]:
+    with EmbeddedServer() as one, EmbeddedServer() as other:
+        yield one.url, other.url
+
+
+def run_cli(*arguments: str, exits: int = 0) -> str:
+    result = CliRunner().invoke(cli, ["users", *arguments])
+    assert result.exit_code == exits, result.output
+    assert ("give it an aclfile" in result.stderr) == (arguments[0] != "show")
+    return result.stdout
+
+
+async def test_users_made_by_hand_work_are_rotated_and_revoked(two_servers: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    told = await asyncio.to_thread(run_cli, "create", *two_servers, "--file", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    urls = dict(line.split() for line in told.splitlines())
+    assert urls.keys() == ROLES.keys()
+    control = RedisControl(urls["manager"])
+    for number, url in enumerate(two_servers, start=1):
+        await control.register_node(f"n{number}", url)
+    await control.close()
+    leading = gamecast.connect(urls["manager"], name="leads")
+    async with leading, gamecast.connect(urls["subscriber"], name="s1") as cast:
+        await cast.subscribe("forest", "river")
+        await cast.publish("forest", 1)
+        assert [event.payload for event in await take(cast, 1)] == [1]
+        again = await asyncio.to_thread(run_cli, "create", *two_servers, "--file", str(file))
+        assert again == told  # a server that is added gets the same
+        rotated = await asyncio.to_thread(run_cli, "rotate", *two_servers, "--file", str(file), "--role", "subscriber")
+        await cast.publish("forest", 2)
+        async with (
+            gamecast.connect(rotated.split()[1], name="s2") as new,
+            gamecast.connect(urls["subscriber"], name="s3"),
+        ):
+            await new.publish("forest", 3)
+        await asyncio.to_thread(
+            run_cli, "rotate", *two_servers, "--file", str(file), "--role", "subscriber", "--drop-old"
+        )
+        with pytest.raises(AuthenticationFailed):
+            await gamecast.connect(urls["subscriber"], name="s4").open()
+    async with gamecast.connect(rotated.split()[1], name="s5") as cast:
+        await cast.publish("forest", 4)
+    await asyncio.to_thread(run_cli, "revoke", *two_servers, "--role", "subscriber")
+    with pytest.raises(AuthenticationFailed):
+        await gamecast.connect(rotated.split()[1], name="s6").open()
+
+
+def test_what_servers_have_of_users_is_shown(two_servers: tuple[str, str], tmp_path: Path) -> None:
+    told = run_cli("show", *two_servers, exits=1)
+    assert told.count("not there") == 2 * len(ROLES)
+    run_cli("create", *two_servers, "--file", str(tmp_path / "users.json"))
+    told = run_cli("show", *two_servers)
+    assert told.count("let in") == 2 * len(ROLES)
+    with redis.Redis.from_url(two_servers[1]) as server:
+        server.execute_command("ACL", "SETUSER", "relay", "-@all")
+    told = run_cli("show", *two_servers, exits=1)
+    assert told.count("gamecast users load") == 1
+    run_cli("load", *two_servers)
+    run_cli("show", *two_servers)
+    run_cli("revoke", *two_servers, "--role", "relay")
+    states = json.loads(run_cli("show", *two_servers, "--json", exits=1))
+    assert {state["role"] for state in states if not state["is_on"]} == {"relay"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"nobody": "x"}', '{"relay": 7}', '{"relay": ""}'])
+def test_a_file_that_has_no_passwords_is_refused_and_stays(
+    text: str, two_servers: tuple[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "users.json"
+    file.write_text(text)
+    result = CliRunner().invoke(cli, ["users", "create", *two_servers, "--file", str(file)], standalone_mode=False)
+    assert isinstance(result.exception, UsageError)
+    assert "is no file of passwords" in str(result.exception)
+    assert file.read_text() == text
+
+
+async def test_functions_stay_over_a_restart_and_who_has_none_is_told_what_to_do(tmp_path: Path) -> None:
+    with EmbeddedServer() as server:
+        users = new_users()
+        await create_users([server.url], users)
+        with redis.Redis.from_url(server.url) as admin:
+            assert len(admin.function_list()) == len(FUNCTIONS)
+            admin.function_flush()
+        with pytest.raises(UnsupportedServer, match="gamecast users load"):
+            await gamecast.connect(users["subscriber"].url(server.url), name="s1").open()
+        await load_functions([server.url])
+        async with gamecast.connect(users["publisher"].url(server.url), name="p1"):
+            pass
 
 
 async def test_nobody_else_is_let_in(secured: EmbeddedNetwork) -> None:

@@ -1,0 +1,175 @@
+"""``gamecast users``: the Redis users of a network, each of which may do what its part needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from adapters.redis.users import (
+    ROLES,
+    RedisUser,
+    add_passwords,
+    create_users,
+    drop_other_passwords,
+    load_functions,
+    new_users,
+    revoke_users,
+    save_users,
+    users_of,
+)
+from cli.token import write_keys
+from gamecast.errors import UsageError
+
+_SERVERS = click.argument("servers", nargs=-1, required=True, metavar="URL…")
+_FILE = click.option(
+    "--file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="File of passwords, {role: password}. Keep it secret.",
+)
+_ROLES = click.option(
+    "--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, help="Only these.  [default: all]"
+)
+
+
+@click.group()
+def users() -> None:
+    """Make and change the Redis users of a network, on all of its servers.
+
+    Give the URLs of all Redis servers of the network, each as a user who may change users (the one without a name, or
+    one that you made). A game server connects as `subscriber` or `publisher`, a gateway as `gateway` with `watcher` for
+    its dashboard, managers and nodes as `manager`, relays as `relay`; `operator` ends what blocks a server. What each
+    may do at worst is told in docs/security.md. Redis 7 or later.
+
+    \b
+    Example:
+      gamecast users create redis://:secret@10.0.0.1 redis://:secret@10.0.0.2 --file users.json
+      gamecast users show redis://:secret@10.0.0.1 redis://:secret@10.0.0.2
+    """
+
+
+@users.command()
+@_SERVERS
+@_FILE
+@_ROLES
+def create(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...]) -> None:
+    """Create users, with new passwords or those that the file has, and load the functions that they call.
+
+    So a server that is added later gets the same. Users of these names that are there are replaced. Prints the URL by
+    which each reaches the first server.
+
+    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    """
+    known = _read(file) if file.exists() else {}
+    made = {role: known.get(role) or user for role, user in new_users(roles or ROLES).items()}
+    _write(file, {**known, **made})
+    _run(create_users(servers, made), servers)
+    for role, user in made.items():
+        click.echo(f"{role:<10} {user.url(servers[0])}")
+
+
+@users.command()
+@_SERVERS
+def load(*, servers: tuple[str, ...]) -> None:
+    """Load the functions of this version, before connections of this version come; the users keep their passwords.
+
+    Those of other versions stay.
+
+    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    """
+    _run(load_functions(servers), servers)
+
+
+@users.command()
+@_SERVERS
+@_FILE
+@_ROLES
+@click.option("--drop-old", is_flag=True, help="Instead, leave only those of the file, and end who used others.")
+def rotate(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...], drop_old: bool) -> None:
+    """Give users a new password each, beside the one before; then, with --drop-old, take that away.
+
+    In between, restart or reconfigure whoever uses them.
+
+    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    """
+    known = _read(file)
+    if strange := [role for role in roles if role not in known]:
+        raise UsageError(f"{file} has no user {strange[0]!r}")
+    chosen = {role: known[role] for role in roles or known}
+    if drop_old:
+        _run(drop_other_passwords(servers, chosen), servers)
+        return
+    made = new_users(chosen)
+    _run(add_passwords(servers, made), servers)
+    _write(file, {**known, **made})
+    for role, user in made.items():
+        click.echo(f"{role:<10} {user.url(servers[0])}")
+
+
+@users.command()
+@_SERVERS
+@click.option("--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, required=True, help="Which.")
+def revoke(*, servers: tuple[str, ...], roles: tuple[str, ...]) -> None:
+    """Let users in no more, and end their connections. `create` lets them in again.
+
+    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    """
+    _run(revoke_users(servers, roles), servers)
+
+
+@users.command()
+@_SERVERS
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+def show(*, servers: tuple[str, ...], as_json: bool) -> None:
+    """Show which users each server has, and whether they are those of this version.
+
+    Exit status: 0 if all are there and of this version, 1 if not, 2 for wrong use, 3 if a server is not there.
+    """
+    states = asyncio.run(users_of(servers))
+    if as_json:
+        fields = "server", "role", "is_there", "is_on", "passwords", "is_current"
+        click.echo(orjson.dumps([{name: getattr(state, name) for name in fields} for state in states]))
+    else:
+        table = Table("server", "user", "state", "passwords", box=None)
+        for state in states:
+            said = "let in" if state.is_on else "not let in"
+            said += "" if state.is_current else ", functions of another version: gamecast users load"
+            table.add_row(state.server, state.role, said if state.is_there else "not there", str(state.passwords))
+        Console().print(table)
+    if not all(state.is_on and state.is_current for state in states):
+        raise SystemExit(1)
+
+
+def _read(file: Path) -> dict[str, RedisUser]:
+    try:
+        document = orjson.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"the passwords cannot be read: {error}") from error
+    except ValueError:
+        raise UsageError(f"{file} is no file of passwords: not JSON") from None
+    if not isinstance(document, dict) or not all(
+        role in ROLES and isinstance(password, str) and password for role, password in document.items()
+    ):
+        raise UsageError(f'{file} is no file of passwords: {{"publisher": "…"}}')
+    return {role: RedisUser(role, password) for role, password in document.items()}
+
+
+def _write(file: Path, known: dict[str, RedisUser]) -> None:
+    document = {role: user.password for role, user in known.items()}
+    write_keys(file, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), 0o600)
+
+
+def _run(work: Coroutine[Any, Any, None], servers: Sequence[str]) -> None:
+    async def change_and_save() -> list[str]:
+        await work
+        return await save_users(servers)
+
+    for server in asyncio.run(change_and_save()):
+        click.echo(f"{server} forgets its users when it restarts: give it an aclfile, and do this again", err=True)
