@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+import orjson
 
 from adapters.urls import redacted
 from cli.daemons import END_S_MAX, Stop, run_until_stopped
@@ -81,6 +82,7 @@ def gateway(
     proxies: tuple[str, ...],
     when_behind: WhenBehind,
     limits: tuple[str, ...],
+    keys: Path | None,
     tls_certificate: Path | None,
     tls_key: Path | None,
     **options: Any,
@@ -101,9 +103,11 @@ def gateway(
     require("gateway", "the gateway")
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
-    logging.basicConfig(
-        format='{"at":"%(asctime)s","logger":"%(name)s","level":"%(levelname)s","message":"%(message)s"}'
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler])
+    if keys is not None:
+        _warn_of_readers(keys)
     tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
     from adapters.gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
 
@@ -116,9 +120,8 @@ def gateway(
         when_behind=when_behind,
         limits=parse_limits(limits),
     )
-    run_until_stopped(
-        lambda stop: _run(url, settings, stop, tls=tls, **options), end_s_max=settings.limits.drain_s + END_S_MAX
-    )
+    end_s_max = settings.limits.drain_s + END_S_MAX
+    run_until_stopped(lambda stop: _run(url, settings, stop, keys=keys, tls=tls, **options), end_s_max=end_s_max)
 
 
 async def _run(
@@ -159,6 +162,26 @@ async def _run(
                 click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
             collect_rarely()
             await stop.wait()
+
+
+def _warn_of_readers(keys: Path) -> None:
+    """Say so if others may read a file of keys with which they could sign."""
+    from adapters.gateway.tokens import Keys
+
+    if Keys.read(keys).signing and keys.stat().st_mode & 0o044:
+        click.echo(f"warning: others on this machine can read {keys}, and sign with its keys: chmod 600", err=True)
+
+
+class JsonLines(logging.Formatter):
+    """Writes each record as one line of JSON, a traceback with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        line = {"at": self.formatTime(record), "logger": record.name, "level": record.levelname}
+        line["message"] = record.getMessage()
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
 
 
 def _audit_stream(audit: Path | None, stack: ExitStack) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
 import orjson
 
+PEERS_MAX = 10
 TEXT_LETTERS_MAX = 200
 """Of what strangers say, so much."""
 
@@ -16,7 +18,8 @@ class AuditLog:
     """Writes one line for each thing that matters to whoever has to answer for it.
 
     Fields: ``at`` (UTC), ``gateway``, ``what``, and by kind ``session``, ``subject``, ``token_id``, ``name``, ``peer``,
-    ``code``, ``reason``, ``regions``. Lines of one kind and peer beyond ``lines_per_s_max`` are counted, not written.
+    ``code``, ``reason``, ``regions``. Lines of one kind and peer beyond ``lines_per_s_max``, and of all beyond
+    `PEERS_MAX` times that, are counted, not written.
     """
 
     def __init__(
@@ -28,7 +31,8 @@ class AuditLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._stream, self.gateway, self._clock = stream, gateway, clock
-        self._lines_max, self._second, self._lines, self._dropped = lines_per_s_max, 0, 0, 0
+        self._lines_max, self._second, self._dropped = lines_per_s_max, 0, 0
+        self._lines: Counter[tuple[str, object]] = Counter()
 
     def note(self, what: str, **fields: Any) -> None:
         """Write a line."""
@@ -36,13 +40,15 @@ class AuditLog:
             return
         now = self._clock()
         if int(now) != self._second:
-            dropped, self._second, self._lines, self._dropped = self._dropped, int(now), 0, 0
+            dropped, self._second, self._dropped = self._dropped, int(now), 0
+            self._lines.clear()
             if dropped:
                 self._write(now, "audit-lines-dropped", {"lines": dropped})
-        self._lines += 1
-        if self._lines > self._lines_max:
+        kind = what, fields.get("peer")
+        if self._lines[kind] >= self._lines_max or self._lines.total() >= self._lines_max * PEERS_MAX:
             self._dropped += 1
             return
+        self._lines[kind] += 1
         self._write(now, what, fields)
 
     def _write(self, now: float, what: str, fields: dict[str, Any]) -> None:

@@ -76,8 +76,13 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
     request.app[GATEWAY].subject(grant).require_events(len(events))
+    begun_ns, tracing = time.time_ns(), request.app[GATEWAY].tracing
     async with request.app[PUBLISHERS].connection(grant) as connection:
-        return await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))
+        results = await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))
+    for result in results:
+        if tracing is not None and "position" in result:
+            tracing.published(result["region"], result["position"], "http", begun_ns, request.headers)
+    return results
 
 
 async def _receipt(connection: Connection, region: str, payload: Any) -> dict[str, Any]:

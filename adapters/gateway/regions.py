@@ -15,6 +15,8 @@ from sequencing.errors import InvalidName, UsageError
 from sequencing.names import check_region
 
 _GLOB = set("*?[]{}\\")
+_FILLERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = (0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF)
 _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"}
 """Alphabets with letters that look the same."""
 
@@ -27,6 +29,8 @@ def check_public_region(region: str) -> str:
         raise InvalidName(f"a region must be in Unicode normal form NFKC, so that it looks like no other: {region!r}")
     if glob := sorted(_GLOB.intersection(region)):
         raise InvalidName(f"a region must not contain {' '.join(glob)}, which patterns are made of: {region!r}")
+    if any(_is_invisible(letter) for letter in region):
+        raise InvalidName(f"a region must not contain letters that nobody sees: {region!a}")
     if region != region.strip():
         raise InvalidName(f"a region must not begin or end with a space: {region!r}")
     if any(part in ("", ".", "..") for part in region.split("/")):
@@ -35,6 +39,12 @@ def check_public_region(region: str) -> str:
     if len(mixed := sorted(alphabets & _ALIKE)) > 1:
         raise InvalidName(f"a region must not mix {' and '.join(mixed)} letters, which look alike: {region!r}")
     return region
+
+
+def _is_invisible(letter: str) -> bool:
+    """Return whether a character takes part in no picture: fillers, joiners and selectors, which count as printable."""
+    code = ord(letter)
+    return letter in _FILLERS or any(first <= code <= last for first, last in _SELECTORS)
 
 
 class RegionPatterns:

@@ -84,6 +84,11 @@ class Keys:
             raise UsageError('this is not a JWK set: {"keys": […]}')
         return cls(_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
 
+    @property
+    def signing(self) -> list[str]:
+        """The ids of those that can sign: of pairs with their private halves, and of secrets."""
+        return [kid for kid, key in self.by_id.items() if key.signing is not None]
+
     def signer(self, kid: str | None = None) -> Key:
         """Return the key to sign with, the newest that can when no id is given; raises `UsageError`."""
         able = [key for key in self.by_id.values() if key.signing is not None and kid in (None, key.kid)]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 from sequencing.errors import UsageError
@@ -31,23 +33,39 @@ class Tracing:
         """
         with needed_by("tracing"):
             from opentelemetry import trace
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         self._trace = trace
+        self._propagator = TraceContextTextMapPropagator()
         self._tracer = (provider or environment_provider()).get_tracer(SCOPE)
 
-    def published(self, region: str, position: str, session: str, begun_ns: int) -> None:
-        """Note that the ingress has an event."""
-        self._span("gamecast publish", region, position, begun_ns, {"gamecast.session": session})
+    def published(
+        self, region: str, position: str, session: str, begun_ns: int, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Note that the ingress has an event; ``headers``: with the ``traceparent`` that the span is linked to."""
+        self._span("gamecast publish", region, position, begun_ns, {"gamecast.session": session}, headers or {})
 
     def delivered(self, event: Any) -> None:
         """Note that an event came out of its path and was delivered here."""
         position = f"{event.epoch}-{event.sequence}"
         self._span("gamecast deliver", event.region, position, event.sent_at_ns, {"gamecast.sender": event.sender})
 
-    def _span(self, name: str, region: str, position: str, begun_ns: int, more: dict[str, str]) -> None:
+    def _span(
+        self,
+        name: str,
+        region: str,
+        position: str,
+        begun_ns: int,
+        more: dict[str, str],
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         context = self._trace.set_span_in_context(self._trace.NonRecordingSpan(self._parent(region, position)))
         attributes = {"gamecast.region": region, "gamecast.position": position, **more}
         now_ns = time.time_ns()
-        span = self._tracer.start_span(name, context, attributes=attributes, start_time=min(begun_ns, now_ns))
+        caller = self._trace.get_current_span(self._propagator.extract(headers)).get_span_context()
+        links = [self._trace.Link(caller)] if caller.is_valid else []
+        span = self._tracer.start_span(
+            name, context, attributes=attributes, links=links, start_time=min(begun_ns, now_ns)
+        )
         span.end(now_ns)
 
     def _parent(self, region: str, position: str) -> Any:

@@ -24,6 +24,7 @@ from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.leadership import LEASE_MS
 from adapters.redis.control import ControlKeys, RedisControl
 from adapters.redis.survey import NetworkState, survey
+from adapters.redis.users import ROLES
 from cli.main import main
 from gamecast import Cast, Event, Receipt
 from sequencing.record import Record, Wish
@@ -352,7 +353,7 @@ async def test_a_secure_network_lets_in_those_whom_it_told_of(start: Start) -> N
     up = start("up", "--secure", "--nodes", "2", "--json")
     await until(lambda: up.said.endswith("\n"))
     ready: dict[str, Any] = json.loads(up.said)
-    assert ready["users"].keys() == {"publisher", "subscriber", "relay", "gateway", "watcher", "manager"}
+    assert ready["users"].keys() == set(ROLES)
     assert ready["url"] == ready["users"]["subscriber"]
     assert not any("@" in place for place in ready["nodes"].values())
     with redis.Redis.from_url(ready["nodes"]["n1"]) as stranger, pytest.raises(redis.AuthenticationError):

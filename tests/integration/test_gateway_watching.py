@@ -153,3 +153,26 @@ async def test_a_publish_and_its_delivery_are_spans_of_one_trace(redis_server: E
     assert spans["gamecast deliver"].attributes["gamecast.position"] == ack["position"]
     assert spans["gamecast deliver"].attributes["gamecast.sender"] == "~bot"
     provider.shutdown()
+
+
+async def test_a_publish_over_http_is_a_span_that_is_linked_to_its_caller(redis_server: EmbeddedServer) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    processing = pytest.importorskip("opentelemetry.sdk.trace.export")
+    from adapters.gateway.tracing import Tracing
+
+    exporter = export.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(processing.SimpleSpanProcessor(exporter))
+    caller = "0af7651916cd43dd8448eb211c80319c"
+    async with running_gateway(redis_server.url) as running, aiohttp.ClientSession() as client:
+        running.gateway.tracing = Tracing(provider)
+        for traceparent in (f"00-{caller}-b7ad6b7169203331-01", "rubbish"):
+            async with client.post(
+                running.url + "/v1/regions/forest/events", json={"payload": 1}, headers={"traceparent": traceparent}
+            ) as response:
+                assert response.status == 200
+    linked, alone = exporter.get_finished_spans()
+    assert [f"{link.context.trace_id:032x}" for link in linked.links] == [caller]
+    assert alone.links == ()
+    provider.shutdown()

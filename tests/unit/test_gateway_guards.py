@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import logging
+import sys
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.regions import RegionPatterns, check_public_region
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits
 from adapters.gateway.shelf import MemoryShelf
+from cli.gateway import JsonLines
 from gamecast.event import Event
 from sequencing.errors import BufferFull, InvalidName, UsageError
 
@@ -178,6 +181,38 @@ def test_the_audit_log_is_bounded_and_says_what_it_left_out() -> None:
     assert lines[3]["lines"] == 7
     assert len(lines[0]["reason"]) == 201
     assert lines[4]["name"] == "a\nb"
+
+
+def test_one_peer_that_is_refused_all_the_time_does_not_hide_the_others() -> None:
+    out = io.StringIO()
+    log = AuditLog(out, lines_per_s_max=2, clock=lambda: 100.0)
+    for number in range(50):
+        log.note("refused", peer="192.0.2.1", number=number)
+    log.note("refused", peer="192.0.2.2")
+    log.note("session-opened", peer="192.0.2.1")
+    for number in range(100):
+        log.note("refused", peer=f"198.51.100.{number}")
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["peer"] for line in lines][:4] == ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.1"]
+    assert len(lines) < 20
+
+
+def test_a_log_line_is_one_line_of_json_with_its_traceback() -> None:
+    try:
+        raise ValueError('a "quoted"\nmessage')
+    except ValueError:
+        record = logging.LogRecord("gamecast", logging.ERROR, "", 0, "it %s", ("broke",), sys.exc_info())
+    text = JsonLines().format(record)
+    assert "\n" not in text
+    told = json.loads(text)
+    assert (told["message"], told["level"], told["logger"]) == ("it broke", "ERROR", "gamecast")
+    assert 'ValueError: a "quoted"\nmessage' in told["traceback"]
+
+
+@pytest.mark.parametrize("letter", ["\u034f", "\u1160", "\u2800", "\u3164", "\ufe0f", "\U000e0100", "\u180b"])
+def test_a_region_with_letters_that_nobody_sees_is_refused(letter: str) -> None:
+    with pytest.raises(InvalidName, match=r"letters that nobody sees|normal form"):
+        check_public_region(f"arena{letter}")
 
 
 def test_events_are_encoded_once_and_what_is_kept_is_bounded() -> None:
