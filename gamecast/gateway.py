@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from adapters.gateway.settings import GatewaySettings
 from adapters.redis.connection import RedisConnection
+from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
 from gamecast.client.holding import HOLD_BOUNDS_MS
 from gamecast.client.regionhistory import RegionHistory
@@ -45,7 +48,9 @@ class CastDoor:
         """``url``: of the control Redis. Does not connect yet."""
         self._shared = share(url, ordering=ordering, routes=routes)
         self._history = RegionHistory(RedisNetwork(url, ordering=ordering, retention_events=1, routes=routes))
-        self._probe = RedisConnection((routes or {}).get(url, url), "control")
+        control_url = (routes or {}).get(url, url)
+        self._probe = RedisConnection(control_url, "control")
+        self._control, self._looking = RedisControl(control_url), asyncio.Lock()
 
     async def open(self) -> None:
         """See `Door.open`."""
@@ -54,6 +59,12 @@ class CastDoor:
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """See `Door.connection`."""
         return self._shared.guest(name, when_behind=when_behind, inbox_events_max=inbox_events_max)
+
+    async def regions(self) -> AbstractSet[str]:
+        """See `Door.regions`."""
+        async with self._looking:
+            plan = await self._control.latest_plan()
+        return plan.paths.keys() if plan is not None else frozenset()
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
         """See `Door.history`."""
@@ -71,6 +82,7 @@ class CastDoor:
         """See `Door.close`."""
         await self._history.close()
         await self._probe.close()
+        await self._control.close()
         await self._shared.close()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from adapters.gateway.tracing import Tracing
 
 logger = logging.getLogger("gamecast.gateway")
+
+
+REGIONS_LOOK_S = 1.0
+"""How often it is looked which regions there are, at most."""
 
 
 class Leaving(Protocol):
@@ -82,6 +86,9 @@ class Gateway:
         """What is done before metrics are read."""
         self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
+        self._regions: set[str] = set()
+        """Regions that there are, as far as it was looked."""
+        self._regions_at = -REGIONS_LOOK_S
         self._by_name: dict[str, Named] = {}
         self.connections = Connections(door, lambda error: self.log("connection-broke", error=repr(error)))
         self._kept = KeptPlaces(settings.limits, self.connections.close_soon)
@@ -105,6 +112,17 @@ class Gateway:
     def subject(self, grant: Grant) -> Subject:
         """Return what all of a subject share."""
         return self._subjects.of(grant)
+
+    async def admit_regions(self, grant: Grant, regions: Iterable[str]) -> None:
+        """Count those that there are not yet, which are about to be; raises `Refusal` when they are too many."""
+        new = set(regions) - self._regions
+        if new and time.monotonic() >= self._regions_at + REGIONS_LOOK_S:
+            self._regions_at = time.monotonic()
+            self._regions = set(await self.door.regions())
+            new -= self._regions
+        if new:
+            self.subject(grant).require_regions(len(new))
+            self._regions |= new
 
     def session_name(self, grant: Grant, wanted: str | None) -> str:
         """Return the name of a session, with or without the sign of guests before what is wanted; raises `Refusal`."""

@@ -18,6 +18,9 @@ SEPARATOR = "~"
 _MANY = 1_000
 """Who need no token are not told apart, so together they may do as much as so many."""
 
+DEBT = 1
+"""So many bursts can be owed."""
+
 SUBJECTS_KEPT = 10_000
 
 
@@ -95,6 +98,11 @@ class Bucket:
         self._left -= amount
         return 0.0
 
+    def owe(self, amount: float) -> None:
+        """Take what was had already; who owes waits, for at most as long as `DEBT` bursts take."""
+        self.take(0.0)
+        self._left = max(self._left - amount, -DEBT * self._burst)
+
 
 class Subject:
     """What all sessions and requests of one subject share."""
@@ -105,11 +113,14 @@ class Subject:
         self._events = Bucket(*self._rate(grant))
         many = _MANY if grant.subject == ANYBODY else 1
         self._requests = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
+        self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
+        self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
 
     @property
     def is_forgettable(self) -> bool:
         """Whether it is as if nobody had been there."""
-        return not self.sessions and self._events.is_full and self._requests.is_full
+        buckets = self._events, self._requests, self._history, self._regions
+        return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
         """Go on with what the newest token says."""
@@ -122,6 +133,18 @@ class Subject:
     def require_request(self) -> None:
         """Count a request; raises `Refusal` when they are too many."""
         self._require(self._requests.take(), "requests")
+
+    def require_history(self) -> None:
+        """Raise `Refusal` for who has read so much of what regions have kept that others would wait for it."""
+        self._require(self._history.take(), "events of the past")
+
+    def read_history(self, events: int) -> None:
+        """Count what was read of that."""
+        self._history.owe(events)
+
+    def require_regions(self, amount: int) -> None:
+        """Count regions that there were not before; raises `Refusal` when they are too many."""
+        self._require(self._regions.take(amount), "new regions")
 
     def enter(self, grant: Grant) -> None:
         """Count a session; raises `Refusal` when there are too many."""

@@ -130,11 +130,12 @@ class Guard:
         """Return who asks: whom the last proxy that is not trusted, or none is before, has named."""
         remote = request.remote
         named = [name.strip() for line in request.headers.getall("X-Forwarded-For", []) for name in line.split(",")]
-        while named and remote is not None and self._is_proxy(remote):
+        while named and remote is not None and self.is_proxy(remote):
             remote = named.pop()[:REMOTE_LETTERS_MAX]
         return remote
 
-    def _is_proxy(self, remote: str) -> bool:
+    def is_proxy(self, remote: str) -> bool:
+        """Return whether an address is that of a trusted proxy."""
         try:
             address = ipaddress.ip_address(remote)
         except ValueError:

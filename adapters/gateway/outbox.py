@@ -40,6 +40,8 @@ class Outbox:
         event_type = self._gateway.door.event_type
         async for batch in place.connection.batches():
             self._gateway.delivered(batch)
+            if past := self._caller.past.events_in(batch):
+                self._gateway.subject(self._caller.grant).read_history(past)
             for item in batch:
                 if not isinstance(item, event_type):
                     self._gateway.metrics.gap()

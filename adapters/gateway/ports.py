@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -82,6 +83,9 @@ class Door(Protocol):
 
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """Return a connection that is not open yet."""
+
+    async def regions(self) -> AbstractSet[str]:
+        """Return all regions that there are; raises `NetworkError` or `OtherSideError`."""
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
         """Return what a region has kept after a position; raises `InvalidInput`, `NetworkError`, `OtherSideError`."""

@@ -76,6 +76,7 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
     request.app[GATEWAY].subject(grant).require_events(len(events))
+    await request.app[GATEWAY].admit_regions(grant, (region for region, _ in events))
     begun_ns, tracing = time.time_ns(), request.app[GATEWAY].tracing
     async with request.app[PUBLISHERS].connection(grant) as connection:
         results = await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))

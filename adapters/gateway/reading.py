@@ -14,6 +14,7 @@ from adapters.gateway.answers import answer
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
+from adapters.gateway.past import Past
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 
@@ -27,7 +28,9 @@ async def history(request: web.Request) -> web.Response:
     grant = await gateway.guard.require_grant(request)
     region = read_region(request.match_info["region"])
     grant.require_read(region)
-    gateway.subject(grant).require_request()
+    subject = gateway.subject(grant)
+    subject.require_request()
+    subject.require_history()
     after = read_position(request.query.get("after", "0-0"))
     given, most = request.query.get("limit", str(LIMIT_EVENTS)), gateway.settings.limits.history_events_max
     if not (given.isascii() and given.isdecimal() and len(given) < 10 and 0 < int(given) <= most):
@@ -36,6 +39,7 @@ async def history(request: web.Request) -> web.Response:
         page = await gateway.door.history(region, after=after, events_max=int(given))
     except InvalidInput as error:
         raise Refusal(Code.MALFORMED, str(error)) from error
+    subject.read_history(len(page.items))
     events = [orjson.Fragment(gateway.texts.encode(item).text) for item in page.items]
     return answer({"region": region, "events": events, "next": page.next, "more": page.more})
 
@@ -48,6 +52,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
     for region in regions:
         grant.require_read(region)
     gateway.subject(grant).require_request()
+    if since is not None:
+        gateway.subject(grant).require_history()
+    await gateway.admit_regions(grant, regions)
     reader = _StreamReader(gateway, grant, regions, since)
     gateway.enter(reader, grant)
     try:
@@ -63,6 +70,9 @@ class _StreamReader:
         self._gateway, self._limits, self.grant = gateway, gateway.settings.limits, grant
         self._regions, self._since = regions, since
         self._positions = dict(since or {})
+        self._past = Past()
+        if since is not None:
+            self._past.asked_for()
         self._id = gateway.new_id("e")
         self._leaving = asyncio.Event()
 
@@ -135,6 +145,8 @@ class _StreamReader:
         encode = self._gateway.texts.encode
         async for batch in connection.batches():
             self._gateway.delivered(batch)
+            if past := self._past.events_in(batch):
+                self._gateway.subject(self.grant).read_history(past)
             async with lock:
                 told = [encode(item) for item in batch]
                 for region, position, _ in told:

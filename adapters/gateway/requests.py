@@ -139,6 +139,7 @@ class Requests:
                 Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, more than {most}", status=413
             )
         self._gateway.subject(grant).require_events(1)
+        await self._gateway.admit_regions(grant, (message.region,))
         while self._unanswered >= limits.unanswered_max:
             self._answered.clear()
             await self._answered.wait()

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,9 +40,12 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
     )
     await runner.setup()
     try:
-        host, port = await _listen(runner, (settings.host, settings.port), limits, tls)
+        is_proxy = application[GATEWAY].guard.is_proxy
+        host, port = await _listen(runner, (settings.host, settings.port), limits, tls, is_proxy=is_proxy)
         if settings.admin is not None:
-            _, admin_port = await _listen(runner, settings.admin, limits, None, spare=ADMIN_CONNECTIONS)
+            _, admin_port = await _listen(
+                runner, settings.admin, limits, None, spare=ADMIN_CONNECTIONS, is_proxy=is_proxy
+            )
             application[GATEWAY].guard.admin_ports.add(admin_port)
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
@@ -56,11 +59,15 @@ async def _listen(
     tls: ssl.SSLContext | None,
     *,
     spare: int = 0,
+    is_proxy: Callable[[str], bool],
 ) -> tuple[str, int]:
-    """Listen at an address; return which it is. ``spare``: connections beyond the limit."""
+    """Listen at an address; return which it is. ``spare``: connections beyond the limit.
+
+    ``is_proxy``: whether many come from an address because it stands for others.
+    """
     before = len(runner.addresses)
     try:
-        await _Site(runner, address, limits, tls, spare).start()
+        await _Site(runner, address, limits, tls, spare, is_proxy).start()
     except OSError as error:
         raise UsageError(f"the gateway cannot listen at {address[0]}:{address[1]}: {error}") from error
     host, port = runner.addresses[before][:2]
@@ -88,10 +95,12 @@ class _Site(web.BaseSite):
         limits: GatewayLimits,
         tls: ssl.SSLContext | None,
         spare: int,
+        is_proxy: Callable[[str], bool],
     ) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
         self._host, self._port = address
         self._limits, self._connections_max = limits, limits.connections_max + spare
+        self._is_proxy = is_proxy
 
     @property
     def name(self) -> str:
@@ -103,7 +112,9 @@ class _Site(web.BaseSite):
         assert server is not None
 
         def protocol() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < self._connections_max else _Turned()
+            if len(server.connections) >= self._connections_max:
+                return _Turned()
+            return _Arriving(server, self._limits.connections_per_address_max, self._is_proxy)
 
         self._server = await asyncio.get_running_loop().create_server(
             protocol, self._host, self._port, ssl=self._ssl_context, backlog=BACKLOG
@@ -112,6 +123,30 @@ class _Site(web.BaseSite):
             for listener in self._server.sockets:
                 timeout_ms = max(1, min(round(self._limits.send_timeout_s * 1000), 2**31 - 1))
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+
+
+class _Arriving(asyncio.Protocol):
+    """A connection of which it is not known yet where it comes from: too many of one address are closed at once."""
+
+    def __init__(self, server: web.Server, most: int, is_proxy: Callable[[str], bool]) -> None:
+        self._server, self._most, self._is_proxy = server, most, is_proxy
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        others = self._server.connections
+        if len(others) >= self._most and not self._is_proxy(address := _address(transport)):
+            here = sum(other.transport is not None and _address(other.transport) == address for other in others)
+            if here >= self._most:
+                transport.close()
+                return
+        served = self._server()
+        transport.set_protocol(served)
+        served.connection_made(transport)
+
+
+def _address(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 class _Turned(asyncio.Protocol):

@@ -16,6 +16,8 @@ class GatewayLimits:
 
     connections_max: int = 4_000
     """Open sockets of any kind."""
+    connections_per_address_max: int = 1_000
+    """The same from one address; trusted proxies may have all."""
     sessions_max: int = 2_000
     """WebSocket sessions and event streams together."""
     sessions_per_token_max: int = 64
@@ -33,6 +35,12 @@ class GatewayLimits:
     requests_per_s: float = 100.0
     """Subscribes, history pages and refused messages of one subject."""
     burst_requests: int = 400
+    history_events_per_s: float = 5_000.0
+    """Events of the past that one subject reads, by pages or by subscribing with ``since``."""
+    burst_history_events: int = 50_000
+    new_regions_per_s: float = 10.0
+    """Regions that there were not before, of one subject."""
+    burst_new_regions: int = 256
     unanswered_max: int = 1_024
     """Publishes of one session without a receipt; beyond it nothing more is read from its socket."""
     inbox_events_max: int = 10_000

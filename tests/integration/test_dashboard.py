@@ -103,8 +103,8 @@ async def test_a_live_network_is_shown_with_its_rates_latencies_and_holds(
         assert [(row["name"], row["subscribers"]) for row in listed["rows"]] == [("forest", 2)]
         region = await get(client, running.url + "/dashboard/data/region", name="forest")
         assert region["atoms_list"] == []
-        assert {each["name"] for each in region["subscribers_list"]} == {"bot", "s1"}
-        subscriber = await get(client, running.url + "/dashboard/data/subscriber", name="bot")
+        assert {each["name"] for each in region["subscribers_list"]} == {"~bot", "s1"}
+        subscriber = await get(client, running.url + "/dashboard/data/subscriber", name="~bot")
         assert [each["name"] for each in subscriber["regions_list"]] == ["forest", "river"]
         publishing.cancel()
 

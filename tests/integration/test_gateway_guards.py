@@ -335,6 +335,87 @@ async def test_more_connections_than_there_is_room_for_are_closed_at_once(shared
                 pass
 
 
+async def test_more_connections_of_one_address_than_allowed_are_closed_at_once(shared_redis: EmbeddedServer) -> None:
+    asking = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for proxies, is_let_in in ((), False), (("127.0.0.0/8",), True):
+        async with running_gateway(
+            shared_redis.url, connections_per_address_max=2, trusted_proxies=parse_networks(proxies)
+        ) as running:
+            port = int(running.url.rpartition(":")[2])
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            try:
+                for _, writer in held:
+                    writer.write(asking)
+                for reader, _ in held:
+                    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+                closing = asking.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+                assert (await raw_answer(running.url, closing)).startswith(b"HTTP/1.1 200") == is_let_in
+            finally:
+                for _, writer in held:
+                    writer.close()
+
+
+async def test_who_reads_much_of_the_past_waits_for_others(shared_redis: EmbeddedServer, keys_file: Path) -> None:
+    token, other = minted(keys_file, subject="historian"), minted(keys_file, subject="bob")
+    async with (
+        running_gateway(
+            shared_redis.url, keys=KeyFile(keys_file), history_events_per_s=20, burst_history_events=10
+        ) as running,
+        Socket.open(running.url, token=token) as socket,
+        aiohttp.ClientSession() as client,
+    ):
+        for number in range(30):
+            await socket.publish("arena/past", number, id=number)
+        address = running.url + "/v1/regions/arena%2Fpast/events"
+
+        async def status(holder: str) -> int:
+            async with client.get(address, headers={"Authorization": f"Bearer {holder}"}) as response:
+                return response.status
+
+        assert [await status(token), await status(token), await status(other)] == [200, 429, 200]
+        await socket.say(type="subscribe", id=1, regions=["arena/past"], since=0)
+        error = await socket.hear("error")
+        assert (error["code"], error["retriable"], 0 < error["retry_after_ms"] <= 1_000) == ("rate", True, True)
+        await socket.subscribe("arena/past")  # what comes from now on is not of the past
+        async with patience(10):
+            while await status(token) != 200:  # noqa: ASYNC110 - it is the clock that acts
+                await asyncio.sleep(0.1)
+        async with Socket.open(running.url, token=other) as replaying:
+            await replaying.subscribe("arena/past", since=0)
+            assert len(await replaying.take(30)) == 30
+            assert await status(other) == 429  # the replay counts
+
+
+async def test_one_token_does_not_make_regions_without_end(shared_redis: EmbeddedServer, keys_file: Path) -> None:
+    headers = {"Authorization": f"Bearer {minted(keys_file, subject='founder')}"}
+    async with (
+        running_gateway(
+            shared_redis.url, keys=KeyFile(keys_file), new_regions_per_s=0.01, burst_new_regions=3
+        ) as running,
+        Socket.open(running.url, token=minted(keys_file, subject="founder")) as socket,
+        aiohttp.ClientSession() as client,
+    ):
+        await socket.subscribe("arena/new1", "arena/new2")
+        assert (await socket.publish("arena/new3", 1, id=1))["type"] == "ack"
+        error = await socket.publish("arena/new4", 1, id=2)
+        assert (error["code"], error["message"].partition(":")[0]) == ("rate", "too many new regions")
+        async with client.post(
+            running.url + "/v1/regions/arena%2Fnew5/events", headers=headers, json={"payload": 1}
+        ) as response:
+            assert response.status == 429
+        await socket.say(type="subscribe", id=3, regions=["arena/new6"])
+        assert (await socket.hear("error"))["code"] == "rate"
+        assert (await socket.publish("arena/new1", 1, id=4))["type"] == "ack"
+        await asyncio.sleep(1.1)
+    async with (
+        running_gateway(
+            shared_redis.url, keys=KeyFile(keys_file), new_regions_per_s=0.01, burst_new_regions=1
+        ) as another,
+        Socket.open(another.url, token=minted(keys_file, subject="founder")) as again,
+    ):
+        await again.subscribe("arena/new1", "arena/new2", "arena/new3")  # there are these
+
+
 async def test_what_is_too_large_is_refused(guarded: Running, keys_file: Path) -> None:
     token = minted(keys_file, payload_bytes=100)
     async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:

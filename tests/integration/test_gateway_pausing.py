@@ -85,7 +85,7 @@ async def test_players_whom_the_network_went_on_without_are_told_to_come_again(r
     ):
         await player.subscribe(*REGIONS)
         with redis.Redis.from_url(redis_server.url) as client:
-            await count_as_gone(client, "player")
+            await count_as_gone(client, "~player")
         await asyncio.sleep(0.1)  # longer than it may be away
         await server.expect([REGIONS])
         assert (await player.closed())[0] == 1013
