@@ -22,6 +22,7 @@ from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
     from adapters.gateway.settings import GatewaySettings
+    from adapters.gateway.tokens import KeySource
 
 
 @click.command()
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option(
-    "--keys", type=click.Path(path_type=Path), help="Keys of the tokens that clients need, see `gamecast token`."
+    "--keys", help="Keys of the tokens that clients need: a file, see `gamecast token`, or a provider's https:// URL."
 )
 @click.option(
     "--admin",
@@ -82,7 +83,7 @@ def gateway(
     proxies: tuple[str, ...],
     when_behind: WhenBehind,
     limits: tuple[str, ...],
-    keys: Path | None,
+    keys: str | None,
     tls_certificate: Path | None,
     tls_key: Path | None,
     **options: Any,
@@ -106,8 +107,8 @@ def gateway(
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler])
-    if keys is not None:
-        _warn_of_readers(keys)
+    if keys is not None and "://" not in keys:
+        _warn_of_readers(Path(keys))
     tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
     from adapters.gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
 
@@ -129,7 +130,7 @@ async def _run(
     settings: GatewaySettings,
     stop: Stop,
     *,
-    keys: Path | None,
+    keys: str | None,
     audience: str,
     tls: tuple[Path, Path] | None,
     audit: Path | None,
@@ -142,11 +143,10 @@ async def _run(
     from adapters.gateway.guard import Guard
     from adapters.gateway.serving import collect_rarely, serving, tls_context
     from adapters.gateway.shelf import RedisShelf
-    from adapters.gateway.tokens import KeyFile
     from gamecast.gateway import CastDoor, extensions
 
     shelf = RedisShelf(url)
-    guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None, audience=audience)
+    guard = Guard(settings, shelf, keys=await _key_source(keys) if keys is not None else None, audience=audience)
     with ExitStack() as stack:
         application = make_application(
             CastDoor(url, ordering=ordering),
@@ -162,6 +162,18 @@ async def _run(
                 click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
             collect_rarely()
             await stop.wait()
+
+
+async def _key_source(keys: str) -> KeySource:
+    from adapters.gateway.keyurl import KeyUrl
+    from adapters.gateway.tokens import KeyFile
+
+    if "://" not in keys:
+        return KeyFile(Path(keys))
+    published = KeyUrl(keys)
+    await published.refresh()
+    published.keys()
+    return published
 
 
 def _warn_of_readers(keys: Path) -> None:

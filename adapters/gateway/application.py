@@ -86,7 +86,7 @@ async def _ready(request: web.Request) -> web.Response:
     is_ready = await gateway.door.is_ready()
     state = {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}
     if gateway.guard.keys_error is not None:
-        state["keys"] = "the file of keys cannot be read: those of before count on"
+        state["keys"] = "they cannot be read: those of before count on"
     return answer(state, status=200 if is_ready else 503)
 
 

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from adapters.gateway.grants import ANYBODY, Grant, anybody
+from adapters.gateway.keyurl import RETRY_S, KeyUrl
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.revocations import Revocation, Revocations
 from adapters.gateway.settings import GatewaySettings, is_loopback
 from adapters.gateway.shelf import Shelf
-from adapters.gateway.tokens import AUDIENCE, KeyFile, verify
+from adapters.gateway.tokens import AUDIENCE, KeySource, is_signed_by, verify
 from sequencing.errors import UsageError
 
 BEARER = "bearer "
@@ -26,7 +27,7 @@ class Guard:
     """Decides who is let in."""
 
     def __init__(
-        self, settings: GatewaySettings, shelf: Shelf, *, keys: KeyFile | None = None, audience: str = AUDIENCE
+        self, settings: GatewaySettings, shelf: Shelf, *, keys: KeySource | None = None, audience: str = AUDIENCE
     ) -> None:
         """``keys``: None lets everybody in, so then only this machine may reach the gateway; raises `UsageError`."""
         if keys is None and not is_loopback(settings.host):
@@ -50,10 +51,12 @@ class Guard:
         return self._keys.error if self._keys is not None else None
 
     async def look(self) -> list[Revocation]:
-        """Learn what was revoked; return what is new of it.
+        """Learn what was revoked, and which keys there are; return what is newly revoked.
 
         Raises `NetworkError` or `OtherSideError`; what was known before counts on.
         """
+        if isinstance(self._keys, KeyUrl):
+            await self._keys.refresh()
         return self._revocations.take(await self._shelf.revocations()) if self._keys is not None else []
 
     def ends(self, grant: Grant, new: Iterable[Revocation]) -> tuple[int, str] | None:
@@ -76,6 +79,8 @@ class Guard:
             if before is None:
                 raise Refusal(Code.UNAUTHORIZED, "this gateway asks for a token", status=401)
             return before
+        if isinstance(self._keys, KeyUrl) and not is_signed_by(token, self._keys.keys()):
+            await self._keys.refresh(older_than_s=RETRY_S)  # its key may be new
         verified = verify(token, self._keys.keys(), self._audience)
         if self._revocations.refuses(verified.grant):
             raise Refusal(Code.UNAUTHORIZED, "this token was revoked", status=401)

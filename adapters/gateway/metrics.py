@@ -41,7 +41,7 @@ class GatewayMetrics:
         )
         self.keys_broken = Gauge(
             "gamecast_gateway_keys_broken",
-            "1 while the file of keys cannot be read, and those of before count on.",
+            "1 while the keys cannot be read, and those of before count on.",
             registry=self.registry,
         )
         self._resumed = Counter(

@@ -1,8 +1,9 @@
 """Signed tokens: who made them is known by a key, and which key by its id.
 
-Keys are a JWK set (RFC 7517), secrets (``HS256``) or Ed25519 pairs (``EdDSA``, RFC 8037; a gateway needs the public
-half only). The key says which algorithm counts, never the token: so nobody can have a public key taken for a secret.
-Keys are rotated by adding the new one, signing with it, and taking the old one out when its last token has expired.
+Keys are a JWK set (RFC 7517), secrets (``HS256``) or pairs, of which a gateway needs the public half only: Ed25519
+(``EdDSA``, RFC 8037), P-256 (``ES256``) or RSA (``RS256``), as identity providers have them. The key says
+which algorithm counts, never the token: so nobody can have a public key taken for a secret. Keys are rotated by adding
+the new one, signing with it, and taking the old one out when its last token has expired.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import base64
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jwt
 import orjson
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.messages import Code, Refusal
@@ -26,6 +30,10 @@ from sequencing.errors import GamecastError, InvalidName, UsageError
 from sequencing.names import check_connection_name
 
 ALGORITHMS = ("HS256", "EdDSA")
+"""Those of the keys that we make."""
+ALGORITHM_OF = {"oct": "HS256", "OKP": "EdDSA", "EC": "ES256", "RSA": "RS256"}
+"""By ``kty``: of a key that does not say it."""
+RSA_BITS_MIN = 2048
 AUDIENCE = "gamecast"
 SECRET_BYTES_MIN = 32
 TOKEN_LETTERS_MAX = 8_192
@@ -36,14 +44,18 @@ NAME_ROOM_BYTES = 48
 """A subject leaves so much of a name's length to what its holder adds."""
 
 
+PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
+PrivateKey = Ed25519PrivateKey | EllipticCurvePrivateKey | RSAPrivateKey
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key: ``verifying`` checks signatures, ``signing`` makes them, where it is known."""
 
     kid: str
     algorithm: str
-    verifying: bytes | Ed25519PublicKey
-    signing: bytes | Ed25519PrivateKey | None
+    verifying: bytes | PublicKey
+    signing: bytes | PrivateKey | None
 
     def __repr__(self) -> str:
         return f"Key({self.kid!r}, {self.algorithm!r})"
@@ -84,6 +96,25 @@ class Keys:
             raise UsageError('this is not a JWK set: {"keys": […]}')
         return cls(_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
 
+    @classmethod
+    def public(cls, text: bytes | str) -> Keys:
+        """Read the public keys of a JWK set that others publish, and leave out what is for something else.
+
+        Raises `UsageError` when none is left.
+        """
+        try:
+            document = orjson.loads(text)
+        except ValueError:
+            raise UsageError("this is not a JWK set: not JSON") from None
+        listed = document.get("keys") if isinstance(document, dict) else None
+        found: dict[str, Key] = {}
+        for number, jwk in enumerate(listed if isinstance(listed, list) else (), start=1):
+            if isinstance(jwk, dict) and jwk.get("kty") != "oct" and jwk.get("use", "sig") == "sig":
+                with suppress(UsageError):
+                    key = _read_key(number, jwk)
+                    found[key.kid] = replace(key, signing=None)
+        return cls(found.values())
+
     @property
     def signing(self) -> list[str]:
         """The ids of those that can sign: of pairs with their private halves, and of secrets."""
@@ -95,6 +126,16 @@ class Keys:
         if not able:
             raise UsageError("none of the keys can sign" if kid is None else f"no key {kid!r} can sign")
         return able[-1]
+
+
+class KeySource(Protocol):
+    """Where a gateway has its keys from."""
+
+    error: str | None
+    """Why those of before count on, if those of now cannot be read."""
+
+    def keys(self) -> Keys:
+        """Return the keys of now."""
 
 
 class KeyFile:
@@ -229,6 +270,14 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     return Verified(grant, grant.expires_at_s + LEEWAY_S if claims.get("once") else None)
 
 
+def is_signed_by(token: str, keys: Keys) -> bool:
+    """Return whether a token names one of the keys, which tells nothing of its signature."""
+    try:
+        return len(token) <= TOKEN_LETTERS_MAX and jwt.get_unverified_header(token).get("kid") in keys.by_id
+    except (jwt.InvalidTokenError, ValueError, TypeError):
+        return True  # no key makes it good
+
+
 def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
     subject = _check_subject(claims.get("sub"))
     expires_at_s = claims["exp"]
@@ -291,7 +340,7 @@ def _read_key(number: int, jwk: Any) -> Key:
     where = f"key {number}"
     if not isinstance(jwk, dict) or not isinstance(kid := jwk.get("kid"), str) or not kid:
         raise UsageError(f'{where} has no id ("kid")')
-    kind = jwk.get("kty"), jwk.get("alg")
+    kind = jwk.get("kty"), jwk.get("alg", ALGORITHM_OF.get(str(jwk.get("kty"))))
     try:
         if kind == ("oct", "HS256"):
             secret = _decoded(jwk["k"])
@@ -306,11 +355,26 @@ def _read_key(number: int, jwk: Any) -> Key:
             if private.public_key().public_bytes_raw() != public.public_bytes_raw():
                 raise UsageError(f"{where}, {kid!r}: its two halves do not belong together")
             return Key(kid, "EdDSA", public, private)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if kind in (("EC", "ES256"), ("RSA", "RS256")):
+            return _read_pair(kid, str(kind[1]), jwk, where)
+    except (KeyError, TypeError, ValueError, AttributeError, jwt.PyJWKError, jwt.InvalidKeyError) as error:
         if isinstance(error, GamecastError):
             raise
         raise UsageError(f"{where}, {kid!r}, cannot be read") from None
-    raise UsageError(f"{where}, {kid!r}, is neither oct with alg HS256 nor OKP Ed25519 with alg EdDSA")
+    raise UsageError(
+        f"{where}, {kid!r}, is none of oct with alg HS256, OKP Ed25519 with EdDSA, EC P-256 with ES256, RSA with RS256"
+    )
+
+
+def _read_pair(kid: str, algorithm: str, jwk: Mapping[str, Any], where: str) -> Key:
+    found = jwt.PyJWK(dict(jwk), algorithm=algorithm).key
+    signing = found if isinstance(found, EllipticCurvePrivateKey | RSAPrivateKey) else None
+    public = signing.public_key() if signing is not None else found
+    if isinstance(public, RSAPublicKey) and public.key_size < RSA_BITS_MIN:
+        raise UsageError(f"{where}, {kid!r}: an RSA key has at least {RSA_BITS_MIN} bits")
+    if isinstance(public, EllipticCurvePublicKey) and public.curve.name != "secp256r1":
+        raise UsageError(f"{where}, {kid!r}: the curve of ES256 is P-256")
+    return Key(kid, algorithm, public, signing)
 
 
 def _encoded(raw: bytes) -> str:

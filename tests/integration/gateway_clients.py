@@ -20,7 +20,7 @@ from adapters.gateway.ports import WhenBehind
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
 from adapters.gateway.shelf import RedisShelf
-from adapters.gateway.tokens import KeyFile
+from adapters.gateway.tokens import KeySource
 from gamecast.gateway import CastDoor
 from tests.patience import patience
 
@@ -58,7 +58,7 @@ class Running:
 async def running_gateway(
     redis_url: str,
     *,
-    keys: KeyFile | None = None,
+    keys: KeySource | None = None,
     port: int = 0,
     origins: tuple[str, ...] = (),
     when_behind: WhenBehind = "wait",

@@ -14,13 +14,16 @@ import aiohttp
 import orjson
 import pytest
 import trustme
+from aiohttp import web
 from click.testing import CliRunner
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
+from adapters.gateway import guard
+from adapters.gateway.keyurl import KeyUrl
 from adapters.gateway.serving import tls_context
 from adapters.gateway.settings import parse_networks
-from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, verify
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from cli.main import cli
 from sequencing.errors import InvalidName, UsageError
 from tests.integration.gateway_clients import Running, Socket, running_gateway
@@ -603,8 +606,56 @@ async def test_a_broken_file_of_keys_lets_those_of_before_count_on_and_shows(gua
         async with client.get(guarded.url + "/readyz") as response:
             told = await response.json()
             assert (response.status, told["status"]) == (200, "ready")
-            assert told["keys"] == "the file of keys cannot be read: those of before count on"
+            assert told["keys"] == "they cannot be read: those of before count on"
         assert (await socket.publish("arena/1", 1))["type"] == "ack"
+
+
+async def test_keys_of_a_provider_are_asked_for_again_and_those_of_before_count_on(
+    shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "RETRY_S", 0.0)
+    monkeypatch.setattr(KeyUrl.refresh, "__kwdefaults__", {"older_than_s": 0.2})
+    one, other = (new_key("EdDSA", kid) for kid in ("k1", "k2"))
+    published: list[Any] = [web.json_response, {"keys": [public_half(one)]}]
+
+    async def jwks(request: web.Request) -> web.Response:
+        answer: web.Response = published[0](published[1])
+        return answer
+
+    provider = web.Application()
+    provider.router.add_get("/jwks", jwks)
+    runner = web.AppRunner(provider)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    keys = KeyUrl(f"http://127.0.0.1:{runner.addresses[0][1]}/jwks")
+    await keys.refresh()
+    tokens = [
+        mint(Keys.from_json(orjson.dumps({"keys": [each]})).signer(), subject="alice", read=["**"], write=["**"])
+        for each in (one, other)
+    ]
+    try:
+        async with (
+            running_gateway(shared_redis.url, keys=keys) as running,
+            Socket.open(running.url, token=tokens[0]) as session,
+        ):
+            error, _ = await refused_hello(running.url, token=tokens[1])
+            assert "does not know" in error["message"]
+            published[1] = {"keys": [public_half(one), public_half(other)]}
+            async with Socket.open(running.url, token=tokens[1]):  # at once: its key is asked for
+                pass
+            published[:] = [lambda _: web.Response(status=503), None]
+            async with aiohttp.ClientSession() as client, patience(10):
+                while True:
+                    async with client.get(running.url + "/readyz") as response:
+                        if "keys" in (told := await response.json()):
+                            break
+                    await asyncio.sleep(0.1)
+            assert (response.status, told["status"]) == (200, "ready")
+            assert (await session.publish("arena/1", 1))["type"] == "ack"
+            published[:] = [web.json_response, {"keys": [public_half(other)]}]
+            assert (await session.closed(10))[0] == 4001
+    finally:
+        await runner.cleanup()
 
 
 @pytest.mark.parametrize("whose", ["subject", "token_id"])

@@ -13,9 +13,13 @@ from typing import Any
 import jwt
 import orjson
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from adapters.gateway.gateway import Gateway
+from adapters.gateway.keyurl import KeyUrl
 from adapters.gateway.messages import Code, Refusal
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from sequencing.errors import UsageError
@@ -120,6 +124,19 @@ def test_claims_that_make_no_sense_are_refused(claims: dict[str, Any], said: str
     assert said in found.message
 
 
+def new_pair(algorithm: str) -> Any:
+    if algorithm == "ES256":
+        return ec.generate_private_key(ec.SECP256R1())
+    return rsa.generate_private_key(65537, 2048)
+
+
+def public_jwk(pair: Any, algorithm: str, kid: str) -> dict[str, Any]:
+    """As providers have it, who need not name the algorithm."""
+    kind = RSAAlgorithm if algorithm.startswith("RS") else ECAlgorithm
+    jwk: dict[str, Any] = json.loads(kind.to_jwk(pair.public_key()))
+    return jwk | {"kid": kid, "use": "sig"}
+
+
 def test_a_changed_token_is_refused() -> None:
     header, claims, signature = mint(KEYS.signer("pair"), subject="alice").split(".")
     told = json.loads(base64.urlsafe_b64decode(claims + "=="))
@@ -129,7 +146,7 @@ def test_a_changed_token_is_refused() -> None:
 
 def test_a_public_key_is_never_taken_for_a_secret() -> None:
     public = KEYS.by_id["pair"].verifying
-    assert not isinstance(public, bytes)
+    assert isinstance(public, Ed25519PublicKey)
     for secret in (
         public.public_bytes_raw(),
         base64.urlsafe_b64encode(public.public_bytes_raw()).rstrip(b"="),
@@ -172,7 +189,7 @@ def test_a_token_names_a_key_that_is_known(kid: Any) -> None:
         (b'{"keys": []}', "no key"),
         (b'{"keys": [{"kty": "oct"}]}', "has no id"),
         (b'{"keys": [{"kid": "a", "kty": "oct", "alg": "HS256", "k": "c2hvcnQ"}]}', "at least 32 bytes"),
-        (b'{"keys": [{"kid": "a", "kty": "oct", "alg": "none", "k": "c2hvcnQ"}]}', "is neither"),
+        (b'{"keys": [{"kid": "a", "kty": "oct", "alg": "none", "k": "c2hvcnQ"}]}', "is none of"),
         (b'{"keys": [{"kid": "a", "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": "AA"}]}', "cannot be read"),
         (orjson.dumps({"keys": [PAIR, PAIR]}), "two keys have the id"),
         (orjson.dumps({"keys": [PAIR | {"x": OTHER["x"]}]}), "do not belong together"),
@@ -183,6 +200,53 @@ def test_a_key_file_that_cannot_be_used_is_refused_without_a_word_of_its_secrets
         Keys.from_json(text)
     assert PAIR["d"] not in str(raised.value)
     assert "c2hvcnQ" not in str(raised.value)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.parametrize("says_it", [True, False])
+def test_pairs_of_identity_providers_verify_and_nothing_else_does(algorithm: str, says_it: bool) -> None:
+    pair, stranger = new_pair(algorithm), new_pair(algorithm)
+    jwk = public_jwk(pair, algorithm, "idp") | ({"alg": algorithm} if says_it else {})
+    keys = Keys.from_json(orjson.dumps({"keys": [jwk]}))
+    claims = {"sub": "alice", "aud": "gamecast", "exp": time.time() + 60}
+    good = jwt.encode(claims, pair, algorithm=algorithm, headers={"kid": "idp"})
+    assert verify(good, keys).grant.subject == "alice"
+    forged = jwt.encode(claims, stranger, algorithm=algorithm, headers={"kid": "idp"})
+    with pytest.raises(Refusal, match="signature is wrong"):
+        verify(forged, keys)
+    header, body, _ = jwt.encode(claims, b"x" * 32, algorithm="HS256", headers={"kid": "idp"}).split(".")
+    public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    mac = base64.urlsafe_b64encode(hmac.digest(public, f"{header}.{body}".encode(), "sha256")).rstrip(b"=").decode()
+    with pytest.raises(Refusal, match="algorithm is not its key's"):
+        verify(f"{header}.{body}.{mac}", keys)
+
+
+def test_weak_pairs_and_other_curves_are_refused() -> None:
+    weak = rsa.generate_private_key(65537, 1024)
+    p384 = ec.generate_private_key(ec.SECP384R1())
+    for jwk in (public_jwk(weak, "RS256", "a"), public_jwk(p384, "ES384", "a") | {"alg": "ES256"}):
+        with pytest.raises(UsageError, match=r"at least 2048 bits|cannot be read|P-256"):
+            Keys.from_json(orjson.dumps({"keys": [jwk]}))
+
+
+def test_of_a_published_set_what_is_for_something_else_is_left_out() -> None:
+    good = public_jwk(new_pair("ES256"), "ES256", "good")
+    others = [
+        {"kty": "oct", "kid": "secret", "alg": "HS256", "k": "A" * 64},
+        public_jwk(new_pair("RS256"), "RS256", "encrypts") | {"use": "enc"},
+        {"kty": "EC", "kid": "odd"},
+        7,
+    ]
+    assert Keys.public(orjson.dumps({"keys": [*others, good]})).by_id.keys() == {"good"}
+    assert Keys.public(orjson.dumps({"keys": [PAIR]})).signing == []
+    with pytest.raises(UsageError, match="no key"):
+        Keys.public(orjson.dumps({"keys": others}))
+
+
+@pytest.mark.parametrize("url", ["http://id.example/jwks", "file:///etc/passwd", "ftp://x", "http://127.0.0.1.evil/x"])
+def test_published_keys_come_by_https(url: str) -> None:
+    with pytest.raises(UsageError, match="come by https"):
+        KeyUrl(url)
 
 
 def test_a_key_does_not_show_its_secret() -> None:
