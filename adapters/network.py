@@ -47,7 +47,10 @@ class Reader(Protocol):
         """
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
-        """Return the newest frame of each stream, (region, epoch), None of an empty one."""
+        """Return the newest frame of each stream, (region, epoch), None of an empty one.
+
+        As of a moment that is no earlier than any of which something was read before.
+        """
 
     async def close(self) -> None:
         """Release the connection; a read that waits on it is broken off (`NetworkError`, or nothing found)."""

@@ -60,6 +60,15 @@ def without_user(url: str) -> str:
     return with_user(url, "")
 
 
+def stored_for_all(url: str, control_url: str) -> str:
+    """Return a node's URL as it is stored for everybody: without a user, where the control URL names one.
+
+    There everybody has a user, and reaches nodes as that; else all share what the URL says.
+    """
+    user = urlsplit(control_url).netloc.rpartition("@")[0]
+    return without_user(url) if user.partition(":")[0] else url
+
+
 def as_user_of(url: str, control_url: str) -> str:
     """Return a server's URL with the user of the control Redis, if that names one and the server's does not."""
     user = urlsplit(control_url).netloc.rpartition("@")[0]

@@ -44,7 +44,7 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
     Exit status: 0 if there is no problem (there may be warnings), 2 for wrong use, 3 if there is one, or the control
     Redis is not there.
     """
-    findings = asyncio.run(_findings(require_reachable(url)))
+    findings = asyncio.run(findings_of(require_reachable(url)))
     problems = sum(finding.level == "problem" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     if as_json:
@@ -62,7 +62,8 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
         context.exit(INFRASTRUCTURE)
 
 
-async def _findings(url: str) -> list[Finding]:
+async def findings_of(url: str) -> list[Finding]:
+    """Return what is found in the network of a control Redis."""
     try:
         first = await survey(url, regions=True)
     except UnsupportedServer as error:

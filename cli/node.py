@@ -7,7 +7,7 @@ import click
 from adapters.redis.network import RedisNetwork
 from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
-from adapters.urls import redacted
+from adapters.urls import as_user_of, redacted, stored_for_all
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
 
 
@@ -29,7 +29,8 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
     that are new and for those whose next epoch begins. One that is registered stays so, and its links stand still until
     it runs again. The URLs are stored in the control Redis, where clients find them: they must be reachable for clients
-    as they are.
+    as they are. Where the control URL names a user, others reach this Redis as the users that they are: no user of it
+    is stored.
 
     A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
     (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
@@ -50,13 +51,17 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
 
 
 async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | None, wait_s: float, stop: Stop) -> None:
-    server = ServerProbe(redis_url, name)
+    reached_url = as_user_of(redis_url, control_url)
+    stored_url = stored_for_all(redis_url, control_url)
+    server = ServerProbe(reached_url, name)
     network = RedisNetwork(control_url, ordering="acyclic", retention_events=1)
 
     async def register() -> None:
         described = await server.describe()
         await network.open()
-        await network.register_node(name, redis_url, may_lose=not described.keeps_all if may_lose is None else may_lose)
+        await network.register_node(
+            name, stored_url, may_lose=not described.keeps_all if may_lose is None else may_lose
+        )
 
     try:
         await once_there(register, wait_s=wait_s, stop=stop)

@@ -154,7 +154,21 @@ def disconnect(*, url: str, subject: str | None, token_id: str | None) -> None:
     _revoke(url, subject, token_id, 0)
 
 
-def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float) -> None:
+@token.command()
+@_whose
+def pardon(*, url: str, subject: str | None, token_id: str | None) -> None:
+    """Refuse tokens no more that were revoked.
+
+    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+
+    \b
+    Example:
+      gamecast token pardon redis://127.0.0.1 --subject mallory
+    """
+    _revoke(url, subject, token_id, None)
+
+
+def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | None) -> None:
     if (subject is None) == (token_id is None):
         raise UsageError("say whose: --subject, or --token-id")
     require_reachable(url)
@@ -165,10 +179,12 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float) -
     async def work() -> None:
         shelf = RedisShelf(url)
         try:
-            if subject is not None:
-                await revocations.revoke(shelf, "subject", subject, for_s=for_s)
-            elif token_id is not None:
-                await revocations.revoke(shelf, "token_id", token_id, for_s=for_s)
+            kind: revocations.Kind = "subject" if subject is not None else "token_id"
+            value = subject or token_id or ""
+            if for_s is None:
+                await revocations.pardon(shelf, kind, value)
+            else:
+                await revocations.revoke(shelf, kind, value, for_s=for_s)
         finally:
             await shelf.close()
 

@@ -127,6 +127,7 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
     origin: str | None = None
     response: web.StreamResponse
     try:
+        gateway.guard.check_address(request)
         origin = gateway.guard.check_origin(request)
         if request.method == "OPTIONS" and origin is not None:
             response = web.Response(status=204)

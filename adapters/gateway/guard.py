@@ -19,6 +19,7 @@ from adapters.gateway.tokens import AUDIENCE, KeySource, is_signed_by, verify
 from sequencing.errors import UsageError
 
 BEARER = "bearer "
+OPERATORS_PATHS = "metrics", "healthz", "readyz", "dashboard"
 REMOTE_LETTERS_MAX = 64
 """Of an address that a proxy tells."""
 
@@ -34,6 +35,11 @@ class Guard:
             raise UsageError(
                 f"without keys the gateway lets everybody in, so it does not listen at {settings.host}: make keys with "
                 "`gamecast token keygen --out keys.json` and give --keys keys.json, or listen at 127.0.0.1"
+            )
+        if keys is None and settings.admin is not None and not is_loopback(settings.admin[0]):
+            raise UsageError(
+                "without keys the gateway lets everybody in, so its address for operators is one of this machine only, "
+                f"not {settings.admin[0]}"
             )
         self._settings, self._shelf, self._keys, self._audience = settings, shelf, keys, audience
         self._revocations = Revocations()
@@ -125,6 +131,13 @@ class Guard:
         if not grant.watch:
             raise Refusal(Code.FORBIDDEN, "this token does not let you watch the gateway", status=403)
         return grant
+
+    def check_address(self, request: web.Request) -> None:
+        """Raise `Refusal` for what is not at the address for operators, where others than this machine reach that."""
+        if self._settings.admin is None or is_loopback(self._settings.admin[0]) or not self.is_admin(request):
+            return
+        if request.path.partition("/")[2].partition("/")[0] not in OPERATORS_PATHS:
+            raise Refusal(Code.NOT_FOUND, "this is at another address of the gateway", status=404)
 
     def is_admin(self, request: web.Request) -> bool:
         """Return whether a request came by the address for operators."""

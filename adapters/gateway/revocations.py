@@ -76,14 +76,16 @@ class Held(Protocol):
 async def revoke(store: RevocationStore, kind: Kind, value: str, *, for_s: float) -> Revocation:
     """Refuse tokens for so long, and end what began with them; those that nobody needs any more are forgotten.
 
-    Raises `UsageError` when there are too many.
+    One that is to last longer does. Raises `UsageError` when there are too many.
     """
     now = time.time()
-    revocation = Revocation(kind, value, now + for_s, secrets.token_hex(8))
     known = {field: read(text) for field, text in (await store.revocations()).items()}
     over = [field for field, each in known.items() if each is None or each.until_s < now - KEPT_S]
     if over:
         await store.drop_revocations(over)
+    before = known.get(f"{kind}:{value}")
+    until_s = max(now + for_s, before.until_s if before is not None else 0.0)
+    revocation = Revocation(kind, value, until_s, secrets.token_hex(8))
     if revocation.field not in known and len(known) - len(over) >= REVOCATIONS_MAX:
         raise UsageError(
             f"{REVOCATIONS_MAX:,} revocations are kept at most: take out the key that signed the tokens instead"
@@ -92,11 +94,9 @@ async def revoke(store: RevocationStore, kind: Kind, value: str, *, for_s: float
     return revocation
 
 
-async def revoked(store: RevocationStore) -> list[Revocation]:
-    """Return what is refused now, the first to end first."""
-    now = time.time()
-    known = (read(text) for text in (await store.revocations()).values())
-    return sorted((each for each in known if each is not None and each.until_s > now), key=lambda each: each.until_s)
+async def pardon(store: RevocationStore, kind: Kind, value: str) -> None:
+    """Refuse these tokens no more."""
+    await store.drop_revocations([f"{kind}:{value}"])
 
 
 def read(text: bytes) -> Revocation | None:
@@ -114,6 +114,7 @@ class Revocations:
 
     def __init__(self) -> None:
         self._known: dict[str, Revocation] = {}
+        self._has_looked = False
         self._ended: set[str] = set()
         """The ids of those that have ended what there was."""
 
@@ -121,7 +122,8 @@ class Revocations:
         """Know these from now on; return those that are new."""
         found = [each for each in map(read, texts.values()) if each is not None]
         self._known = {each.field: each for each in found}
-        new = [each for each in found if each.id not in self._ended]
+        new = [each for each in found if self._has_looked and each.id not in self._ended]
+        self._has_looked = True
         self._ended = {each.id for each in found}
         return new
 
@@ -131,4 +133,5 @@ class Revocations:
         return any(each is not None and each.until_s > now for each in self._of(held))
 
     def _of(self, held: Held) -> tuple[Revocation | None, Revocation | None]:
-        return self._known.get(f"subject:{held.subject}"), self._known.get(f"token_id:{held.token_id}")
+        of_token = self._known.get(f"token_id:{held.token_id}") if held.token_id is not None else None
+        return self._known.get(f"subject:{held.subject}"), of_token

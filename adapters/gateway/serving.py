@@ -46,6 +46,8 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
             _, admin_port = await _listen(
                 runner, settings.admin, limits, None, spare=ADMIN_CONNECTIONS, is_proxy=is_proxy
             )
+            if admin_port == port:  # at two addresses, which were free both
+                raise UsageError(f"the address for operators needs a port of its own, not {port}")
             application[GATEWAY].guard.admin_ports.add(admin_port)
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
     finally:

@@ -100,6 +100,10 @@ class GatewaySettings:
     """Whose X-Forwarded-For is believed."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
 
+    def __post_init__(self) -> None:
+        if self.admin is not None and self.port and self.admin[1] == self.port:
+            raise UsageError(f"the address for operators needs a port of its own, not {self.port}")
+
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches a host."""

@@ -64,28 +64,28 @@ class Key:
 class Keys:
     """A set of keys, by id, the newest last."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
-        """Raises `UsageError` when there is none, or two have one id."""
+    def __init__(self, keys: Iterable[Key], *, may_be_empty: bool = False) -> None:
+        """Raises `UsageError` when there is none, unless that may be, or two have one id."""
         self.by_id: dict[str, Key] = {}
         for key in keys:
             if key.kid in self.by_id:
                 raise UsageError(f"two keys have the id {key.kid!r}: each needs its own")
             self.by_id[key.kid] = key
-        if not self.by_id:
+        if not self.by_id and not may_be_empty:
             raise UsageError("there is no key in the set: make one with `gamecast token keygen`")
 
     @classmethod
-    def read(cls, file: Path) -> Keys:
+    def read(cls, file: Path, *, may_be_empty: bool = False) -> Keys:
         """Read a JWK set; raises `UsageError` naming the file and what is wrong."""
         try:
-            return cls.from_json(file.read_bytes())
+            return cls.from_json(file.read_bytes(), may_be_empty=may_be_empty)
         except OSError as error:
             raise UsageError(f"the keys cannot be read: {error}") from error
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
 
     @classmethod
-    def from_json(cls, text: bytes | str) -> Keys:
+    def from_json(cls, text: bytes | str, *, may_be_empty: bool = False) -> Keys:
         """Read a JWK set; raises `UsageError`, which never quotes a key."""
         try:
             document = orjson.loads(text)
@@ -94,7 +94,8 @@ class Keys:
         listed = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(listed, list):
             raise UsageError('this is not a JWK set: {"keys": […]}')
-        return cls(_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
+        keys = (_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
+        return cls(keys, may_be_empty=may_be_empty)
 
     @classmethod
     def public(cls, text: bytes | str) -> Keys:
@@ -157,9 +158,11 @@ class KeyFile:
         if now - self._looked_at >= self.LOOK_S:
             self._looked_at = now
             state = self._state()
-            if state != self._seen:
+            if state == self._seen:
+                self.error = None
+            else:
                 try:
-                    self._keys, self._seen, self.error = Keys.read(self._file), state, None
+                    self._keys, self._seen, self.error = Keys.read(self._file, may_be_empty=True), state, None
                 except UsageError as error:
                     self.error = str(error)
         return self._keys

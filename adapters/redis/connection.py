@@ -113,6 +113,7 @@ class RedisConnection:
         self._shas: dict[Script, str] = {}
         self._calls_functions = False
         """Whether its user may not bring scripts."""
+        self._refusal: NotAllowed | None = None
         self._deadline = Deadline()
         self._used_at = 0.0
         self._found_run = ""
@@ -187,7 +188,7 @@ class RedisConnection:
             except NotAllowed as error:
                 if EVALSHA_REFUSED not in str(error.__cause__):
                     raise
-                self._calls_functions = True
+                self._calls_functions, self._refusal = True, error
             except OtherSideError as error:
                 if not isinstance(error.__cause__, exceptions.NoScriptError):
                     raise
@@ -196,10 +197,10 @@ class RedisConnection:
             return await self.call("FCALL", script.function, len(keys), *keys, *arguments)
         except OtherSideError as error:
             if "Function not found" in str(error.__cause__):
-                raise UnsupportedServer(
-                    f"Redis at {redacted(self.url)} has not the functions of this version of gamecast: load them with "
+                raise NotAllowed(
+                    f"{self._refusal}, and it has not the functions of this version: load them with "
                     "`gamecast users load`"
-                ) from error
+                ) from (self._refusal.__cause__ if self._refusal is not None else error)
             raise
 
     async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:

@@ -218,6 +218,8 @@ def _persistence(subject: str, server: ServerState) -> Finding:
     return Finding("warning", subject, seen, advice)
 
 
+_LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
+"""Users that `adapters.redis.users` makes: each may do its part."""
 _FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
 """What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
 
@@ -226,6 +228,9 @@ def _access(name: str, may: AccessState) -> Finding:
     who = f"user {may.user}" if may.user is not None else "the user"
     if may.refused is None:
         return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
+    if may.user in _LIMITED:
+        seen = f"{who} may not do all that gamecast does: {may.refused}"
+        return Finding("warning", name, seen, "that is as `gamecast users` makes it: examine as `manager`")
     if any(words in may.refused for words in _FORBIDDEN):
         advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
     else:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,14 +36,15 @@ VERSION_MIN = 7
 
 PASSWORD_BYTES = 32
 
+FCALL = "+fcall|"
 FUNCTIONS = CONTROL, LEADING, STEP, INSTALL, LOOK, TOUCH
 
 
 def _calling(*scripts: Script) -> tuple[str, ...]:
-    return tuple(f"+fcall|{script.function}" for script in scripts)
+    return tuple(f"{FCALL}{script.function}" for script in scripts)
 
 
-_CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time")
+_CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami")
 _CONTROL_KEYS = (*(f"~{key}" for key in ControlKeys.of_connections), f"%R~{ControlKeys.lease}")
 _NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}")
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
@@ -101,7 +103,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
     # Makes the plans and installs them; registers nodes.
     "manager": (
-        *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, "~gamecast:*"),
+        *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, *_PUSHED, "~gamecast:*"),
+        *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage"),
         *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
         *("+zrange", "+zrangebyscore", "+zremrangebyrank", "+zincrby", "+xlen"),
     ),
@@ -132,7 +135,7 @@ class RedisUser:
 class UserState:
     """What a server has of a user: whether it is there, and let in, and how many passwords it has.
 
-    ``is_current``: whether it may call the functions of this version.
+    ``is_current``: whether the functions of this version are there, and it may call those of its part.
     """
 
     server: str
@@ -162,7 +165,8 @@ async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser
     for url in server_urls:
         async with _operating(url) as connection:
             for role, user in users.items():
-                await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *_rules(role))
+                rules = *_rules(role), *await _older_functions(connection, role)
+                await connection.call("ACL", "SETUSER", role, "reset", "on", f">{user.password}", *rules)
 
 
 async def load_functions(server_urls: Sequence[str]) -> None:
@@ -173,7 +177,8 @@ async def load_functions(server_urls: Sequence[str]) -> None:
     for url in server_urls:
         async with _operating(url) as connection:
             for role in await _there(connection):
-                await connection.call("ACL", "SETUSER", role, "resetkeys", "-@all", "clearselectors", *_rules(role))
+                rules = *_rules(role), *await _older_functions(connection, role)
+                await connection.call("ACL", "SETUSER", role, "resetkeys", "-@all", "clearselectors", *rules)
 
 
 async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
@@ -233,25 +238,38 @@ async def users_of(server_urls: Sequence[str]) -> list[UserState]:
         connection = RedisConnection(url, SOLE_NODE)
         try:
             told = await connection.pipeline([("ACL", "GETUSER", role) for role in ROLES])
-            found += (_state(redacted(url), role, answer) for role, answer in zip(ROLES, told, strict=True))
+            libraries = await connection.call("FUNCTION", "LIST", "LIBRARYNAME", "gamecast_*")
+            loaded = {library[library.index(b"library_name") + 1].decode() for library in libraries}
+            found += (_state(redacted(url), role, answer, loaded) for role, answer in zip(ROLES, told, strict=True))
         finally:
             await connection.close()
     return found
 
 
-def _state(server: str, role: str, told: list[Any] | None) -> UserState:
+def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[str]) -> UserState:
     if told is None:
         return UserState(server, role, is_there=False)
-    user = {key.decode(): value for key, value in zip(told[::2], told[1::2], strict=True)}
-    commands = user["commands"].decode().split()
+    user = dict(zip(told[::2], told[1::2], strict=True))
+    called = {rule for rule in ROLES[role] if rule.startswith(FCALL)}
     return UserState(
         server,
         role,
         is_there=True,
-        is_on=b"on" in user["flags"],
-        passwords=len(user["passwords"]),
-        is_current={rule for rule in ROLES[role] if rule.startswith("+fcall|")} <= set(commands),
+        is_on=b"on" in user[b"flags"],
+        passwords=len(user[b"passwords"]),
+        is_current=called <= set(_commands(told)) and {rule.removeprefix(FCALL) for rule in called} <= loaded,
     )
+
+
+async def _older_functions(connection: RedisConnection, role: str) -> list[str]:
+    """Return the rules by which a user calls functions of other versions: who runs those goes on."""
+    told = await connection.call("ACL", "GETUSER", role)
+    return [rule for rule in _commands(told) if rule.startswith(FCALL)] if told is not None else []
+
+
+def _commands(told: list[Any]) -> list[str]:
+    user = dict(zip(told[::2], told[1::2], strict=True))
+    return str(user[b"commands"].decode()).split()
 
 
 def _rules(role: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import orjson
 from adapters.backoff import Backoff
 from adapters.redis.control import RedisControl
 from adapters.redis.tap import Look, NodeTap, Seen
+from adapters.urls import as_user_of
 from gamecast.recording.recorder import Recorder
 from sequencing.errors import GamecastError, InvalidInput, is_passing
 from sequencing.frames import FrameKind, parse_meta, parse_stamp
@@ -152,7 +153,7 @@ class OutsideTap:
         for name in streams.keys() | links.keys() | self._nodes.keys():
             node = self._nodes.get(name)
             if node is None:
-                url = self._way(urls[name] or self._url)
+                url = self._way(as_user_of(urls[name], self._url) or self._url)
                 node = self._nodes[name] = _Node(NodeTap(name, url), NodeTap(name, url))
                 if self._from_begin:
                     self._begin(node)

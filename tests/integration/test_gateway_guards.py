@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+import redis
 import trustme
 from aiohttp import web
 from click.testing import CliRunner
@@ -21,8 +22,10 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway import guard
 from adapters.gateway.keyurl import KeyUrl
+from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.serving import tls_context
-from adapters.gateway.settings import parse_networks
+from adapters.gateway.settings import GatewaySettings, parse_networks
+from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from cli.main import cli
 from sequencing.errors import InvalidName, UsageError
@@ -383,10 +386,11 @@ async def test_who_reads_much_of_the_past_waits_for_others(shared_redis: Embedde
         async with patience(10):
             while await status(token) != 200:  # noqa: ASYNC110 - it is the clock that acts
                 await asyncio.sleep(0.1)
-        async with Socket.open(running.url, token=other) as replaying:
+        third = minted(keys_file, subject="carol")
+        async with Socket.open(running.url, token=third) as replaying:
             await replaying.subscribe("arena/past", since=0)
             assert len(await replaying.take(30)) == 30
-            assert await status(other) == 429  # the replay counts
+            assert await status(third) == 429  # the replay counts
 
 
 async def test_one_token_does_not_make_regions_without_end(shared_redis: EmbeddedServer, keys_file: Path) -> None:
@@ -682,6 +686,44 @@ async def test_what_is_revoked_is_refused_at_every_gateway_and_what_it_opened_en
         assert (await innocent.publish("arena/1", 1))["type"] == "ack"
 
 
+async def test_a_disconnect_lifts_no_revocation_and_a_pardon_does(
+    guarded: Running, keys_file: Path, shared_redis: EmbeddedServer
+) -> None:
+    token = minted(keys_file, subject="eve")
+    for arguments in (("revoke", "--for", "1h"), ("disconnect",), ("revoke", "--for", "1s")):
+        await asyncio.to_thread(run_cli, "token", arguments[0], shared_redis.url, "--subject", "eve", *arguments[1:])
+        await asyncio.sleep(LOOK_S + 1)
+        error, code = await refused_hello(guarded.url, token=token)
+        assert (error["message"], code) == ("this token was revoked", 4001)
+    await asyncio.to_thread(run_cli, "token", "pardon", shared_redis.url, "--subject", "eve")
+    await asyncio.sleep(LOOK_S + 1)
+    async with Socket.open(guarded.url, token=token):
+        pass
+
+
+async def test_junk_among_the_revocations_revokes_nothing_and_hides_none(
+    guarded: Running, keys_file: Path, shared_redis: EmbeddedServer
+) -> None:
+    with redis.Redis.from_url(shared_redis.url) as client:
+        junk = {"x": "", "subject:alice": "[", "token_id:": '{"kind": 7}', b"\xff": b"\xff", "subject:": "null"}
+        client.hset(RedisShelf.REVOKED, mapping=junk)
+    async with Socket.open(guarded.url, token=minted(keys_file)) as socket:
+        await asyncio.to_thread(run_cli, "token", "revoke", shared_redis.url, "--subject", "mallory")
+        await asyncio.sleep(LOOK_S + 1)
+        assert (await socket.publish("arena/1", 1))["type"] == "ack"
+        error, _ = await refused_hello(guarded.url, token=minted(keys_file, subject="mallory"))
+        assert error["message"] == "this token was revoked"
+
+
+async def test_when_the_last_key_is_taken_out_nobody_is_let_in(guarded: Running, keys_file: Path) -> None:
+    token = minted(keys_file)
+    async with Socket.open(guarded.url, token=token) as socket:
+        keys_file.write_text('{"keys": []}')  # noqa: ASYNC240
+        assert (await socket.closed(10))[0] == 4001
+        error, _ = await refused_hello(guarded.url, token=token)
+        assert "does not know" in error["message"]
+
+
 async def test_who_is_disconnected_may_come_back(
     guarded: Running, keys_file: Path, shared_redis: EmbeddedServer
 ) -> None:
@@ -748,7 +790,31 @@ async def test_at_an_address_for_operators_they_need_no_token_and_nobody_elsewhe
         async with client.get(running.url + "/metrics", headers=headers) as response:
             assert response.status == 404
         async with client.get(f"http://127.0.0.1:{port}/v1/regions/arena%2F1/events") as response:
-            assert response.status == 401  # all else is as at the other address
+            assert response.status == 401  # for this machine, all else is as at the other address
+
+
+async def test_where_others_than_this_machine_reach_the_operators_address_nothing_else_is_there(
+    shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    with pytest.raises(UsageError, match="without keys"):
+        async with running_gateway(shared_redis.url, admin=("0.0.0.0", 0)):
+            pass
+    with pytest.raises(UsageError, match="a port of its own"):
+        GatewaySettings(host="127.0.0.2", port=8080, admin=("127.0.0.1", 8080))
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file), admin=("0.0.0.0", 0)) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        [port] = running.gateway.guard.admin_ports
+        headers = {"Authorization": f"Bearer {minted(keys_file)}"}
+        for path, status in (
+            ("/metrics", 200),
+            ("/readyz", 200),
+            ("/v1/regions/arena%2F1/events", 404),
+            ("/v1/socket", 404),
+        ):
+            async with client.get(f"http://127.0.0.1:{port}{path}", headers=headers) as response:
+                assert response.status == status, path
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,16 +17,17 @@ from click.testing import CliRunner
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.connection import RedisConnection
+from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import CONTROL, LEADING, ControlKeys, RedisControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.node import INSTALL, RedisNode
 from adapters.redis.survey import survey
-from adapters.redis.users import FUNCTIONS, ROLES, create_users, load_functions, new_users
+from adapters.redis.users import FUNCTIONS, ROLES, create_users, load_functions, new_users, users_of
 from adapters.urls import as_user_of
 from adapters.urls import without_user as plain
+from cli.doctor import findings_of
 from cli.main import cli
-from gamecast.errors import AuthenticationFailed, NotAllowed, UnsupportedServer, UsageError
+from gamecast.errors import AuthenticationFailed, NotAllowed, UsageError
 from tests.events import take
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import Deadline, patience
@@ -313,11 +315,57 @@ async def test_functions_stay_over_a_restart_and_who_has_none_is_told_what_to_do
         with redis.Redis.from_url(server.url) as admin:
             assert len(admin.function_list()) == len(FUNCTIONS)
             admin.function_flush()
-        with pytest.raises(UnsupportedServer, match="gamecast users load"):
+        assert not any(state.is_current for state in await users_of([server.url]) if state.role != "operator")
+        with pytest.raises(NotAllowed, match="gamecast users load"):
             await gamecast.connect(users["subscriber"].url(server.url), name="s1").open()
         await load_functions([server.url])
         async with gamecast.connect(users["publisher"].url(server.url), name="p1"):
             pass
+
+
+async def test_who_runs_another_version_goes_on_when_the_functions_of_this_one_are_loaded() -> None:
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as admin:
+        users = new_users()
+        await create_users([server.url], users)
+        older = Script(b"return redis.call('PING')", "step")
+        admin.function_load(older.library)
+        admin.execute_command("ACL", "SETUSER", "publisher", f"+fcall|{older.function}")
+        with redis.Redis.from_url(users["publisher"].url(server.url)) as publisher:
+            for change in (load_functions([server.url]), create_users([server.url], users)):
+                assert publisher.fcall(older.function, 0) == b"PONG"
+                await change
+            assert publisher.fcall(older.function, 0) == b"PONG"
+
+
+async def test_a_node_is_registered_without_the_user_that_registers_it(two_servers: tuple[str, str]) -> None:
+    users = new_users()
+    await create_users(two_servers, users)
+    for url in two_servers:
+        with redis.Redis.from_url(url) as admin:
+            admin.config_set("requirepass", "only the operator's")
+    control_url = users["manager"].url(two_servers[0])
+    for redis_url in (two_servers[1], users["manager"].url(two_servers[1])):
+        node = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gamecast", "node", "--name", "n1", "--redis", redis_url, "--control", control_url),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert node.stderr is not None
+        async with patience(20):
+            assert b"is registered" in (line := await node.stderr.readline()), line
+        node.terminate()
+        await node.communicate()
+    with redis.Redis.from_url(control_url) as manager:
+        assert manager.hgetall(ControlKeys.nodes) == {b"n1": two_servers[1].encode()}
+
+
+@pytest.mark.parametrize("role", ["watcher", "gateway", "manager"])
+async def test_the_doctor_does_not_have_a_limited_user_be_given_more(secured: EmbeddedNetwork, role: str) -> None:
+    async with gamecast.connect(secured.url_of("subscriber"), name="s1") as cast:
+        await cast.subscribe("forest")
+        await cast.publish("forest", 1)
+        found = await findings_of(secured.url_of(role))
+    assert [each.seen for each in found if each.level == "problem"] == []
+    assert not any("SETUSER" in (each.advice or "") for each in found)
 
 
 async def test_nobody_else_is_let_in(secured: EmbeddedNetwork) -> None:
