@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 from weakref import WeakSet
 
 from adapters.redis.network import RedisNetwork
@@ -76,37 +76,24 @@ class Shared:
         **limits: Unpack[LimitOptions],
     ) -> Cast:
         """Return a connection, which opens as one of `gamecast.connect` does; arguments as there."""
-        self._require_open()
-        mine = self._configuration
-        configuration = configured(
-            mine.url,
-            name=name,
-            ordering=mine.ordering,
-            when_full=when_full,
-            when_behind=when_behind,
-            routes=mine.routes,
-            record=record,
-            **{**asdict(mine.limits), **limits},
-        )
-        return self._cast(configuration)
+        return self._cast(name=name, when_full=when_full, when_behind=when_behind, record=record, **limits)
 
     def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Cast:
         """Return a connection for a client of a gateway."""
-        self._require_open()
-        mine = self._configuration
-        configuration = configured(
-            mine.url,
+        return self._cast(
             name=name,
-            ordering=mine.ordering,
             when_full="refuse",
             when_behind=when_behind,
-            routes=mine.routes,
+            inbox_events_max=inbox_events_max,
             is_guest=True,
-            **{**asdict(mine.limits), "inbox_events_max": inbox_events_max},
         )
-        return self._cast(configuration)
 
-    def _cast(self, configuration: Configuration) -> Cast:
+    def _cast(self, **options: Any) -> Cast:
+        """``options``: as `configured` takes them; the limits of all count where they say nothing."""
+        self._require_open()
+        mine = self._configuration
+        options = {**asdict(mine.limits), **options}
+        configuration = configured(mine.url, ordering=mine.ordering, routes=mine.routes, **options)
         cast = Cast(configuration, self._network.view() if self._network is not None else None)
         self._casts.add(cast)
         return cast

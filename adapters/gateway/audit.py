@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import orjson
 
 PEERS_MAX = 10
+"""So many peers may have as many lines as one."""
 TEXT_LETTERS_MAX = 200
 """Of what strangers say, so much."""
 

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from adapters.gateway.revocations import RevocationStore
 from adapters.redis.connection import RedisConnection
 from sequencing.errors import BufferFull
 
 
-class Shelf(Protocol):
+class Shelf(RevocationStore, Protocol):
     """Texts by name, each until its time has come."""
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
@@ -21,15 +22,6 @@ class Shelf(Protocol):
 
     async def drop(self, name: str) -> None:
         """Forget a text."""
-
-    async def revocations(self) -> dict[str, bytes]:
-        """See `RevocationStore`."""
-
-    async def add_revocation(self, field: str, text: bytes) -> None:
-        """See `RevocationStore`."""
-
-    async def drop_revocations(self, fields: list[str]) -> None:
-        """See `RevocationStore`."""
 
     async def close(self) -> None:
         """Release what it holds."""

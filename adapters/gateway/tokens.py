@@ -87,29 +87,17 @@ class Keys:
     @classmethod
     def from_json(cls, text: bytes | str, *, may_be_empty: bool = False) -> Keys:
         """Read a JWK set; raises `UsageError`, which never quotes a key."""
-        try:
-            document = orjson.loads(text)
-        except ValueError:
-            raise UsageError("this is not a JWK set: not JSON") from None
-        listed = document.get("keys") if isinstance(document, dict) else None
-        if not isinstance(listed, list):
-            raise UsageError('this is not a JWK set: {"keys": […]}')
-        keys = (_read_key(number, jwk) for number, jwk in enumerate(listed, start=1))
+        keys = (_read_key(number, jwk) for number, jwk in enumerate(_listed(text), start=1))
         return cls(keys, may_be_empty=may_be_empty)
 
     @classmethod
     def public(cls, text: bytes | str) -> Keys:
         """Read the public keys of a JWK set that others publish, and leave out what is for something else.
 
-        Raises `UsageError` when none is left.
+        Raises `UsageError` when it is none, or no key is left.
         """
-        try:
-            document = orjson.loads(text)
-        except ValueError:
-            raise UsageError("this is not a JWK set: not JSON") from None
-        listed = document.get("keys") if isinstance(document, dict) else None
         found: dict[str, Key] = {}
-        for number, jwk in enumerate(listed if isinstance(listed, list) else (), start=1):
+        for number, jwk in enumerate(_listed(text), start=1):
             if isinstance(jwk, dict) and jwk.get("kty") != "oct" and jwk.get("use", "sig") == "sig":
                 with suppress(UsageError):
                     key = _read_key(number, jwk)
@@ -337,6 +325,18 @@ def _check_subject(subject: Any) -> str:
     if len(subject.encode()) > 200 - NAME_ROOM_BYTES:
         raise UsageError(f"sub has at most {200 - NAME_ROOM_BYTES} bytes")
     return str(subject)
+
+
+def _listed(text: bytes | str) -> list[Any]:
+    """Return what a JWK set lists."""
+    try:
+        document = orjson.loads(text)
+    except ValueError:
+        raise UsageError("this is not a JWK set: not JSON") from None
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise UsageError('this is not a JWK set: {"keys": […]}')
+    return listed
 
 
 def _read_key(number: int, jwk: Any) -> Key:

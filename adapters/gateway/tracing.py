@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from types import MappingProxyType
 from typing import Any
 
 from sequencing.errors import UsageError
@@ -42,7 +41,7 @@ class Tracing:
         self, region: str, position: str, session: str, begun_ns: int, headers: Mapping[str, str] | None = None
     ) -> None:
         """Note that the ingress has an event; ``headers``: with the ``traceparent`` that the span is linked to."""
-        self._span("gamecast publish", region, position, begun_ns, {"gamecast.session": session}, headers or {})
+        self._span("gamecast publish", region, position, begun_ns, {"gamecast.session": session}, headers)
 
     def delivered(self, event: Any) -> None:
         """Note that an event came out of its path and was delivered here."""
@@ -56,12 +55,12 @@ class Tracing:
         position: str,
         begun_ns: int,
         more: dict[str, str],
-        headers: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         context = self._trace.set_span_in_context(self._trace.NonRecordingSpan(self._parent(region, position)))
         attributes = {"gamecast.region": region, "gamecast.position": position, **more}
         now_ns = time.time_ns()
-        caller = self._trace.get_current_span(self._propagator.extract(headers)).get_span_context()
+        caller = self._trace.get_current_span(self._propagator.extract(headers or {})).get_span_context()
         links = [self._trace.Link(caller)] if caller.is_valid else []
         span = self._tracer.start_span(
             name, context, attributes=attributes, links=links, start_time=min(begun_ns, now_ns)

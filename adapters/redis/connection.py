@@ -78,7 +78,7 @@ class Script:
         return f"gamecast_{self.name}_{self.sha[:16]}"
 
     @property
-    def library(self) -> bytes:
+    def as_library(self) -> bytes:
         """The text of that library, for FUNCTION LOAD."""
         name = self.function.encode()
         return b"#!lua name=%b\nredis.register_function('%b', function(KEYS, ARGV)\n%b\nend)\n" % (

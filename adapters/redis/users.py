@@ -5,7 +5,7 @@ that somebody needs: nodes are registered without one, and are reached as that u
 managers can write the registry, so nobody else can lead them to another address, with their password.
 
 What Redis can tell apart are commands, keys, and the first word of some commands. So nobody but an operator brings
-scripts: what gamecast runs on the server are functions (`Script.library`), which stay there over a restart, and each
+scripts: what gamecast runs on the server are functions (`Script.as_library`), which stay there over a restart, and each
 user may call those of its part. A script that a stranger wrote would hold a server for as long as it likes.
 
 What a function does is checked against its caller's rights, so these cannot be less than what it does. A publisher
@@ -290,7 +290,7 @@ async def _operating(url: str) -> AsyncIterator[RedisConnection]:
         if int(info.get("redis_version", "0").partition(".")[0]) < VERSION_MIN:
             raise UnsupportedServer(f"{redacted(url)} is older than Redis {VERSION_MIN}, which users like these need")
         for script in FUNCTIONS:
-            await connection.call("FUNCTION", "LOAD", "REPLACE", script.library)
+            await connection.call("FUNCTION", "LOAD", "REPLACE", script.as_library)
         yield connection
     finally:
         await connection.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -133,7 +135,9 @@ async def test_grafana_asks_for_metrics_that_there_are(redis_server: EmbeddedSer
     assert names <= there
 
 
-async def test_a_publish_and_its_delivery_are_spans_of_one_trace(redis_server: EmbeddedServer) -> None:
+@pytest.fixture
+def traced() -> Iterator[tuple[Any, Any]]:
+    """A `Tracing`, and where its spans end."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     export = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     processing = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -142,8 +146,15 @@ async def test_a_publish_and_its_delivery_are_spans_of_one_trace(redis_server: E
     exporter = export.InMemorySpanExporter()
     provider = sdk.TracerProvider()
     provider.add_span_processor(processing.SimpleSpanProcessor(exporter))
+    yield Tracing(provider), exporter
+    provider.shutdown()
+
+
+async def test_a_publish_and_its_delivery_are_spans_of_one_trace(
+    redis_server: EmbeddedServer, traced: tuple[Any, Any]
+) -> None:
     async with running_gateway(redis_server.url) as running, Socket.open(running.url, name="bot") as socket:
-        running.gateway.tracing = Tracing(provider)
+        running.gateway.tracing, exporter = traced
         await socket.subscribe("forest")
         ack = await socket.publish("forest", 1)
         await socket.take(1)
@@ -152,21 +163,14 @@ async def test_a_publish_and_its_delivery_are_spans_of_one_trace(redis_server: E
     assert len({span.context.trace_id for span in spans.values()}) == 1
     assert spans["gamecast deliver"].attributes["gamecast.position"] == ack["position"]
     assert spans["gamecast deliver"].attributes["gamecast.sender"] == "~bot"
-    provider.shutdown()
 
 
-async def test_a_publish_over_http_is_a_span_that_is_linked_to_its_caller(redis_server: EmbeddedServer) -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
-    export = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    processing = pytest.importorskip("opentelemetry.sdk.trace.export")
-    from adapters.gateway.tracing import Tracing
-
-    exporter = export.InMemorySpanExporter()
-    provider = sdk.TracerProvider()
-    provider.add_span_processor(processing.SimpleSpanProcessor(exporter))
+async def test_a_publish_over_http_is_a_span_that_is_linked_to_its_caller(
+    redis_server: EmbeddedServer, traced: tuple[Any, Any]
+) -> None:
     caller = "0af7651916cd43dd8448eb211c80319c"
     async with running_gateway(redis_server.url) as running, aiohttp.ClientSession() as client:
-        running.gateway.tracing = Tracing(provider)
+        running.gateway.tracing, exporter = traced
         for traceparent in (f"00-{caller}-b7ad6b7169203331-01", "rubbish"):
             async with client.post(
                 running.url + "/v1/regions/forest/events", json={"payload": 1}, headers={"traceparent": traceparent}
@@ -175,4 +179,3 @@ async def test_a_publish_over_http_is_a_span_that_is_linked_to_its_caller(redis_
     linked, alone = exporter.get_finished_spans()
     assert [f"{link.context.trace_id:032x}" for link in linked.links] == [caller]
     assert alone.links == ()
-    provider.shutdown()

@@ -328,7 +328,7 @@ async def test_who_runs_another_version_goes_on_when_the_functions_of_this_one_a
         users = new_users()
         await create_users([server.url], users)
         older = Script(b"return redis.call('PING')", "step")
-        admin.function_load(older.library)
+        admin.function_load(older.as_library)
         admin.execute_command("ACL", "SETUSER", "publisher", f"+fcall|{older.function}")
         with redis.Redis.from_url(users["publisher"].url(server.url)) as publisher:
             for change in (load_functions([server.url]), create_users([server.url], users)):
