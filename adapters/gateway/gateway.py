@@ -17,6 +17,7 @@ from adapters.gateway.connections import Connections
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
+from adapters.gateway.listening import Addresses
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
@@ -81,6 +82,7 @@ class Gateway:
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
         self.texts = EventTexts(door.event_type, self._first_seen)
+        self.addresses = Addresses(settings.limits.connections_per_address_max)
         self.sessions: set[Named] = set()
         self.before_metrics: list[Callable[[], Awaitable[None]]] = []
         """What is done before metrics are read."""

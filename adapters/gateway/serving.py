@@ -6,17 +6,19 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from aiohttp import web
 
 from adapters.gateway.gateway import GATEWAY
+from adapters.gateway.listening import BACKLOG, Admission, Listener, connections_bound
+from adapters.gateway.messages import Code
 from adapters.gateway.settings import GatewayLimits
 from sequencing.errors import UsageError
 
-BACKLOG = 512
 ADMIN_CONNECTIONS = 32
 """So many may watch also when there is no room for others."""
 REQUEST_END_S_MAX = 0.5
@@ -40,12 +42,17 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
     )
     await runner.setup()
     try:
-        is_proxy = application[GATEWAY].guard.is_proxy
-        host, port = await _listen(runner, (settings.host, settings.port), limits, tls, is_proxy=is_proxy)
+        gateway = application[GATEWAY]
+        spare = ADMIN_CONNECTIONS if settings.admin is not None else 0
+        admission = Admission(
+            connections_bound(limits.connections_max, spare=spare),
+            gateway.addresses,
+            gateway.guard.is_proxy,
+            lambda: gateway.metrics.refused(str(Code.LIMIT)),
+        )
+        host, port = await _listen(runner, (settings.host, settings.port), limits, tls, admission=admission)
         if settings.admin is not None:
-            _, admin_port = await _listen(
-                runner, settings.admin, limits, None, spare=ADMIN_CONNECTIONS, is_proxy=is_proxy
-            )
+            _, admin_port = await _listen(runner, settings.admin, limits, None, spare=spare, admission=admission)
             if admin_port == port:  # at two addresses, which were free both
                 raise UsageError(f"the address for operators needs a port of its own, not {port}")
             application[GATEWAY].guard.admin_ports.add(admin_port)
@@ -61,15 +68,12 @@ async def _listen(
     tls: ssl.SSLContext | None,
     *,
     spare: int = 0,
-    is_proxy: Callable[[str], bool],
+    admission: Admission,
 ) -> tuple[str, int]:
-    """Listen at an address; return which it is. ``spare``: connections beyond the limit.
-
-    ``is_proxy``: whether many come from an address because it stands for others.
-    """
+    """Listen at an address; return which it is. ``spare``: connections beyond the limit."""
     before = len(runner.addresses)
     try:
-        await _Site(runner, address, limits, tls, spare, is_proxy).start()
+        await _Site(runner, address, limits, tls, spare, admission).start()
     except OSError as error:
         raise UsageError(f"the gateway cannot listen at {address[0]}:{address[1]}: {error}") from error
     host, port = runner.addresses[before][:2]
@@ -97,65 +101,37 @@ class _Site(web.BaseSite):
         limits: GatewayLimits,
         tls: ssl.SSLContext | None,
         spare: int,
-        is_proxy: Callable[[str], bool],
+        admission: Admission,
     ) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
-        self._host, self._port = address
-        self._limits, self._connections_max = limits, limits.connections_max + spare
-        self._is_proxy = is_proxy
+        self._address, self._limits, self._spare, self._admission = address, limits, spare, admission
 
     @property
     def name(self) -> str:
-        return f"{self._host}:{self._port}"
+        return f"{self._address[0]}:{self._address[1]}"
 
     async def start(self) -> None:
         await super().start()
         server = self._runner.server
         assert server is not None
-
-        def protocol() -> asyncio.BaseProtocol:
-            if len(server.connections) >= self._connections_max:
-                return _Turned()
-            return _Arriving(server, self._limits.connections_per_address_max, self._is_proxy)
-
-        self._server = await asyncio.get_running_loop().create_server(
-            protocol, self._host, self._port, ssl=self._ssl_context, backlog=BACKLOG
+        listener = Listener(
+            server,
+            self._admission,
+            tls=self._ssl_context,
+            handshake_timeout_s=self._limits.tls_handshake_timeout_s,
+            spare=self._spare,
         )
+        await listener.listen(*self._address)
+        self._server = cast(asyncio.AbstractServer, listener)  # aiohttp needs its `sockets` and `close` only
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # what is accepted has it from its listener
-            for listener in self._server.sockets:
+            for each in listener.sockets:
                 timeout_ms = max(1, min(round(self._limits.send_timeout_s * 1000), 2**31 - 1))
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
-
-class _Arriving(asyncio.Protocol):
-    """A connection of which it is not known yet where it comes from: too many of one address are closed at once."""
-
-    def __init__(self, server: web.Server, most: int, is_proxy: Callable[[str], bool]) -> None:
-        self._server, self._most, self._is_proxy = server, most, is_proxy
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        others = self._server.connections
-        if len(others) >= self._most and not self._is_proxy(address := _address(transport)):
-            here = sum(other.transport is not None and _address(other.transport) == address for other in others)
-            if here >= self._most:
-                transport.close()
-                return
-        served = self._server()
-        transport.set_protocol(served)
-        served.connection_made(transport)
-
-
-def _address(transport: asyncio.BaseTransport) -> str:
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
-
-
-class _Turned(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+    async def stop(self) -> None:
+        await super().stop()
+        if self._server is not None:
+            await self._server.wait_closed()
 
 
 COLLECT_EVERY = 100

@@ -18,6 +18,8 @@ class GatewayLimits:
     """Open sockets of any kind."""
     connections_per_address_max: int = 1_000
     """The same from one address; trusted proxies may have all."""
+    tls_handshake_timeout_s: float = 5.0
+    """Until a connection has negotiated TLS."""
     sessions_max: int = 2_000
     """WebSocket sessions and event streams together."""
     sessions_per_token_max: int = 64

@@ -1,0 +1,281 @@
+"""Accept connections, and count each of them from then on: by address and in all, also while TLS is negotiated.
+
+asyncio's own servers show a TLS connection to the application only after its handshake, so connections that stay silent
+would count in no limit. When file descriptors run out, they log each attempt to accept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sequencing.errors import UsageError
+
+logger = logging.getLogger("gamecast.gateway")
+
+BACKLOG = 512
+ACCEPTS_AT_ONCE = 64
+"""Connections that are accepted before other work gets its turn."""
+ACCEPT_RETRY_S = 0.1
+"""How long the gateway waits when the system cannot give it another connection."""
+LOG_EVERY_S = 1.0
+DESCRIPTORS_RESERVED = 128
+"""File descriptors that connections leave to Redis, files and whatever else the process opens."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def descriptors_max() -> int | None:
+    """Return how many file descriptors this process may have open, None if there is no such limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def connections_bound(connections_max: int, *, spare: int = 0) -> int:
+    """Return how many connections fit below the limit of file descriptors; warn if these are fewer than wanted.
+
+    ``spare``: connections that other listeners may have besides.
+    """
+    most = descriptors_max()
+    if most is None:
+        return connections_max
+    room = most - min(DESCRIPTORS_RESERVED, most // 4) - spare
+    if connections_max <= room:
+        return connections_max
+    bound = max(1, room)
+    logger.warning(
+        "connections-bounded connections_max=%d: the process may open %d files, so the gateway takes %d connections; "
+        "raise the limit (`ulimit -n`, LimitNOFILE=) or lower connections_max",
+        connections_max,
+        most,
+        bound,
+    )
+    return bound
+
+
+class SeldomLog:
+    """Logs at most one line a second about each thing, with how often it happened."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def note(self, what: str) -> None:
+        """Log something now, or count it for the next line."""
+        if what in self._counts:
+            self._counts[what] += 1
+            return
+        self._counts[what] = 1
+        self._write(what)
+
+    def _write(self, what: str) -> None:
+        count = self._counts.pop(what, 0)
+        if count:
+            self._counts[what] = 0
+            logger.warning("%s count=%d", what, count)
+            asyncio.get_running_loop().call_later(LOG_EVERY_S, self._write, what)
+
+
+@dataclass(slots=True)
+class Addresses:
+    """How many connections, or requests under way, each address has."""
+
+    most: int
+    """Of one address."""
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, address: str) -> bool:
+        """Count one more; return False, and count nothing, if its address has as many as it may have."""
+        count = self._counts.get(address, 0)
+        if count >= self.most:
+            return False
+        self._counts[address] = count + 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count one less."""
+        count = self._counts[address] - 1
+        if count:
+            self._counts[address] = count
+        else:
+            del self._counts[address]
+
+    def of(self, address: str) -> int:
+        """Return how many there are of an address."""
+        return self._counts.get(address, 0)
+
+
+class Admission:
+    """Decides which connections are taken; all listeners of a gateway share one."""
+
+    def __init__(
+        self,
+        connections_max: int,
+        addresses: Addresses,
+        is_proxy: Callable[[str], bool],
+        on_refused: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``is_proxy``: whether many come from an address because it stands for others; ``on_refused``: counts."""
+        self.connections = 0
+        self.log = SeldomLog()
+        self._connections_max, self._addresses = connections_max, addresses
+        self._is_proxy, self._on_refused = is_proxy, on_refused
+
+    def enter(self, address: str, *, spare: int) -> Callable[[], None] | None:
+        """Count a connection; return what ends that, None if it is refused. ``spare``: places beyond the limit."""
+        if self.connections >= self._connections_max + spare:
+            self._refuse("connections-refused reason=connections_max")
+            return None
+        counted = "" if self._is_proxy(address) else address
+        if counted and not self._addresses.enter(counted):
+            self._refuse("connections-refused reason=connections_per_address_max")
+            return None
+        self.connections += 1
+        is_in = True
+
+        def leave() -> None:
+            nonlocal is_in
+            if is_in:
+                is_in = False
+                self.connections -= 1
+                if counted:
+                    self._addresses.leave(counted)
+
+        return leave
+
+    def _refuse(self, why: str) -> None:
+        self.log.note(why)
+        self._on_refused()
+
+
+class Listener:
+    """Accepts the connections of one address, and gives each that is taken a protocol."""
+
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        admission: Admission,
+        *,
+        tls: ssl.SSLContext | None,
+        handshake_timeout_s: float,
+        spare: int = 0,
+    ) -> None:
+        """``spare``: see `Admission.enter`."""
+        self.sockets: list[socket.socket] = []
+        self._protocol, self._admission, self._spare = protocol, admission, spare
+        self._tls, self._handshake_timeout_s = tls, handshake_timeout_s
+        self._accepting: list[asyncio.Task[None]] = []
+        self._beginning: set[asyncio.Task[None]] = set()
+        """Connections whose TLS handshake is under way, or that are about to be served."""
+
+    async def listen(self, host: str, port: int) -> None:
+        """Listen at each address of a host; raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+                listener = socket.create_server(address, family=family, backlog=BACKLOG)
+                listener.setblocking(False)
+                self.sockets.append(listener)
+        except OSError:
+            self.close()
+            raise
+        if not self.sockets:
+            raise UsageError(f"the host {host!r} has no address")
+        self._accepting = [
+            asyncio.create_task(self._accept(listener), name="gamecast gateway accepting") for listener in self.sockets
+        ]
+
+    def close(self) -> None:
+        """Accept nothing more, and break off the handshakes that are under way."""
+        for task in (*self._accepting, *self._beginning):
+            task.cancel()
+        for listener in self.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+            listener.close()
+        self.sockets = []
+
+    async def wait_closed(self) -> None:
+        """Wait until that is done."""
+        await asyncio.gather(*self._accepting, *self._beginning, return_exceptions=True)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        accepted = 0
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._admission.log.note(f"accept-failed reason={errno.errorcode[error.errno or 0]}")
+                    await asyncio.sleep(ACCEPT_RETRY_S)
+                continue  # any other: the client has gone before it was accepted
+            self._take(connection, peer)
+            accepted += 1
+            if accepted % ACCEPTS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
+
+    def _take(self, connection: socket.socket, peer: Any) -> None:
+        leave = self._admission.enter(str(peer[0]), spare=self._spare)
+        if leave is None:
+            connection.close()
+            return
+        served = _Counted(self._protocol(), leave)
+        task = asyncio.create_task(self._begin(connection, served), name="gamecast gateway connection")
+        self._beginning.add(task)
+
+        def begun(task: asyncio.Task[None]) -> None:
+            self._beginning.discard(task)
+            if not served.is_connected:
+                connection.close()
+                leave()
+
+        task.add_done_callback(begun)
+
+    async def _begin(self, connection: socket.socket, served: _Counted) -> None:
+        more: dict[str, Any] = {}
+        if self._tls is not None:
+            seconds = self._handshake_timeout_s
+            more = {"ssl": self._tls, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
+        with suppress(OSError):  # the handshake failed or took too long, or the client has gone
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: served, connection, **more)
+
+
+class _Counted(asyncio.Protocol):
+    """Passes everything to the protocol of a connection, and counts its end."""
+
+    __slots__ = ("_leave", "_served", "is_connected")
+
+    def __init__(self, served: asyncio.Protocol, leave: Callable[[], None]) -> None:
+        self._served, self._leave = served, leave
+        self.is_connected = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_connected = True
+        self._served.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self._served.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._served.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._served.eof_received()
+
+    def pause_writing(self) -> None:
+        self._served.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._served.resume_writing()
