@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
@@ -347,7 +347,7 @@ class MemoryNetwork:
         """See `Network.stop_watching`."""
         self._open_world.changed()
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         """See `Network.plans`."""
         return [record.plan for record in self._open_world.news]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from sequencing.cut import Reading
@@ -104,8 +104,11 @@ class Network(Protocol):
     async def stop_watching(self) -> None:
         """Break off a `news` that waits, for good."""
 
-    async def plans(self) -> list[Plan]:
-        """Return the plans that were announced, the oldest first, as far back as is known."""
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
+        """Return plans that say where some regions were, in the epochs that plans after epoch ``after`` ended.
+
+        Oldest first, as far back as is known; the newest plan is the last. Of older plans, only a part may be there.
+        """
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """Return the epochs that are being left now, (region, epoch) each; of all others everything has arrived."""

@@ -124,6 +124,23 @@ class Plan:
         paths = {**self.paths, **new} if new else self.paths
         return replace(self, version=self.version + 1, nodes={**self.nodes, **choice}, paths=paths)
 
+    def only(self, regions: AbstractSet[str]) -> Plan:
+        """Return the part of the plan that orders some regions: their paths and epochs, and the atoms between them."""
+        paths = {region: path for region, path in self.paths.items() if region in regions}
+        atoms = tuple(
+            replace(atom, regions=tuple(region for region in atom.regions if region in regions))
+            for atom in dict.fromkeys(chain.from_iterable(self.atoms_of[region] for region in paths))
+        )
+        used = _nodes_used(paths, atoms)
+        return replace(
+            self,
+            nodes={name: url for name, url in self.nodes.items() if name in used},
+            paths=paths,
+            atoms=atoms,
+            epochs={region: epoch for region, epoch in self.epochs.items() if region in regions},
+            runs={name: run for name, run in self.runs.items() if name in used},
+        )
+
     def is_laid_out_as(self, other: Plan) -> bool:
         """Return whether regions, paths, epochs and atoms are the very same as of another plan; if in doubt, not."""
         same = self.paths is other.paths and self.atoms is other.atoms and self.epochs is other.epochs

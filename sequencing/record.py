@@ -112,6 +112,20 @@ class Record:
         """Return `old_epochs` as (region, epoch) each."""
         return frozenset((old.region, old.epoch) for old in self.old_epochs())
 
+    def left_plans(self) -> tuple[Plan, ...]:
+        """Return what readers of history need of the plans behind: only the regions whose epochs the transition ends.
+
+        Each with the atoms between these regions; oldest first.
+        """
+        ending: set[tuple[str, int]] = set(self.ending())
+        found: list[Plan] = []
+        for plan in self.behind:
+            regions = {region for region in plan.paths if (region, plan.epoch_of(region)) in ending}
+            ending.difference_update((region, plan.epoch_of(region)) for region in regions)
+            if regions:
+                found.append(plan.only(regions))
+        return tuple(found)
+
     def settled(self) -> Record:
         """Return what is so when the transition has come to its end."""
         ended = dict(self.ended)

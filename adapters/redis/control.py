@@ -16,7 +16,8 @@ import orjson
 from adapters.leadership import Seen
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.lease import LeaseWatch
-from adapters.redis.record import Ask, read, read_all, read_plan, read_plans, told
+from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
+from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
 from sequencing.errors import Superseded, TakenForGone, UsageError, superseded_message, taken_for_gone_message
 from sequencing.names import check_node_name
@@ -76,6 +77,7 @@ class ControlKeys:
     parts = "gamecast:{control}:parts"
     held = "gamecast:{control}:held"
     gone = "gamecast:{control}:gone"
+    past = "gamecast:{control}:past"
     of_connections = wishes, published, asked, incarnations, connections, alive, expected, gone
     """Of control.lua."""
     of_leaders = (
@@ -218,12 +220,16 @@ class RedisControl:
 
     async def announce(self, token: str, record: Record) -> bool:
         """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
+        if not await self._keep_past(token, record):
+            return False
         story, parts = told(record.news())
         number = record.plan.epoch, record.plan.version
         return await self._keep("announce", token, *number, NEWS_KEPT, story=story, parts=parts)
 
     async def settle(self, token: str, record: Record) -> bool:
         """See `Control.settle`."""
+        if not await self._keep_past(token, record):
+            return False
         kept, settled = record.news(), record.settled()
         (news, news_parts), (story, parts) = told(kept), told(settled)
         number = record.plan.epoch, record.plan.version
@@ -272,14 +278,15 @@ class RedisControl:
             story = await self._connection.call("GET", ControlKeys.record)
         return await read(story, self._asking(turn)) if story else None
 
-    async def plans(self, turn: Turn = ALONE) -> list[Plan]:
-        """Return all plans that were announced and are kept, the oldest first.
+    async def plans(self, regions: Iterable[str], after: int, turn: Turn = ALONE) -> list[Plan]:
+        """See `Network.plans`.
 
         ``turn``: by which others take this connection; they may do so between one request and the next.
         """
-        async with turn:
-            entries = await self._connection.call("XRANGE", ControlKeys.news, "-", "+")
-        return await read_plans([fields[1] for _, fields in entries], self._asking(turn))
+        async with turn:  # before the past: an epoch that ends in between is in both
+            latest = await self.latest_plan()
+        past = await read_past(self._connection, regions, after, turn)
+        return [] if latest is None else [*past, latest]
 
     async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`.
@@ -326,6 +333,19 @@ class RedisControl:
                 given = chain.from_iterable((digest, part) for digest, part in parts.items() if digest not in known)
                 answer = await self._lead(verb, *arguments, story, *given)
         return answer == 1
+
+    async def _keep_past(self, token: str, record: Record) -> bool:
+        """Keep where the epochs were that a plan ends, before it is announced: history is read there."""
+        left = record.left_plans()
+        if not left:
+            return True
+        number, document = f"{record.plan.epoch}-{record.plan.version}", past_document(left)
+        regions = list(chain.from_iterable(plan.paths for plan in left))
+        for start in range(0, len(regions), REGIONS_MAX):
+            some = regions[start : start + REGIONS_MAX]
+            if not await self._lead("past", token, number, PAST_KEPT_MS, document, *some):
+                return False
+        return True
 
     async def _run(self, *arguments: Any) -> Any:
         return await self._connection.run(CONTROL, ControlKeys.of_connections, *arguments)

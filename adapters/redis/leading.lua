@@ -11,6 +11,7 @@
 --                                                 → 'parts', and nothing done, if a part is neither here nor given
 --    or 'announce', token, epoch, version, how many to keep, story of the news, then parts → as 'save'
 --    or 'settle', token, epoch, version, how many to keep, story of the news, story of the record, then parts → as 'save'
+--    or 'past', token, id of a plan (epoch-version), how long to keep it in ms, what it ends (see past.py), regions
 --    or 'resign', token.
 --
 -- See record.py for stories and parts: of each part is counted how often the record and the news have it.
@@ -26,6 +27,8 @@ local connections, alive, looked, nodes, lossy = KEYS[7], KEYS[8], KEYS[9], KEYS
 local expected, led, parts, held, gone = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 -- So many names that are gone may come back.
 local GONE_MAX = 10000
+-- So many plans of the past are forgotten in one call: more than are added.
+local FORGET_MAX = 100
 local verb = ARGV[1]
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -150,11 +153,16 @@ local function save(story, given)
   end
 end
 
+-- Whether an id of a stream, epoch-version, is larger than another.
+local function follows(id, last)
+  local last_epoch, last_version = string.match(last, '^(%d+)-(%d+)$')
+  local epoch, version = string.match(id, '^(%d+)-(%d+)$')
+  last_epoch, last_version, epoch, version = tonumber(last_epoch), tonumber(last_version), tonumber(epoch), tonumber(version)
+  return epoch > last_epoch or (epoch == last_epoch and version > last_version)
+end
+
 local function announce(story, given)
-  local last_epoch, last_version = string.match(newest(news), '^(%d+)-(%d+)$')
-  last_epoch, last_version = tonumber(last_epoch), tonumber(last_version)
-  local epoch, version = tonumber(ARGV[3]), tonumber(ARGV[4])
-  if epoch > last_epoch or (epoch == last_epoch and version > last_version) then
+  if follows(ARGV[3] .. '-' .. ARGV[4], newest(news)) then
     hold(story, given)
     redis.call('XADD', news, ARGV[3] .. '-' .. ARGV[4], 'record', story)
     for length = redis.call('XLEN', news), tonumber(ARGV[5]) + 1, -1 do
@@ -183,6 +191,28 @@ elseif verb == 'settle' then
   end
   announce(ARGV[6], given)
   save(ARGV[7], given)
+elseif verb == 'past' then
+  local past, id, kept_ms = 'gamecast:{control}:past', ARGV[3], tonumber(ARGV[4])
+  if follows(id, newest(past)) then
+    redis.call('XADD', past, id, 'at', string.format('%.0f', now_ms), 'left', ARGV[5])
+    for _ = 1, FORGET_MAX do
+      local oldest = redis.call('XRANGE', past, '-', '+', 'COUNT', 1)[1]
+      if tonumber(oldest[2][2]) > now_ms - kept_ms then
+        break
+      end
+      redis.call('XTRIM', past, 'MAXLEN', '=', redis.call('XLEN', past) - 1)
+    end
+    redis.call('PEXPIRE', past, kept_ms)
+  end
+  local oldest = redis.call('XRANGE', past, '-', '+', 'COUNT', 1)[1]
+  for place = 6, #ARGV do
+    local one = past .. ':' .. ARGV[place]
+    if follows(id, newest(one)) then
+      redis.call('XADD', one, id, '', '')
+      redis.call('XTRIM', one, 'MINID', '=', oldest[1])
+      redis.call('PEXPIRE', one, kept_ms)
+    end
+  end
 else
   redis.call('DEL', lease)
 end

@@ -77,16 +77,6 @@ async def read_all(stories: Sequence[bytes], ask: Ask) -> list[Record]:
     return [found[story] for story in _kept(stories, found)]
 
 
-async def read_plans(stories: Sequence[bytes], ask: Ask) -> list[Plan]:
-    """Return the plans only of some records, at a small part of the cost; else as `read_all`."""
-    plans: list[Plan] = []
-    lines_of_all = await _lines_of_all(stories, ask)
-    for story in _kept(stories, lines_of_all):
-        plans.append(Record.plan_of(lines_of_all[story]))
-        await _let_others_go_on()
-    return plans
-
-
 async def read_plan(story: bytes, ask: Ask) -> Plan:
     """Return the plan only of a record; raises as `read`."""
     return Record.plan_of(await lines_of(story, ask))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NobodyLeads
@@ -93,9 +93,9 @@ class RedisSeat:
         async with self._turn:
             return await self._control.probe_addresses()
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         """See `Network.plans`."""
-        return await self._control.plans(self._turn)
+        return await self._control.plans(regions, after, self._turn)
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """See `Network.ending`."""

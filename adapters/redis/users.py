@@ -46,7 +46,7 @@ def _calling(*scripts: Script) -> tuple[str, ...]:
 
 _CONNECTING = ("+ping", "+info", "+client|id", "+client|unblock", "+hello", "+time", "+acl|whoami")
 _CONTROL_KEYS = (*(f"~{key}" for key in ControlKeys.of_connections), f"%R~{ControlKeys.lease}")
-_NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}")
+_NEWS = (f"%R~{ControlKeys.news}", f"%R~{ControlKeys.parts}", f"%R~{ControlKeys.past}:*", f"%R~{ControlKeys.past}")
 _STEP_KEYS = tuple(f"~gamecast:{{*}}:{name}" for name in ("node", "steps", "counters", "publishers"))
 _TELLING = (
     "+exists",
@@ -105,7 +105,20 @@ ROLES: dict[str, tuple[str, ...]] = {
     "manager": (
         *(*_CONNECTING, *_calling(*FUNCTIONS), *_TELLING, *_STEPPING, *_PUSHING, *_PUSHED, "~gamecast:*"),
         *("+hlen", "+pttl", "+xinfo|stream", "+memory|usage"),
-        *("+get", "+set", "+del", "+expire", "+hgetall", "+hkeys", "+hscan", "+hsetnx", "+smembers", "+scard", "+srem"),
+        *(
+            "+get",
+            "+set",
+            "+del",
+            "+expire",
+            "+pexpire",
+            "+hgetall",
+            "+hkeys",
+            "+hscan",
+            "+hsetnx",
+            "+smembers",
+            "+scard",
+            "+srem",
+        ),
         *("+zrange", "+zrangebyscore", "+zremrangebyrank", "+zincrby", "+xlen"),
     ),
     # Ends what blocks a server, and sees who is connected and what was refused; touches no key.

@@ -199,7 +199,7 @@ class History:
         return found
 
     async def _begin(self) -> tuple[list[Ready | Missing], deque[tuple[Replay, Mapping[str, Plan]]]]:
-        plans = [self._plan] if self._is_recent() else await _patiently(self._network.plans)
+        plans = [self._plan] if self._is_recent() else await _patiently(self._plans)
         unknown: list[Ready | Missing] = []
         epochs: dict[int, dict[str, tuple[int, int | None]]] = {}
         places: dict[int, dict[str, Plan]] = {}
@@ -222,6 +222,9 @@ class History:
             nodes = {region: plan.egresses[region] for region, plan in places[epoch].items()}
             replays.append((Replay(epoch, regions, nodes), places[epoch]))
         return unknown, replays
+
+    async def _plans(self) -> list[Plan]:
+        return await self._network.plans(self._since.keys(), min(epoch for epoch, _ in self._since.values()))
 
     def _is_recent(self) -> bool:
         """Return whether all of it is of epochs that the plan knows, as after a short absence."""

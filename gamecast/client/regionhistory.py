@@ -103,7 +103,7 @@ class RegionHistory:
             self._newest = latest
             if region in latest.paths and latest.epoch_of(region) == epoch:
                 return {epoch: latest}
-            plans = await self._network.plans()
+            plans = await self._network.plans([region], epoch)
             self._newest = plans[-1]
             return {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
 

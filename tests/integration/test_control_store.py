@@ -55,7 +55,7 @@ async def test_a_part_is_kept_once_and_as_long_as_a_record_has_it(
         assert parts(redis_server) == 2
     assert await control.announce(ME, record(NEWS_KEPT + 2, "new"))
     assert parts(redis_server) == 1
-    assert len(await control.plans()) == NEWS_KEPT
+    assert len(await control.news(None, block_ms=1)) == NEWS_KEPT
 
 
 async def test_others_read_what_was_saved_and_announced(redis_server: EmbeddedServer, control: RedisControl) -> None:
@@ -73,7 +73,7 @@ async def test_others_read_what_was_saved_and_announced(redis_server: EmbeddedSe
         await other.close()
 
 
-async def test_plans_and_news_are_read_while_others_are_announced_and_the_oldest_dropped(
+async def test_news_are_read_while_others_are_announced_and_the_oldest_dropped(
     redis_server: EmbeddedServer, control: RedisControl
 ) -> None:
     for version in range(1, NEWS_KEPT + 1):
@@ -88,30 +88,24 @@ async def test_plans_and_news_are_read_while_others_are_announced_and_the_oldest
 
     reader = Overtaken(redis_server.url)
     try:
-        assert [plan.version for plan in await reader.plans()][-1] == NEWS_KEPT
+        assert [told.plan.version for told in await reader.news(None, block_ms=1)][-1] == NEWS_KEPT
         assert [told.plan.version for told in await reader.news(None, block_ms=1)][-1] > NEWS_KEPT
     finally:
         await reader.close()
 
 
-@pytest.mark.parametrize("what", ["plans", "news"])
-async def test_who_reads_much_lets_others_speak_in_between(
-    redis_server: EmbeddedServer, control: RedisControl, what: str
-) -> None:
+async def test_who_reads_much_lets_others_speak_in_between(redis_server: EmbeddedServer, control: RedisControl) -> None:
     for version in range(1, PARTS_KEPT + 1):
-        await control.announce(ME, record(version, f"{what}-{version}"))
+        await control.announce(ME, record(version, f"news-{version}"))
     turn = asyncio.Lock()
     seat = RedisSeat(control, turn)
     await seat.introduce("a")
 
-    async def read() -> int:
-        return len(await seat.plans() if what == "plans" else await control.news(None, block_ms=1, turn=turn))
-
-    reading = asyncio.create_task(read())
+    reading = asyncio.create_task(control.news(None, block_ms=1, turn=turn))
     await asyncio.sleep(0)
     await seat.beat()
     assert not reading.done()
-    assert await reading == PARTS_KEPT
+    assert len(await reading) == PARTS_KEPT
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.info("commandstats")["cmdstat_hmget"]["calls"] <= 1 + PARTS_KEPT // STORIES_AT_ONCE
 

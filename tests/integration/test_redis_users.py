@@ -98,7 +98,7 @@ async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> Non
         await socket.take(1)
         assert await running.gateway.shelf.claim("once:x", b"1", 10) is None
     network = RedisNetwork(secured.url_of("gateway"), ordering="acyclic", retention_events=1)
-    assert (len(await network.plans()) > 0, await network.ending()) == (True, frozenset())
+    assert (len(await network.plans(["forest"], 0)) > 0, await network.ending()) == (True, frozenset())
     await network.close()
 
 

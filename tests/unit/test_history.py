@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, cast
@@ -46,7 +46,7 @@ class LateNetwork:
         self.is_ending = ending
         self._frames = frames
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         return [*self._plans]
 
     def newest_plan(self) -> Plan:
@@ -158,7 +158,7 @@ class RestartedNetwork(LateNetwork):
 
     run = ""
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         return [replace(OLD, runs={"a": "1"}), self.newest_plan()]
 
     async def latest_plan(self) -> Plan | None:
@@ -200,11 +200,11 @@ async def test_plans_that_cannot_be_read_just_now_are_asked_for_again() -> None:
     class Faltering(LateNetwork):
         failures = 2
 
-        async def plans(self) -> list[Plan]:
+        async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
             self.failures -= 1
             if self.failures >= 0:
                 raise NetworkError("the record was replaced while it was being read")
-            return await super().plans()
+            return await super().plans(regions, after)
 
     network = Faltering({0: [frame(1, 2), frame(1, 3, FrameKind.TICK), frame(2, 1)]})
     assert len(await replayed(network, set)) == 3
@@ -242,7 +242,7 @@ class ChangingNetwork(LateNetwork):
         self._old_answers -= 1
         return self._old_answers < 0
 
-    async def plans(self) -> list[Plan]:
+    async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         return [OLD, NEW] if self.is_announced() else [OLD]
 
     async def latest_plan(self) -> Plan | None:

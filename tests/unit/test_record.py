@@ -107,3 +107,20 @@ def test_a_network_of_another_wire_is_refused(read: Callable[[list[bytes]], obje
 
 def test_a_new_record_begins_with_the_first_atom() -> None:
     assert Record(FIRST).next_atom == 1
+
+
+def test_what_is_left_of_plans_behind_has_the_regions_that_end_and_the_atoms_between_them() -> None:
+    atoms = (Atom(AtomId(1), ("a", "b"), "n2"), Atom(AtomId(2), ("b", "c"), "n3"), Atom(AtomId(3), ("c", "d"), "n1"))
+    paths = {"a": ("n1", "n2"), "b": ("n2", "n3"), "c": ("n3",), "d": ("n1",)}
+    first = Plan(1, 1, "acyclic", NODES, paths, atoms)
+    second = following(first, 2, "a", "b")
+    record = Record(following(second, 3, "b", "d"), behind=(first, second))
+    assert [(plan.epoch, {region: plan.epoch_of(region) for region in plan.paths}) for plan in record.left_plans()] == [
+        (1, {"a": 1, "b": 1, "d": 1}),
+        (2, {"b": 2}),
+    ]
+    [left, _] = record.left_plans()
+    assert left.paths["a"] == ("n1", "n2")
+    assert [atom.regions for atom in left.atoms] == [("a", "b"), ("b",), ("d",)]
+    assert Plan.from_json(left.to_json()) == left
+    assert record.settled().left_plans() == ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha1
-from typing import Any
 
 import pytest
 
@@ -12,12 +11,10 @@ from adapters.redis.record import (
     PART_BYTES_MIN,
     PARTS_KEPT,
     STORIES_AT_ONCE,
-    Ask,
     lines_of,
     read,
     read_all,
     read_plan,
-    read_plans,
     told,
 )
 from sequencing.errors import NetworkError, PlanError
@@ -70,11 +67,8 @@ async def test_more_parts_than_are_kept_are_asked_for_again() -> None:
         assert [await read_plan(told(each)[0], ask) for each in records] == [each.plan for each in records]
 
 
-@pytest.mark.parametrize("reads", [read_all, read_plans])
-async def test_the_parts_of_many_stories_are_asked_for_together(
-    reads: Callable[[Sequence[bytes], Ask], Awaitable[list[Any]]],
-) -> None:
-    records = [record(f"{reads.__name__}{number}") for number in range(2 * PARTS_KEPT)]
+async def test_the_parts_of_many_stories_are_asked_for_together() -> None:
+    records = [record(f"together{number}") for number in range(2 * PARTS_KEPT)]
     kept, calls = answers(*records), 0
 
     async def ask(digests: Sequence[bytes]) -> list[bytes | None]:
@@ -82,25 +76,22 @@ async def test_the_parts_of_many_stories_are_asked_for_together(
         calls += 1
         return [kept.get(digest) for digest in digests]
 
-    found = await reads([told(each)[0] for each in records], ask)
-    assert [each if reads is read_plans else each.plan for each in found] == [each.plan for each in records]
+    found = await read_all([told(each)[0] for each in records], ask)
+    assert [each.plan for each in found] == [each.plan for each in records]
     assert calls == 2 * PARTS_KEPT // STORIES_AT_ONCE
 
 
-@pytest.mark.parametrize("reads", [read_all, read_plans])
-async def test_of_many_stories_the_oldest_may_be_gone_by_now_and_the_newest_may_not(
-    reads: Callable[[Sequence[bytes], Ask], Awaitable[list[Any]]],
-) -> None:
-    old, new = record(f"{reads.__name__}-old"), record(f"{reads.__name__}-new")
+async def test_of_many_stories_the_oldest_may_be_gone_by_now_and_the_newest_may_not() -> None:
+    old, new = record("gone-old"), record("gone-new")
     kept = answers(new)
 
     async def ask(digests: Sequence[bytes]) -> list[bytes | None]:
         return [kept.get(digest) for digest in digests]
 
     stories = [told(old)[0], told(new)[0]]
-    assert len(await reads(stories, ask)) == 1
+    assert len(await read_all(stories, ask)) == 1
     with pytest.raises(NetworkError, match="replaced while it was being read"):
-        await reads(stories[::-1], ask)
+        await read_all(stories[::-1], ask)
 
 
 async def test_a_part_that_is_gone_is_said_so() -> None:
