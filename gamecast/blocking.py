@@ -64,7 +64,12 @@ class BlockingCast:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers = Handlers()
         self._current: deque[Event | Gap] = deque()
-        """What has come, and iteration has not handed out."""
+        """Events that have arrived and that iteration has not handed out."""
+        self._handing_over = threading.Lock()
+        """Held while events move from the event loop's thread to one of the application's."""
+        self._left: dict[str, int] = {}
+        """Region → the number of the last `unsubscribe` call that left it."""
+        self._leaves = 0
         self._room = threading.BoundedSemaphore(publish_soon_max)
 
     @property
@@ -107,8 +112,27 @@ class BlockingCast:
 
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more: when this has returned, nothing of them is handed out."""
-        self._wait(self._cast.unsubscribe(*regions))
-        self._current = deque(item for item in self._current if item.region not in regions)
+
+        async def unsubscribing() -> None:
+            await self._cast.unsubscribe(*regions)
+            with self._handing_over:
+                self._leaves += 1
+                self._left.update(dict.fromkeys(regions, self._leaves))
+                kept = [item for item in self._current if item.region not in regions]
+                self._current.clear()
+                self._current.extend(kept)
+
+        self._wait(unsubscribing())
+
+    def _still_subscribed(self, came: tuple[int, list[Event | Gap]]) -> list[Event | Gap]:
+        """Return events without those of regions that another thread has left since they came.
+
+        ``came``: the number of `unsubscribe` calls at that time, and the events. Call it with the lock.
+        """
+        leaves, items = came
+        if leaves == self._leaves:
+            return items
+        return [item for item in items if self._left.get(item.region, 0) <= leaves]
 
     def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of; see `Cast.expect`."""
@@ -151,32 +175,53 @@ class BlockingCast:
 
     def __iter__(self) -> Iterator[Event | Gap]:
         """Iterate over events in order, waiting for each; ends when the connection closes."""
-        for batch in self.batches():
-            self._current.extend(batch)
+        for came in self._coming():
+            with self._handing_over:
+                self._current.extend(self._still_subscribed(came))
             with suppress(IndexError):  # another thread may iterate, too
                 while True:
                     yield self._current.popleft()
 
     def batches(self) -> Iterator[list[Event | Gap]]:
         """Iterate over lists of events, as they become deliverable."""
-        if left := [*self._current]:
+        for came in self._coming():
+            with self._handing_over:
+                batch = self._still_subscribed(came)
+            if batch:
+                yield batch
+
+    def _coming(self) -> Iterator[tuple[int, list[Event | Gap]]]:
+        """Iterate over the batches that come, each with the number of `unsubscribe` calls before it."""
+        with self._handing_over:
+            left = self._leaves, [*self._current]
             self._current.clear()
+        if left[1]:
             yield left
         batches = self._cast.batches()
 
-        async def following() -> list[Event | Gap] | None:
-            return await anext(batches, None)
+        async def following() -> tuple[int, list[Event | Gap]] | None:
+            batch = await anext(batches, None)
+            return None if batch is None else (self._leaves, batch)
 
-        while self._loop is not None and (batch := self._wait(following())) is not None:
-            yield batch
+        while self._loop is not None and (came := self._wait(following())) is not None:
+            yield came
 
     def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
         """Return the next events in order, none if none come within ``timeout`` seconds; see `gamecast.Cast.take`."""
         taken: list[Event | Gap] = []
-        with suppress(IndexError):  # another thread may take, too
-            while len(taken) < max_events:
+        with self._handing_over:
+            while self._current and len(taken) < max_events:
                 taken.append(self._current.popleft())
-        return taken or self._wait(self._cast.take(max_events, timeout))
+        if taken:
+            return taken
+
+        async def taking() -> tuple[int, list[Event | Gap]]:
+            items = await self._cast.take(max_events, timeout)
+            return self._leaves, items
+
+        came = self._wait(taking())
+        with self._handing_over:
+            return self._still_subscribed(came)
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler, a plain function, for the events of the regions that match a pattern; see `run`."""

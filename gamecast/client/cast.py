@@ -139,6 +139,8 @@ class Cast:
         self._reading = asyncio.Lock()
         self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
         """The next batch, where `take` did not wait for it."""
+        self._taking: list[list[Event | Gap]] = []
+        """What calls of `take` have and have not returned yet."""
         self._handlers = Handlers()
         self._health = Health()
         self._quiet = Quiet()
@@ -272,9 +274,11 @@ class Cast:
         if self._coming is not None and self._coming.done() and self._coming.exception() is None:
             self._current.extend(self._coming.result() or ())
             self._coming = None
-        left = [event for event in self._current if event.region not in regions]
+        kept = [event for event in self._current if event.region not in regions]
         self._current.clear()
-        self._current.extend(left)
+        self._current.extend(kept)
+        for taken in self._taking:
+            taken[:] = [event for event in taken if event.region not in regions]
 
     async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
@@ -356,6 +360,7 @@ class Cast:
             raise UsageError(f"take() returns a number of events above 0, not {max_events!r}")
         incoming, current, taken = self._halves()[1], self._current, list[Event | Gap]()
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._taking.append(taken)
         try:
             while True:
                 while current and len(taken) < max_events:
@@ -369,10 +374,13 @@ class Cast:
                     coming = self._coming
                     if coming is None:
                         coming = self._coming = asyncio.create_task(self._read(), name="gamecast take")
+                    had_some = bool(taken)
                     left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    await asyncio.wait((coming,), timeout=0 if taken else left_s)
+                    await asyncio.wait((coming,), timeout=0 if had_some else left_s)
                     if self._coming is not coming:
                         continue  # another task has it, and may have left something
+                    if had_some and not taken and not coming.done() and (left_s is None or left_s > 0):
+                        continue  # all of it was of regions that another task has unsubscribed from
                     if not coming.done() or (taken and coming.exception() is not None):
                         return taken
                     self._coming = None
@@ -385,6 +393,9 @@ class Cast:
         except BaseException:
             current.extendleft(reversed(taken))
             raise
+        finally:
+            # By identity: lists compare by what they have.
+            self._taking = [each for each in self._taking if each is not taken]
 
     async def _next_batch(self) -> list[Event | Gap] | None:
         """Return what others have left, or else what comes next; None at the end."""
