@@ -14,13 +14,15 @@ from rich.text import Text
 from adapters.redis.access import AccessState, access, leftovers
 from adapters.redis.control import SOLE_NODE
 from adapters.redis.findings import Examination, Finding, Level, judge, under_way
-from adapters.redis.survey import survey
+from adapters.redis.survey import NetworkState, survey
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
 from gamecast.ending import INFRASTRUCTURE
 from gamecast.errors import GamecastError, UnsupportedServer
 
 LOOK_AGAIN_S = 1.0
+LOOKS_MAX = 10
+"""So often is a network looked at whose plan changes meanwhile."""
 
 _MARKS: Mapping[Level, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -65,13 +67,13 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
 async def findings_of(url: str) -> list[Finding]:
     """Return what is found in the network of a control Redis."""
     try:
-        first = await survey(url, regions=True)
+        first = await _look(url)
     except UnsupportedServer as error:
         return [Finding("problem", "control", str(error), "run Redis 6.2 or later there")]
     second = first
     if under_way(first):
         await asyncio.sleep(LOOK_AGAIN_S)
-        second = await survey(url, regions=True)
+        second = await _look(url)
     there = [node for node in second.nodes if node.server is not None]
     accesses = {SOLE_NODE: await access(url)}
     left = {}
@@ -80,8 +82,16 @@ async def findings_of(url: str) -> list[Finding]:
             may = await access(node.url, node.name)
             if node.name not in accesses or may.refused is not None:
                 accesses[node.name] = may
-            if second.plan is not None:
-                left[node.name] = await leftovers(node.url, node.name, second.plan)
+            left[node.name] = await leftovers(url, node.url, node.name)
         except GamecastError as error:
             accesses[node.name] = AccessState(None, f"it went away: {error}")
     return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left)))
+
+
+async def _look(url: str) -> NetworkState:
+    """Return a look during which no newer plan is published, if one of some is; else the last."""
+    for _ in range(LOOKS_MAX):
+        state = await survey(url, regions=True)
+        if not state.has_moved:
+            break
+    return state

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.redis.connection import Script
-from adapters.redis.control import SOLE_NODE
+from adapters.redis.control import SOLE_NODE, RedisControl
 from adapters.redis.probe import ServerProbe, text
+from sequencing.errors import GamecastError
 from sequencing.keyspace import NodeKeys
-from sequencing.plan import Plan
 
 SCAN_CALLS_MAX = 200
 NO_END = -1
@@ -53,11 +53,12 @@ class AccessState:
 
 @dataclass(frozen=True, slots=True)
 class LeftoverState:
-    """Egress streams of a node that the plan does not name (any more); ``complete``: whether all keys were seen."""
+    """Egress streams of a node from before ``first_epoch``, the earliest in use; ``complete``: all were seen."""
 
     streams: int
     example: str | None
     complete: bool
+    first_epoch: int
 
 
 async def access(url: str, node: str | None = None) -> AccessState:
@@ -93,13 +94,16 @@ async def access(url: str, node: str | None = None) -> AccessState:
         await server.close()
 
 
-async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
-    """Look for egress streams of a node that the plan does not name, and that do not expire: nothing removes those."""
+async def leftovers(control_url: str, url: str, node: str) -> LeftoverState:
+    """Look for egress streams of a node that are older than all plans in use and do not expire: nothing removes those.
+
+    The plans are read after the streams, and the streams once more after that. So nothing counts that a plan has begun
+    meanwhile, or that the network has just given an end. Raises as `survey` does.
+    """
     server = ServerProbe(url, node)
     keys = NodeKeys(node)
-    known = {keys.egress(plan.epoch_of(region), region).encode() for region in plan.paths}
     pattern = keys.egress(0, "").removesuffix("0:") + "*"
-    found: set[bytes] = set()
+    seen: set[bytes] = set()
     cursor: Any = b"0"
     try:
         for _ in range(SCAN_CALLS_MAX):
@@ -109,11 +113,30 @@ async def leftovers(url: str, node: str, plan: Plan) -> LeftoverState:
             if answer is None:
                 break
             cursor, page = answer
-            for key in set(page) - known:
-                if await server.ask("TTL", key) == NO_END:
-                    found.add(key)
+            seen.update(page)
             if cursor == b"0":
                 break
-        return LeftoverState(len(found), text(min(found)) if found else None, cursor == b"0")
+        first = await _first_epoch_in_use(control_url)
+        found: set[bytes] = set()
+        for key in seen:
+            epoch = key[len(pattern) - 1 :].partition(b":")[0]
+            if epoch.isdigit() and int(epoch) < first and await server.ask("TTL", key) == NO_END:
+                found.add(key)
+        return LeftoverState(len(found), text(min(found)) if found else None, cursor == b"0", first)
     finally:
         await server.close()
+
+
+async def _first_epoch_in_use(control_url: str) -> int:
+    """Return the earliest epoch of a plan that is published, is being made or left; 0 if that is not known."""
+    control = RedisControl(control_url)
+    try:
+        record, newest = await control.record(), await control.newest()
+    except GamecastError:  # this user may not know it
+        return 0
+    finally:
+        await control.close()
+    if record is None or newest is None:
+        return 0
+    plans = (newest.plan, *newest.behind, record.plan, *record.behind, *record.abandoned)
+    return min(min((plan.epoch, *plan.epochs.values())) for plan in plans)

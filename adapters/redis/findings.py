@@ -68,10 +68,15 @@ def judge(examined: Examination) -> Iterator[Finding]:
     yield from _changing(examined)
     yield from _unread("control", network.unread)
     before = {node.name: node for node in examined.first.nodes}
+    steady = not (examined.first.has_moved or network.has_moved)
+    if not steady:
+        seen = "a new plan is published during each look, so nodes, links and regions are not compared with it"
+        yield Finding("warning", "plan", seen, "look again when fewer servers join, leave or walk")
     for node in network.nodes:
-        yield from _node(node, before.get(node.name, node), network)
-    yield from _links(examined)
-    yield from _regions(examined)
+        yield from _node(node, before.get(node.name, node), network, steady=steady)
+    if steady:
+        yield from _links(examined)
+        yield from _regions(examined)
     yield from _growth(examined)
 
 
@@ -146,11 +151,11 @@ def _changing(examined: Examination) -> Iterator[Finding]:
     if not network.leader:
         return
     advice = "whoever leads cannot make a plan of it: its log (gamecast.manager) says why, `gamecast manager` shows it"
-    before = {(each.name, each.incarnation): each.waiting for each in first.connections}
+    before = {(each.name, each.incarnation): each.asks for each in first.connections}
     waiting = [
-        f"{each.name} ({named(sorted(regions))})"
+        f"{each.name} ({named(sorted(region for region, _ in asks))})"
         for each in network.connections
-        if each.alive and (regions := each.waiting & before.get((each.name, each.incarnation), frozenset()))
+        if each.alive and (asks := each.asks & before.get((each.name, each.incarnation), frozenset()))
     ]
     if waiting:
         seen = f"regions are wanted for more than {examined.apart_s:g} s and not granted: {named(waiting)}"
@@ -251,7 +256,7 @@ def _unread(name: str, unread: Sequence[str]) -> Iterator[Finding]:
         yield Finding("warning", name, seen, "examine it as a user who may look there")
 
 
-def _node(node: NodeState, before: NodeState, network: NetworkState) -> Iterator[Finding]:
+def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: bool) -> Iterator[Finding]:
     plan, server = network.plan, node.server
     if server is None:
         advice = "start the server, or correct what the message names"
@@ -262,7 +267,8 @@ def _node(node: NodeState, before: NodeState, network: NetworkState) -> Iterator
     yield from _unread(node.name, node.unread)
     if plan is not None and not node.planned:
         yield Finding("ok", node.name, "is registered and not in the plan: the next plan may use it")
-    yield from _installed(node, before, network)
+    if steady:
+        yield from _installed(node, before, network)
     # Where the control Redis goes, the whole network goes.
     elsewhere = server.run != network.control.run
     if elsewhere and node.registered and not (node.may_lose or server.keeps_all):
@@ -293,7 +299,8 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
         yield Finding("problem", node.name, seen, BEGIN_ANEW)
     elif _ahead(node, plan):
         seen = f"has plan {installed_plan(node.installed)} installed, published is {published}"
-        if transition is not None and node.installed == (transition.epoch, transition.version):
+        # A node may have prepared a plan that was abandoned for the one that is on the way.
+        if transition is not None and (node.installed or (0, 0)) <= (transition.epoch, transition.version):
             yield Finding("ok", node.name, f"{seen}, and it is on the way")
         elif node.installed == before.installed:
             yield Finding("problem", node.name, f"{seen}: the control Redis has lost its data", BEGIN_ANEW)
@@ -322,7 +329,7 @@ def _links(examined: Examination) -> Iterator[Finding]:
                 yield Finding("problem", subject, seen, advice)
             else:
                 key = f"gamecast:{{{node.name}}}:link:{link.target}"
-                advice = f"it belongs to an earlier plan; when nobody needs those events any more: DEL {key}"
+                advice = f"it belongs to an earlier plan and only takes memory. See what it holds: XRANGE {key} - +"
                 yield Finding("warning", subject, seen, advice)
     if plan is not None and plan.links:
         yield Finding("ok", "links", f"{len(plan.links):,} in the plan, {counted(waiting, 'frame')} under way")
@@ -370,8 +377,11 @@ def _growth(examined: Examination) -> Iterator[Finding]:
         if left is not None and left.streams and examined.second.transition is None:
             number = f"{'' if left.complete else 'at least '}{counted(left.streams, 'egress stream')}"
             seen = f"{number} of earlier epochs, which nothing removes, e.g. {left.example}"
-            pattern = f"'gamecast:{{{node.name}}}:egress:E:*'"
-            advice = f"UNLINK those that nobody reads any more: redis-cli --scan --pattern {pattern} lists epoch E"
+            pattern = f"'gamecast:{{{node.name}}}:egress:*'"
+            advice = (
+                f"they only take memory: all plans in use begin with epoch {left.first_epoch} or later. "
+                f"redis-cli --scan --pattern {pattern} lists the streams, each with its epoch"
+            )
             yield Finding("warning", node.name, seen, advice)
 
 

@@ -102,6 +102,8 @@ class ConnectionState:
     waiting: frozenset[str]
     heard_ms_ago: int | None
     alive: bool
+    asks: frozenset[tuple[str, int]] = frozenset()
+    """Those that wait, and by which request: a region that is left and wanted again is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class NetworkState:
     ``transition``: what whoever leads is at, None when all is as it should be. ``leader``: the token of whoever leads,
     empty when nobody does, and ``lease_ms``: when its lease ends, -1 for never, None without a lease; both None where
     they cannot be read. ``unplaced``: regions that events are to be published to and that the plan has no path for.
+    ``has_moved``: whether a newer plan was published while this was read, so that nodes may have more than ``plan``.
     """
 
     where: str
@@ -154,6 +157,7 @@ class NetworkState:
     unplaced: frozenset[str]
     regions: tuple[RegionState, ...] = ()
     unread: tuple[str, ...] = ()
+    has_moved: bool = False
 
 
 async def survey(url: str, *, regions: bool = False) -> NetworkState:
@@ -189,7 +193,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
         nodes = await asyncio.gather(*(_node(node, plan, asked) for node in unseen))
         leader, lease_ms = await _leader(control)
         publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
-        return NetworkState(
+        state = NetworkState(
             where=redacted(url),
             control=described,
             plan=plan,
@@ -200,11 +204,17 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             connections=await _connections(control, published),
             unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
-            unread=tuple(control.unread),
         )
+        now = await _published(control)  # last: whatever was read before is of that plan, or of one since
+        has_moved = now is not None and (plan is None or _number(now.plan) != _number(plan))
+        return replace(state, unread=tuple(dict.fromkeys(control.unread)), has_moved=has_moved)
     finally:
         for server in (control, *asked.values()):
             await server.close()
+
+
+def _number(plan: Plan) -> tuple[int, int]:
+    return plan.epoch, plan.version
 
 
 async def _published(control: ServerProbe) -> Record | None:
@@ -334,17 +344,22 @@ async def _connections(control: ServerProbe, published: Record | None) -> tuple[
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}
     nothing = Wish(0, 0)
-    return tuple(
-        ConnectionState(
-            name=name,
-            incarnation=introduced.get(name, 0),
-            wanted=frozenset(wishes.get(name, nothing).since),
-            waiting=wishes.get(name, nothing).after(heard.get(name)),
-            heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
-            alive=alive.get(name, 0) > now_ms,
+    found = []
+    for name in sorted(alive.keys() | introduced.keys() | wishes.keys()):
+        wish = wishes.get(name, nothing)
+        waiting = wish.after(heard.get(name))
+        found.append(
+            ConnectionState(
+                name=name,
+                incarnation=introduced.get(name, 0),
+                wanted=frozenset(wish.since),
+                waiting=waiting,
+                heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
+                alive=alive.get(name, 0) > now_ms,
+                asks=frozenset((region, wish.since[region]) for region in waiting),
+            )
         )
-        for name in sorted(alive.keys() | introduced.keys() | wishes.keys())
-    )
+    return tuple(found)
 
 
 def _wish(written: bytes) -> Wish:

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -344,9 +345,52 @@ def test_streams_of_earlier_epochs_that_nothing_removes_are_found(redis_server: 
         for key in (lasting, expiring):
             client.xadd(key, {"m": "", "s": "", "b": ""}, id="1-1")
         client.expire(expiring, 3600)
+        # A plan newer than the one that was read may have begun it.
+        client.xadd(f"gamecast:{{{SOLE_NODE}}}:egress:9999999999999:c", {"m": "", "s": "", "b": ""}, id="1-1")
     left = found(doctor(redis_server.url, expected=0), "of earlier epochs")
     assert left["level"] == "warning"
     assert left["seen"] == f"1 egress stream of earlier epochs, which nothing removes, e.g. {lasting}"
+    assert not any(word in left["advice"] for word in ("UNLINK", "DEL"))
+
+
+async def test_a_healthy_network_whose_servers_walk_has_nothing_to_mend(three_redis_servers: EmbeddedServers) -> None:
+    walking = True
+
+    async def walk(cast: gamecast.Cast, regions: Sequence[str]) -> None:
+        for one, other in pairwise(cycle(regions)):
+            if not walking:
+                return
+            await cast.subscribe(other)
+            await cast.unsubscribe(one)
+
+    url = three_redis_servers.urls[0]
+    async with (
+        world(three_redis_servers),
+        gamecast.connect(url, name="w1") as one,
+        gamecast.connect(url, name="w2") as two,
+    ):
+        walks = [asyncio.create_task(walk(one, "aceg")), asyncio.create_task(walk(two, "bdfh"))]
+        try:
+            for _ in range(4):
+                findings = await doctor_command.findings_of(url)
+                wrong = [finding for finding in findings if finding.level == "problem"]
+                assert wrong == []
+                assert not [each for each in findings if re.search(r"\b(DEL|UNLINK|FLUSH\w*|empty)\b", each.advice)]
+        finally:
+            walking = False
+            await asyncio.gather(*walks)
+
+
+async def test_what_a_newer_plan_left_behind_during_a_look_is_no_loss_of_data(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    async with world(three_redis_servers):
+        state = await survey(three_redis_servers.urls[0], regions=True)
+        lost = tuple(replace(node, lacking=frozenset({"a"}), installed=(2**53, 1)) for node in state.nodes)
+        moved = replace(state, nodes=lost, has_moved=True, regions=tuple(replace(r, drawn=-1) for r in state.regions))
+        assert not [each for each in judge(Examination(moved, moved, 1.0)) if each.level == "problem"]
+        still = replace(moved, has_moved=False)
+        assert any("has lost its data" in each.seen for each in judge(Examination(still, still, 1.0)))
 
 
 def test_streams_that_outgrow_their_bounds_are_found(redis_server: EmbeddedServer) -> None:
