@@ -90,8 +90,7 @@ async def findings_of(url: str) -> list[Finding]:
 
 async def _look(url: str) -> NetworkState:
     """Return a look during which no newer plan is published, if one of some is; else the last."""
-    for _ in range(LOOKS_MAX):
-        state = await survey(url, regions=True)
-        if not state.has_moved:
-            break
+    looks = 0
+    while (state := await survey(url, regions=True)).has_moved and looks < LOOKS_MAX:
+        looks += 1
     return state
