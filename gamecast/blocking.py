@@ -231,6 +231,13 @@ class BlockingCast:
         """Register a handler for gaps; see `run`."""
         return self._handlers.on_gap(handler)
 
+    def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called, in a thread of gamecast's, when a replay has ended; see `Cast`.
+
+        The thread that asks for more events waits meanwhile.
+        """
+        return self._cast.on_caught_up(callback)
+
     def on_state(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called, in a thread of gamecast's, with the `State` whenever that changes."""
         return self._cast.on_state(callback)

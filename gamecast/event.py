@@ -14,7 +14,8 @@ class Event(NamedTuple):
     A tuple, because one is made for every delivery. ``payload`` is what JSON made of what was published, or `bytes`.
     ``sequence`` numbers the events of the region within ``epoch``: it grows, and leaves out the numbers that markers
     have. Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock,
-    ``delivered_at_ns`` by this process's.
+    ``delivered_at_ns`` by this process's. ``replayed``: whether it comes from the history that ``subscribe(since=…)``
+    asks for, and not live.
     """
 
     region: str
@@ -24,6 +25,7 @@ class Event(NamedTuple):
     sequence: int
     sent_at_ns: int
     delivered_at_ns: int
+    replayed: bool = False
 
     @property
     def position(self) -> str:

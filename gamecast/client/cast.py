@@ -22,7 +22,7 @@ from gamecast.client.history import Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
-from gamecast.client.watching import Handlers, Health, Quiet, SomeGapHandler, SomeHandler, State
+from gamecast.client.watching import Callbacks, Handlers, Health, Quiet, SomeGapHandler, SomeHandler, State
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.version import __version__
 from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
@@ -144,6 +144,11 @@ class Cast:
         self._handlers = Handlers()
         self._health = Health()
         self._quiet = Quiet()
+        self._caught_up = Callbacks("a replay that has ended")
+        self._ended_replays: list[frozenset[str]] = []
+        """The regions of replays whose last events the application may still be looking at."""
+        self._asking = 0
+        """How many calls wait for events and have none to return."""
 
     @property
     def url(self) -> str:
@@ -165,6 +170,7 @@ class Cast:
         outgoing = Outgoing(self._network, self._configuration, incarnation, self._health, self._quiet, self._tap)
         self._outgoing = outgoing
         incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._health, self._tap)
+        incoming.on_caught_up = self._replay_ended
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming, self._health)
         self._health.opened()
@@ -252,7 +258,8 @@ class Cast:
         ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay; or one for each
         region, as a mapping. What was published before comes first, as far as it is kept, in the order of everybody,
         and a `Gap` for what is not kept; without a hole or a repeat it is followed by what is published from now on.
-        Against other regions that are subscribed to already, history has no order: it comes late.
+        Events from history have ``replayed`` set, and `on_caught_up` hears when they have been delivered. Against other
+        regions that are subscribed to already, history has no order: it comes late.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that
@@ -363,12 +370,14 @@ class Cast:
         self._taking.append(taken)
         try:
             while True:
+                if self._ended_replays and not current and not taken:
+                    self._tell_ended_replays()
                 while current and len(taken) < max_events:
                     taken.append(current.popleft())
                 if len(taken) == max_events:
                     return taken
                 if self._coming is None and incoming.has_next and not self._reading.locked():
-                    batch = await self._read()
+                    batch = await (self._read() if taken else self._read_for_somebody())
                 else:
                     # A read of history that a tick did not wait for goes on until the next one.
                     coming = self._coming
@@ -376,7 +385,7 @@ class Cast:
                         coming = self._coming = asyncio.create_task(self._read(), name="gamecast take")
                     had_some = bool(taken)
                     left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    await asyncio.wait((coming,), timeout=0 if had_some else left_s)
+                    await (self._wait_for(coming, left_s) if not had_some else asyncio.wait((coming,), timeout=0))
                     if self._coming is not coming:
                         continue  # another task has it, and may have left something
                     if had_some and not taken and not coming.done() and (left_s is None or left_s > 0):
@@ -400,11 +409,13 @@ class Cast:
     async def _next_batch(self) -> list[Event | Gap] | None:
         """Return what others have left, or else what comes next; None at the end."""
         while not self._current:
+            if self._ended_replays:
+                self._tell_ended_replays()
             coming = self._coming
             if coming is None:
-                batch = await self._read()
+                batch = await self._read_for_somebody()
             else:
-                await asyncio.wait((coming,))
+                await self._wait_for(coming, None)
                 if self._coming is not coming:
                     continue  # another task has it, and may have left something
                 self._coming = None
@@ -423,6 +434,36 @@ class Cast:
         async with self._reading:
             return [] if self._current else await self._halves()[1].next_batch()
 
+    async def _read_for_somebody(self) -> list[Event | Gap] | None:
+        """As `_read`, for a call that has nothing to return yet."""
+        self._asking += 1
+        try:
+            return await self._read()
+        finally:
+            self._asking -= 1
+
+    async def _wait_for(self, coming: asyncio.Task[list[Event | Gap] | None], timeout_s: float | None) -> None:
+        """Wait for the next batch, for a call that has nothing to return yet."""
+        self._asking += 1
+        try:
+            await asyncio.wait((coming,), timeout=timeout_s)
+        finally:
+            self._asking -= 1
+
+    def _replay_ended(self, regions: frozenset[str]) -> None:
+        """Report that a replay has ended, at once if its events have been returned and the application asks for more.
+
+        `take` reads ahead of what it returns: then the next call reports it.
+        """
+        self._ended_replays.append(regions)
+        if self._asking:
+            self._tell_ended_replays()
+
+    def _tell_ended_replays(self) -> None:
+        ended, self._ended_replays = self._ended_replays, []
+        for regions in ended:
+            self._caught_up.tell(regions)
+
     def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
         self._halves()
@@ -435,6 +476,17 @@ class Cast:
     def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
         """Register a handler for gaps: `run` calls it with each `Gap`, in its place among the events."""
         return self._handlers.on_gap(handler)
+
+    def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called when a replay has ended, with its regions, a `frozenset`.
+
+        That is once for each ``subscribe(…, since=…)``, also if there was nothing to replay, with those of its regions
+        that are still subscribed to. It is called when the application asks for more after the last replayed event:
+        ``async for``, `take`, `batches` and `run` alike. A plain function returns before the next event is delivered;
+        a coroutine function is started, and nothing waits for it.
+        """
+        self._caught_up.add(checked_handler(callback))
+        return callback
 
     def on_state(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called with the `State` whenever that changes: also while nothing comes."""

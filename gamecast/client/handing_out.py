@@ -40,8 +40,8 @@ class HandingOut:
         for region in regions:
             self._floors.pop(region, None)
 
-    def hand_out(self, item: Ready | Missing | Gap, batch: list[Event | Gap]) -> None:
-        """Make of a frame what the application gets."""
+    def hand_out(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
+        """Make of a frame what the application gets. ``replayed``: the frame comes from history."""
         if isinstance(item, Gap):
             self.announce(item, batch)
             return
@@ -63,7 +63,7 @@ class HandingOut:
             first, sent_at_ns, payloads = first + known, sent_at_ns[known:], payloads[known:]
         same = repeat(frame.region), repeat(meta.publisher), payloads, repeat(frame.epoch)
         numbers, at_ns = range(first, frame.last + 1), time.time_ns()
-        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(at_ns), strict=False))
+        batch += map(_new_event, zip(*same, numbers, sent_at_ns, repeat(at_ns), repeat(replayed), strict=False))
         self.delivered_events += len(payloads)
         if self._tap is not None:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
@@ -80,7 +80,7 @@ class HandingOut:
         items = await history.next_items()
         for item in items:
             if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
-                self.hand_out(item, batch)
+                self.hand_out(item, batch, replayed=True)
         return bool(items)
 
     def _known(self, frame: StampedFrame, events: int) -> int:

@@ -125,6 +125,11 @@ class History:
         if self._refusal is not None:
             raise self._refusal
 
+    @property
+    def regions(self) -> frozenset[str]:
+        """The regions that it is of, without those that were left."""
+        return frozenset(self._since.keys() - self._released)
+
     def release(self, regions: AbstractSet[str]) -> None:
         """Return nothing more of some regions."""
         self._released |= regions

@@ -73,6 +73,8 @@ class Incoming:
         self._record: Record | None = None
         """What was announced last."""
         self.on_wish: Callable[[], None] = _nobody
+        self.on_caught_up: Callable[[frozenset[str]], None] = _nobody_of
+        """Called with regions when their history has no more, before anything that comes after it is handed out."""
         self._readings = Readings(network, self._subscriber, self._limits, self, health)
         self._handing_out = HandingOut(tap)
         self._turns = 0
@@ -247,6 +249,8 @@ class Incoming:
                     break
                 elif not await self._handing_out.replay(item, batch):
                     self._inbox.take()
+                    if regions := item.regions:
+                        self.on_caught_up(regions)
             self._taken.set()
             if batch:
                 return batch
@@ -352,4 +356,8 @@ class Incoming:
 
 
 def _nobody() -> None:
+    pass
+
+
+def _nobody_of(_: frozenset[str]) -> None:
     pass

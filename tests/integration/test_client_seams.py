@@ -137,3 +137,76 @@ def test_a_thread_gets_no_event_of_a_region_that_another_thread_has_left() -> No
         left.set()
         thread.join(10)
         assert [item.region for item in got] == ["river"]
+
+
+@pytest.mark.parametrize("door", [*DOORS])
+@pytest.mark.parametrize("events", [0, 1, 100])
+async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_between_them_and_live_ones(
+    url: str, door: str, events: int
+) -> None:
+    got: list[Event | Gap | frozenset[str]] = []
+    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
+        await other.publish_all([(("forest", "river")[number % 2], number) for number in range(events)])
+        cast.on_caught_up(got.append)
+        getting = asyncio.ensure_future(DOORS[door](cast, got))  # type: ignore[arg-type]
+        await cast.subscribe("forest", "river", since=0)
+        await cast.subscribe("lake")
+        async with patience(10):
+            while frozenset({"forest", "river"}) not in got:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.002)
+        for number in range(3):
+            await other.publish("forest", events + number)
+        async with patience(10):
+            while len(got) < events + 4:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.002)
+        getting.cancel()
+        await asyncio.wait((getting,))
+    assert got[events] == frozenset({"forest", "river"})
+    delivered = [item for item in got if isinstance(item, Event)]
+    assert sorted(event.payload for event in delivered) == list(range(events + 3))
+    assert [event.replayed for event in delivered] == [True] * events + [False] * 3
+
+
+async def test_a_tick_loop_hears_that_a_replay_has_ended_when_it_asks_again(url: str) -> None:
+    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
+        await other.publish_all([("forest", number) for number in range(100)])
+        ended: list[frozenset[str]] = []
+        cast.on_caught_up(ended.append)
+        await cast.subscribe("forest", since=0)
+        seen = 0
+        async with patience(10):
+            while not ended:
+                taken = await cast.take(7)
+                seen += len(taken)
+                assert not (taken and ended)
+                await asyncio.sleep(0.001)
+        assert (seen, ended) == (100, [frozenset({"forest"})])
+
+
+async def test_the_end_of_a_replay_names_no_region_that_was_left(url: str) -> None:
+    async with gamecast.connect(url, name="cast") as cast:
+        await cast.publish_all([("forest", 1), ("river", 2), ("lake", 3)])
+        ended: list[frozenset[str]] = []
+        cast.on_caught_up(ended.append)
+        await cast.subscribe("forest", "river", since=0)
+        await cast.subscribe("lake", since=0)
+        await cast.unsubscribe("forest", "lake")
+        await cast.publish("river", 4)
+        assert [event.payload for event in await take(cast, 2)] == [2, 4]
+        assert ended == [{"river"}]
+
+
+@pytest.mark.parametrize("url", ["memory://caught-up", "embedded://"])
+def test_a_blocking_connection_hears_that_a_replay_has_ended(url: str) -> None:
+    with blocking.connect(url, name="cast") as cast:
+        cast.publish_all([("forest", number) for number in range(40)])
+        got: list[object] = []
+        cast.on_caught_up(got.append)
+        cast.subscribe("forest", since=0)
+        cast.publish("forest", "live")
+        for event in cast:
+            got.append(event)
+            if isinstance(event, Event) and not event.replayed:
+                break
+        assert got[-2] == {"forest"}
+        assert len(got) == 42
