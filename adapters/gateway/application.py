@@ -104,6 +104,7 @@ async def _socket(request: web.Request) -> web.StreamResponse:
     gateway = request.app[GATEWAY]
     limits = gateway.settings.limits
     socket = web.WebSocketResponse(
+        autoping=False,  # pings count against the rate
         heartbeat=limits.heartbeat_s,
         max_msg_size=limits.message_bytes_max,
         compress=False,  # a window per session would cost more memory than all else of it

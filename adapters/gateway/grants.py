@@ -21,6 +21,9 @@ _MANY = 1_000
 DEBT = 1
 """So many bursts can be owed."""
 
+NAMES_PER_REQUEST = 16
+"""Reading the names of so many regions is as much work as a request."""
+
 SUBJECTS_KEPT = 10_000
 
 
@@ -113,13 +116,14 @@ class Subject:
         self._events = Bucket(*self._rate(grant))
         many = _MANY if grant.subject == ANYBODY else 1
         self._requests = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
+        self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
 
     @property
     def is_forgettable(self) -> bool:
         """Whether it is as if nobody had been there."""
-        buckets = self._events, self._requests, self._history, self._regions
+        buckets = self._events, self._requests, self._refusals, self._history, self._regions
         return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
@@ -130,9 +134,13 @@ class Subject:
         """Count published events; raises `Refusal` when they are too many."""
         self._require(self._events.take(amount), "events")
 
-    def require_request(self) -> None:
-        """Count a request; raises `Refusal` when they are too many."""
-        self._require(self._requests.take(), "requests")
+    def require_request(self, *, names: int = 0) -> None:
+        """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists; raises `Refusal` if too many."""
+        self._require(self._requests.take(1 + names // NAMES_PER_REQUEST), "requests")
+
+    def goes_on_too_fast(self) -> bool:
+        """Count a refusal for the rate; return whether there were too many of them."""
+        return self._refusals.take() > 0
 
     def require_history(self) -> None:
         """Raise `Refusal` for who has read so much of what regions have kept that others would wait for it."""

@@ -243,12 +243,30 @@ class Listener:
         task.add_done_callback(begun)
 
     async def _begin(self, connection: socket.socket, served: _Counted) -> None:
-        more: dict[str, Any] = {}
-        if self._tls is not None:
-            seconds = self._handshake_timeout_s
-            more = {"ssl": self._tls, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
-        with suppress(OSError):  # the handshake failed or took too long, or the client has gone
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: served, connection, **more)
+        loop, more = asyncio.get_running_loop(), dict[str, Any]()
+        with suppress(OSError):  # the handshake failed or took too long (`TimeoutError`), or the client has gone
+            if self._tls is not None:
+                end = loop.time() + self._handshake_timeout_s
+                async with asyncio.timeout_at(end):
+                    await _until_readable(connection)
+                left_s = max(0.001, end - loop.time())
+                more = {"ssl": self._tls, "ssl_handshake_timeout": left_s}
+                more["ssl_shutdown_timeout"] = self._handshake_timeout_s
+            await loop.connect_accepted_socket(lambda: served, connection, **more)
+
+
+async def _until_readable(connection: socket.socket) -> None:
+    """Wait for the first byte: asyncio gives each TLS connection 300 kB of buffers, which silent ones do not need."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(connection, readable.set)
+    except NotImplementedError:  # the loop of Windows
+        return
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection)
 
 
 class _Counted(asyncio.Protocol):

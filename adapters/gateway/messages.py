@@ -188,6 +188,12 @@ def read_json(text: str | bytes) -> Any:
         raise Refusal(Code.MALFORMED, f"this is not JSON: {error}") from error
 
 
+def names_in(document: Any) -> int:
+    """Return how many regions a message lists, before any of them is read."""
+    regions = document.get("regions") if isinstance(document, dict) else None
+    return len(regions) if isinstance(regions, list) else 0
+
+
 def read_message(document: Any) -> Message:
     """Return what a client says; raises `Refusal`."""
     if not isinstance(document, dict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -76,8 +76,19 @@ class Outbox:
         """Reply that what a message asks for is refused; raises `Ended` when that happens too often."""
         self.reply("error", message_id(document), **refusal.document())
         self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
-        if refusal.code is not Code.RATE and self._faults.take():
+        if refusal.code is Code.RATE:
+            self.slow_down()
+        elif self._faults.take():
             raise Ended(Close.RATE, "too many messages that had to be refused")
+
+    def slow_down(self) -> None:
+        """Count that something was refused for the rate; raises `Ended` when that happens too often."""
+        if self._gateway.subject(self._caller.grant).goes_on_too_fast():
+            raise Ended(Close.RATE, "too many messages beyond the rate: wait as long as retry_after_ms says")
+
+    async def pong(self, content: bytes) -> None:
+        """Answer a WebSocket ping; raises `Ended` when the socket takes nothing for too long."""
+        await self._in_time(self._socket.pong(content))
 
     async def refuse(self, refusal: Refusal) -> None:
         """Tell at once why the session cannot go on."""
@@ -112,9 +123,12 @@ class Outbox:
         await self._room.wait()
 
     async def _send(self, text: str) -> None:
+        await self._in_time(self._socket.send_str(text))
+
+    async def _in_time(self, sending: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(self._limits.send_timeout_s):
-                await self._socket.send_str(text)
+                await sending
         except (TimeoutError, asyncio.CancelledError) as error:
             if is_cancelled(error):
                 raise

@@ -30,6 +30,7 @@ async def publish_one(request: web.Request) -> web.Response:
     """``POST /v1/regions/{region}/events``."""
     gateway = request.app[GATEWAY]
     grant = await gateway.guard.require_grant(request)
+    gateway.subject(grant).require_events(1)
     region = read_region(request.match_info["region"])
     document, body = await read_object(request, gateway.settings.limits)
     events = [_event(gateway, grant, {**document, "region": region})]
@@ -50,6 +51,7 @@ async def publish_batch(request: web.Request) -> web.Response:
     listed = document.get("events")
     if not isinstance(listed, list) or not 0 < len(listed) <= limits.messages_per_array_max:
         raise Refusal(Code.MALFORMED, f"events is a list of 1 to {limits.messages_per_array_max} events")
+    gateway.subject(grant).require_events(len(listed))  # before the work: what is refused then costs, too
     events = [_event(gateway, grant, each) for each in listed]
 
     async def publish() -> tuple[int, dict[str, Any]]:
@@ -75,7 +77,6 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
 
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-    request.app[GATEWAY].subject(grant).require_events(len(events))
     await request.app[GATEWAY].admit_regions(grant, (region for region, _ in events))
     begun_ns, tracing = time.time_ns(), request.app[GATEWAY].tracing
     async with request.app[PUBLISHERS].connection(grant) as connection:

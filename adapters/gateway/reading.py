@@ -26,10 +26,10 @@ async def history(request: web.Request) -> web.Response:
     """``GET /v1/regions/{region}/events``."""
     gateway = request.app[GATEWAY]
     grant = await gateway.guard.require_grant(request)
-    region = read_region(request.match_info["region"])
-    grant.require_read(region)
     subject = gateway.subject(grant)
     subject.require_request()
+    region = read_region(request.match_info["region"])
+    grant.require_read(region)
     subject.require_history()
     after = read_position(request.query.get("after", "0-0"))
     given, most = request.query.get("limit", str(LIMIT_EVENTS)), gateway.settings.limits.history_events_max
@@ -48,10 +48,10 @@ async def stream(request: web.Request) -> web.StreamResponse:
     """``GET /v1/events``: server-sent events, for those who cannot hold a WebSocket."""
     gateway = request.app[GATEWAY]
     grant = await gateway.guard.require_grant(request, in_query=True)
+    gateway.subject(grant).require_request()
     regions, since = _regions_and_since(request, gateway.settings.limits.stream_regions_max)
     for region in regions:
         grant.require_read(region)
-    gateway.subject(grant).require_request()
     if since is not None:
         gateway.subject(grant).require_history()
     await gateway.admit_regions(grant, regions)
@@ -180,11 +180,12 @@ def _response(request: web.Request, gateway: Gateway) -> web.StreamResponse:
 
 def _regions_and_since(request: web.Request, regions_max: int) -> tuple[tuple[str, ...], dict[str, str] | None]:
     given = request.headers.get("Last-Event-ID") or request.query.get("after")
-    regions = tuple(dict.fromkeys(map(read_region, request.query.getall("region", []))))
-    if not regions:
+    named = request.query.getall("region", [])
+    if not named:
         raise Refusal(Code.MALFORMED, "say which regions: ?region=forest&region=river")
-    if len(regions) > regions_max:
+    if len(named) > regions_max:
         raise Refusal(Code.LIMIT, f"an event stream has at most {regions_max} regions", status=429)
+    regions = tuple(dict.fromkeys(map(read_region, named)))
     if given is None:
         return regions, None
     positions = dict(parse_qsl(given[:ID_LETTERS_MAX]))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from sequencing.errors import InvalidName, UsageError
-from sequencing.names import check_region
+from sequencing.names import NAME_BYTES_MAX, check_region
 
 _GLOB = set("*?[]{}\\")
 _FILLERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -21,9 +21,22 @@ _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"}
 """Alphabets with letters that look the same."""
 
 
-@lru_cache(maxsize=8192)
+_PLAIN_PART = r"(?!\.{1,2}(?:/|$))[\w.,:;=@+~!$&'()#%^|<>\"`-]+"
+_PLAIN = re.compile(f"{_PLAIN_PART}(?:/{_PLAIN_PART})*", re.ASCII)
+"""Names that need no closer look: ASCII without spaces, in parts that are neither empty nor ``.`` or ``..``."""
+
+
 def check_public_region(region: str) -> str:
     """Return a region name that may come from outside; raises `InvalidName` saying what is wrong with it."""
+    if len(region) <= NAME_BYTES_MAX and _PLAIN.fullmatch(region):
+        return region
+    if len(region) > NAME_BYTES_MAX:  # normalizing takes long for long names
+        return check_region(region)
+    return _looked_at(region)
+
+
+@lru_cache(maxsize=8192)
+def _looked_at(region: str) -> str:
     check_region(region)
     if unicodedata.normalize("NFKC", region) != region:
         raise InvalidName(f"a region must be in Unicode normal form NFKC, so that it looks like no other: {region!r}")

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import orjson
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended
@@ -19,6 +19,7 @@ from adapters.gateway.messages import (
     Ping,
     Publish,
     Refusal,
+    names_in,
     position_text,
     read_json,
     read_message,
@@ -60,7 +61,7 @@ class Requests:
             elif message.type is WSMsgType.BINARY:
                 raise Ended(Close.UNSUPPORTED, "messages are text: bytes go as base64")
             elif message.type in (WSMsgType.PING, WSMsgType.PONG):
-                continue
+                await self._take_control_frame(message)
             else:
                 if message.type is WSMsgType.CLOSE and message.data == 1000:
                     self._resumption.give_up()
@@ -68,6 +69,17 @@ class Requests:
                     limit = self._limits.message_bytes_max
                     self._gateway.refused(Code.TOO_LARGE, f"a message of more than {limit} bytes", **self._caller.ids)
                 raise Ended(1000, "the client has gone")
+
+    async def _take_control_frame(self, message: WSMessage) -> None:
+        """Count a ping or a pong of WebSocket itself, and answer a ping within the rate."""
+        try:
+            self._gateway.subject(self._caller.grant).require_request()
+        except Refusal as refusal:
+            self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
+            self._outbox.slow_down()
+        else:
+            if message.type is WSMsgType.PING:
+                await self._outbox.pong(message.data)
 
     async def _take_text(self, text: str) -> None:
         try:
@@ -78,7 +90,7 @@ class Requests:
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             raise Ended(Close.MALFORMED, refusal.message) from refusal
-        for each in messages:
+        for each in messages or [None]:  # nothing at all is no message, either
             try:
                 await self._take_message(each)
             except Refusal as refusal:
@@ -90,12 +102,19 @@ class Requests:
             await self._outbox.until_room_for_replies()
 
     async def _take_message(self, document: Any) -> None:
+        names, subject = names_in(document), self._gateway.subject(self._caller.grant)
+        if isinstance(document, dict) and document.get("type") == "publish":
+            subject.require_events(1)
+        else:
+            subject.require_request(names=min(names, self._limits.regions_per_session_max))
+        if names > self._limits.regions_per_session_max:
+            raise Refusal(
+                Code.LIMIT, f"a session has at most {self._limits.regions_per_session_max} regions", status=429
+            )
         message = read_message(document)
         if isinstance(message, Publish):
             await self._publish(message)
-            return
-        self._gateway.subject(self._caller.grant).require_request()
-        if isinstance(message, Ping):
+        elif isinstance(message, Ping):
             self._outbox.reply("pong", message.id)
         elif isinstance(message, Hello):
             await self._renew(message)
@@ -138,7 +157,6 @@ class Requests:
             raise Refusal(
                 Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, more than {most}", status=413
             )
-        self._gateway.subject(grant).require_events(1)
         await self._gateway.admit_regions(grant, (message.region,))
         while self._unanswered >= limits.unanswered_max:
             self._answered.clear()

@@ -30,6 +30,10 @@ from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
 from sequencing.errors import GamecastError, Superseded, TooSlow
 
+PINGS_BEFORE_HELLO = 8
+_CLOSES = {Code.LIMIT: Close.LIMIT, Code.EXPIRED: Close.EXPIRED, Code.RATE: Close.RATE}
+"""The close codes of refused hellos; of any other refusal it is that of a bad token."""
+
 
 class Session:
     """One session, from the hello to the close."""
@@ -108,12 +112,12 @@ class Session:
             raise Ended(Close.HELLO_TIMEOUT, f"no hello within {self._limits.hello_timeout_s:g} s") from error
         try:
             caller.given = await gateway.guard.grant(hello.token, caller.given)
+            gateway.subject(caller.given).require_request()
             caller.name = gateway.session_name(caller.grant, hello.name)
             gateway.enter_session(self, caller.grant)
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
-            close = {Code.LIMIT: Close.LIMIT, Code.EXPIRED: Close.EXPIRED}.get(refusal.code, Close.UNAUTHORIZED)
-            raise Ended(close, refusal.message) from refusal
+            raise Ended(_CLOSES.get(refusal.code, Close.UNAUTHORIZED), refusal.message) from refusal
         await self._resumption.begin(await gateway.place_of(self))
         gateway.audit.note("session-opened", **caller.ids)
         self._outbox.reply("welcome", **caller.welcome(gateway.id, self._limits))
@@ -121,6 +125,12 @@ class Session:
 
     async def _hello(self) -> Hello:
         message = await self._socket.receive()
+        for _ in range(PINGS_BEFORE_HELLO):
+            if message.type is WSMsgType.PING:
+                await self._outbox.pong(message.data)
+            elif message.type is not WSMsgType.PONG:
+                break
+            message = await self._socket.receive()
         if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
             raise Ended(1000, "gone before the hello")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 import trustme
 
 from adapters.embedded.server import EmbeddedServer
+from adapters.gateway import messages
 from adapters.gateway.serving import tls_context
-from tests.integration.gateway_clients import running_gateway
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
 
 
@@ -37,6 +41,17 @@ def tls(authority: trustme.CA, tmp_path: Path) -> ssl.SSLContext:
     chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
     return tls_context(chain, key)
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.json"
+    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+    return file
+
+
+def minted(keys_file: Path, subject: str) -> str:
+    return mint(Keys.read(keys_file).signer(), subject=subject, read=["**"], write=["**"])
 
 
 async def status_by_tls(url: str, authority: trustme.CA) -> int:
@@ -125,3 +140,122 @@ async def test_a_gateway_without_file_descriptors_logs_little_and_recovers(share
             said += await gateway.stderr.read()
             await gateway.wait()
     assert len(said) < 5_000, said[:5_000]
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+async def test_a_list_of_too_many_regions_is_refused_before_any_name_is_read(
+    shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    async with running_gateway(shared_redis.url) as running, Socket.open(running.url) as socket:
+        read: list[str] = []
+
+        def check(name: str) -> str:
+            read.append(name)
+            return name
+
+        monkeypatch.setattr(messages, "check_public_region", check)
+        await socket.say(type=kind, id=1, regions=[f"r{number}" for number in range(24_000)])
+        error = await socket.hear("error")
+        assert (error["id"], error["code"], error["message"]) == (1, "limit", "a session has at most 256 regions")
+        assert read == []
+
+
+async def test_the_regions_that_messages_list_count_against_the_rate(
+    shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    names = [f"listed{number}" for number in range(160)]
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file), burst_requests=20, requests_per_s=0.1) as running,
+        Socket.open(running.url, token=minted(keys_file, "lister")) as socket,
+    ):
+        await socket.say(type="unsubscribe", id=1, regions=names)
+        assert (await socket.reply(1))["type"] == "unsubscribed"
+        await socket.say(type="unsubscribe", id=2, regions=names)
+        assert (await socket.reply(2))["code"] == "rate"
+
+
+async def test_refused_http_publishes_count_against_the_rate(shared_redis: EmbeddedServer, keys_file: Path) -> None:
+    headers = {"Authorization": f"Bearer {minted(keys_file, 'batcher')}"}
+    batch = {"events": [{"region": "in/../valid", "payload": 1}] * 200}
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file), burst_events=300, events_per_s=0.1) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        statuses = []
+        for _ in range(2):
+            async with client.post(running.url + "/v1/events", headers=headers, json=batch) as response:
+                statuses.append(response.status)
+        assert statuses == [400, 429]
+
+
+@asynccontextmanager
+async def slow_gateway(redis: EmbeddedServer, keys_file: Path) -> AsyncIterator[Running]:
+    """A gateway at which a token may do 20 things, and then next to nothing."""
+    async with running_gateway(
+        redis.url, keys=KeyFile(keys_file), burst_requests=20, requests_per_s=0.1, burst_events=20, events_per_s=0.1
+    ) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"type": "ping"}, {"type": "publish", "region": "flood", "payload": 1}, {"type": "publish"}, {"type": "x"}, None],
+)
+async def test_who_goes_on_beyond_the_rate_is_closed(
+    shared_redis: EmbeddedServer, keys_file: Path, message: dict[str, Any] | None
+) -> None:
+    async with (
+        slow_gateway(shared_redis, keys_file) as running,
+        Socket.open(running.url, token=minted(keys_file, "hasty")) as socket,
+    ):
+        for _ in range(50):
+            await socket.socket.send_str(json.dumps([] if message is None else [message]))
+        code, reason = await socket.closed()
+        assert (code, reason.partition(":")[0]) in (
+            (4014, "too many messages beyond the rate"),
+            (4014, "too many messages that had to be refused"),
+        )
+        refusals = [line for line in running.audit if line["what"] == "refused"]
+        assert len(refusals) <= 41
+
+
+@pytest.mark.parametrize("frame", ["ping", "pong"])
+async def test_pings_of_websocket_itself_count_against_the_rate(
+    shared_redis: EmbeddedServer, keys_file: Path, frame: str
+) -> None:
+    async with (
+        slow_gateway(shared_redis, keys_file) as running,
+        Socket.open(running.url, token=minted(keys_file, "pinger")) as socket,
+    ):
+        for number in range(100):
+            await getattr(socket.socket, frame)(str(number).encode())
+        code, reason = await socket.closed()
+        assert (code, reason.partition(":")[0]) == (4014, "too many messages beyond the rate")
+
+
+async def test_pings_within_the_rate_are_answered_also_before_the_hello(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url) as running,
+        aiohttp.ClientSession() as client,
+        client.ws_connect(running.url + "/v1/socket", autoping=False) as raw,
+    ):
+        await raw.ping(b"before")
+        assert (await raw.receive()).data == b"before"
+        await raw.send_json({"type": "hello"})
+        assert (await raw.receive_json())["type"] == "welcome"
+        await raw.ping(b"behind")
+        answer = await raw.receive()
+        assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"behind")
+
+
+async def test_hellos_count_against_the_rate(shared_redis: EmbeddedServer, keys_file: Path) -> None:
+    token = minted(keys_file, "comes and goes")
+    async with slow_gateway(shared_redis, keys_file) as running:
+        for _ in range(20):
+            async with Socket.open(running.url, token=token):
+                pass
+        async with aiohttp.ClientSession() as client, client.ws_connect(running.url + "/v1/socket") as raw:
+            socket = Socket(raw)
+            await socket.say(type="hello", token=token)
+            assert (await socket.hear("error"))["code"] == "rate"
+            assert (await socket.closed())[0] == 4014
