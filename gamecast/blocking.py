@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar, Unpack
 from gamecast.client import cast as client
 from gamecast.client.cast import SomeCallback
 from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
-from gamecast.client.history import Since
+from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, State
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.recording.options import Recording, RecordingStatistics
@@ -106,9 +106,9 @@ class BlockingCast:
         """Finish first; see `gamecast.Cast.drain`."""
         self._wait(self._cast.drain())
 
-    def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
+    def subscribe(self, *regions: str, since: Since | None = None, order: ReplayOrder = "common") -> dict[str, str]:
         """Follow regions; see `gamecast.Cast.subscribe`."""
-        return self._wait(self._cast.subscribe(*regions, since=since))
+        return self._wait(self._cast.subscribe(*regions, since=since, order=order))
 
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more: when this has returned, nothing of them is handed out."""

@@ -18,7 +18,7 @@ from adapters.redis.control import TTL_MS
 from gamecast.client.arguments import checked_handler, pairs_of
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
-from gamecast.client.history import Since
+from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
@@ -249,7 +249,9 @@ class Cast:
         await outgoing.flush()
         incoming.drain()
 
-    async def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
+    async def subscribe(
+        self, *regions: str, since: Since | None = None, order: ReplayOrder = "common"
+    ) -> dict[str, str]:
         """Follow regions, at any time; returns when everything published from now on will be delivered.
 
         Returns region → the position after which its events come: with those of the last events that were taken, it is
@@ -258,16 +260,17 @@ class Cast:
         ``since``: a position of the region, or an epoch (0 is the oldest), after which to replay; or one for each
         region, as a mapping. What was published before comes first, as far as it is kept, in the order of everybody,
         and a `Gap` for what is not kept; without a hole or a repeat it is followed by what is published from now on.
+        ``order="any"``: regions that have no common order are replayed too, in any order; see `ReplayOrder`.
         Events from history have ``replayed`` set, and `on_caught_up` hears when they have been delivered. Against other
         regions that are subscribed to already, history has no order: it comes late.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that
         nobody takes. With ``since``, raises `UnknownPosition` for one that the network never gave, and
-        `UnorderedHistory` for regions of which no subscriber had both while events came: no order of them is known.
-        Then nothing is subscribed to.
+        `UnorderedHistory`, unless ``order="any"``, for regions of which no subscriber had both while events came. Then
+        nothing is subscribed to.
         """
-        begins = await self._working()[1].subscribe(regions, since)
+        begins = await self._working()[1].subscribe(regions, since, order)
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from itertools import chain
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
@@ -36,6 +36,21 @@ ONE_OF_ANOTHER = "one is of another network, or this one was begun anew since. s
 
 Answer = TypeVar("Answer")
 
+ReplayOrder = Literal["common", "any"]
+"""In which order the history of several regions comes.
+
+``common``: in the order in which all subscribers delivered it; regions that have none are refused. ``any``: regions
+without a common order come in any order, and may be interleaved. Each region still comes in its own order, and regions
+that have a common order come in that.
+"""
+
+
+def checked_order(order: object) -> ReplayOrder:
+    """Return an order; raises `UsageError` for what is none."""
+    if order == "common" or order == "any":
+        return order
+    raise UsageError(f"order is {' or '.join(map(repr, get_args(ReplayOrder)))}, not {order!r}")
+
 
 class Recall:
     """One call of ``subscribe`` with ``since``, until all its regions are joined.
@@ -44,9 +59,10 @@ class Recall:
     after it of these regions, in everybody's order: the machine's own order is cut at one place.
     """
 
-    def __init__(self, since: Mapping[str, Position]) -> None:
+    def __init__(self, since: Mapping[str, Position], order: ReplayOrder = "common") -> None:
         """``since``: region → where its history begins, exclusive."""
         self.since = since
+        self.order = order
         self.begins: dict[str, Position] = {}
         """Region → where its history ends."""
         self.history: History | None = None
@@ -104,7 +120,7 @@ class History:
         their epochs that are being left now.
         """
         self._network, self._newest, self._plan, self._ending = network, newest, newest(), ending
-        self._begins, self._since = recall.begins, recall.since
+        self._begins, self._since, self._order = recall.begins, recall.since, recall.order
         self._is_answered = recall.is_answered
         self._refusal: UsageError | None = recall.unknown()
         self._looking = asyncio.Lock()
@@ -175,7 +191,9 @@ class History:
         return None
 
     async def _unordered(self, epochs: Iterable[tuple[Replay, Mapping[str, Plan]]]) -> UnorderedHistory | None:
-        """Return what is wrong if regions of which there are events have no order."""
+        """Return what is wrong if regions of which there are events have no order, and need one."""
+        if self._order == "any":
+            return None
         for replay, plans in epochs:
             pairs = unordered(plans)
             if not pairs:
@@ -325,8 +343,9 @@ def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:
     named = ", ".join(f"{one!r} and {other!r}" for one, other in pairs[:3])
     more = f" and {len(pairs) - 3} pairs more" if len(pairs) > 3 else ""
     error = UnorderedHistory(
-        f"in epoch {epoch} no subscriber had {named}{more} together, so nothing tells in which order to replay them: "
-        "subscribe to one after the other, each with its own history. What `expect` declares is ordered from then on"
+        f"in epoch {epoch} no subscriber had {named}{more} together, so their events have no common order to be "
+        'replayed in. Pass order="any" to subscribe() to replay such regions in any order, each region in its own. '
+        "Regions that `expect` declares have a common order from then on"
     )
     error.pairs = tuple(pairs)
     return error

@@ -16,7 +16,7 @@ from adapters.network import Network, Position
 from gamecast.client.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.handing_out import HandingOut
-from gamecast.client.history import History, Recall, Since, parse_since
+from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
 from gamecast.client.holding import Holding
 from gamecast.client.inbox import Inbox
 from gamecast.client.outgoing import Outgoing
@@ -127,15 +127,18 @@ class Incoming:
         """Return what the manager is to know."""
         return self._subscriber.wish()
 
-    async def subscribe(self, regions: Iterable[str], since: Since | None) -> dict[str, Position]:
+    async def subscribe(
+        self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common"
+    ) -> dict[str, Position]:
         """See `Cast.subscribe`."""
         wanted = checked_regions(regions, "subscribe")
+        checked_order(order)
         recall: Recall | None = None
         if since is not None:
             positions = parse_since(since, wanted)
             if known := wanted & self._subscriber.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
-            recall = Recall(positions)
+            recall = Recall(positions, order)
             self._recalls.append(recall)
         if self._tap is not None:
             self._tap.asked(wanted - self._subscriber.wanted)

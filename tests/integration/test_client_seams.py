@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -12,7 +13,7 @@ import gamecast
 from gamecast import Cast, Event, Gap, blocking
 from gamecast.testing import memory_url
 from tests.events import take
-from tests.patience import patience
+from tests.patience import patience, scaled
 
 
 @pytest.fixture(params=["memory", "embedded"])
@@ -210,3 +211,50 @@ def test_a_blocking_connection_hears_that_a_replay_has_ended(url: str) -> None:
                 break
         assert got[-2] == {"forest"}
         assert len(got) == 42
+
+
+async def test_regions_without_a_common_order_are_replayed_in_one_call_in_any_order() -> None:
+    regions = [f"r{number}" for number in range(6)]
+    async with AsyncExitStack() as stack:
+        keeper = await stack.enter_async_context(gamecast.connect("embedded://?nodes=3", name="keeper"))
+        for region in regions:
+            alone = await stack.enter_async_context(gamecast.connect(keeper.url, name=region))
+            await alone.subscribe(region)
+            await alone.publish_all([(region, number) for number in range(50)])
+        late = await stack.enter_async_context(gamecast.connect(keeper.url, name="late"))
+        with pytest.raises(gamecast.UnorderedHistory, match='Pass order="any"'):
+            await late.subscribe(*regions, since=0)
+        before = asyncio.get_running_loop().time()
+        await late.subscribe(*regions, since=0, order="any")
+        replayed = await take(late, 300)
+        assert asyncio.get_running_loop().time() - before < scaled(3)
+        for region in regions:
+            own = [event.payload for event in replayed if event.region == region]
+            assert own == list(range(50))
+        assert all(event.replayed for event in replayed)
+        await keeper.publish("r0", "live")
+        assert [event.payload for event in await take(late, 1)] == ["live"]
+
+
+async def test_regions_with_a_common_order_keep_it_beside_one_that_has_none() -> None:
+    async with AsyncExitStack() as stack:
+        keeper = await stack.enter_async_context(gamecast.connect("embedded://?nodes=3", name="keeper"))
+        both = await stack.enter_async_context(gamecast.connect(keeper.url, name="both"))
+        await both.subscribe("a", "b")
+        for name in ("c", "d", "e"):
+            alone = await stack.enter_async_context(gamecast.connect(keeper.url, name=name))
+            await alone.subscribe(name)
+        for number in range(30):
+            await keeper.publish("abcde"[number % 5], number)
+        common = [event.payload for event in await take(both, 12)]
+        late = await stack.enter_async_context(gamecast.connect(keeper.url, name="late"))
+        await late.subscribe(*"abcde", since=0, order="any")
+        replayed = await take(late, 30)
+        assert [event.payload for event in replayed if event.region in "ab"] == common
+
+
+@pytest.mark.parametrize("order", ["none", None, ["any"]])
+async def test_an_order_that_there_is_not_is_refused(order: object) -> None:
+    async with gamecast.connect(memory_url()) as cast:
+        with pytest.raises(gamecast.UsageError, match="order is 'common' or 'any', not"):
+            await cast.subscribe("a", since=0, order=order)  # type: ignore[arg-type]
