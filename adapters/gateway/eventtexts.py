@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from adapters.gateway.messages import Position, encode_event, encode_gap
@@ -11,6 +11,8 @@ from sequencing.compact import compact
 KEPT_BYTES = 8 * 1024 * 1024
 """Of the newest events: sessions that keep up are at most this far apart."""
 
+ENVELOPE_BYTES = len('{"type":"events","events":[]}')
+
 
 class Told(NamedTuple):
     """An event or a gap as clients read it; ``position`` is where to go on behind it, None when nobody knows."""
@@ -18,6 +20,20 @@ class Told(NamedTuple):
     region: str
     position: Position | None
     text: bytes
+
+
+def parted(items: Iterable[Told], bytes_max: int) -> Iterator[list[Told]]:
+    """Split items, in order, into messages of at most so many bytes; a larger item goes alone."""
+    part: list[Told] = []
+    part_bytes = ENVELOPE_BYTES
+    for item in items:
+        if part and part_bytes + len(item.text) + 1 > bytes_max:
+            yield part
+            part, part_bytes = [], ENVELOPE_BYTES
+        part.append(item)
+        part_bytes += len(item.text) + 1
+    if part:
+        yield part
 
 
 class EventTexts:

@@ -139,6 +139,8 @@ class Hello:
     token: str | None
     name: str | None
     batch_ms: int
+    message_bytes_max: int | None = None
+    """Of a message with several events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +309,10 @@ def _hello(document: dict[str, Any]) -> Hello:
         raise Refusal(Code.MALFORMED, "name is a string")
     if isinstance(batch_ms, bool) or not isinstance(batch_ms, int) or not 0 <= batch_ms <= 1000:
         raise Refusal(Code.MALFORMED, "batch_ms is a number of milliseconds from 0 to 1000")
-    return Hello(token, name, batch_ms)
+    bytes_max = document.get("message_bytes_max")
+    if bytes_max is not None and (isinstance(bytes_max, bool) or not isinstance(bytes_max, int) or bytes_max < 1):
+        raise Refusal(Code.MALFORMED, "message_bytes_max is a number of bytes above 0")
+    return Hello(token, name, batch_ms, bytes_max)
 
 
 def _regions(document: dict[str, Any]) -> tuple[str, ...]:

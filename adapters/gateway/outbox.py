@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Collection, Iterable
 from typing import Any
 
 from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
-from adapters.gateway.eventtexts import Told
+from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
@@ -28,7 +29,11 @@ class Outbox:
     def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, caller: Caller) -> None:
         self._gateway, self._socket, self._caller = gateway, socket, caller
         self._limits = gateway.settings.limits
-        self._items: list[bytes] = []
+        self._message_bytes_max = self._limits.message_bytes_max
+        self._coming: deque[Any] = deque()
+        """Events and gaps of the batch that is being delivered, which have found no room yet."""
+        self._items: list[Told] = []
+        self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
         self._replies: list[str] = []
         self._wake, self._room = asyncio.Event(), asyncio.Event()
@@ -36,26 +41,37 @@ class Outbox:
 
     async def deliver(self, place: Place) -> None:
         """Tell what comes to a place of the regions that were asked for; ends when its connection does."""
-        encode, limit = self._gateway.texts.encode, self._limits.outbox_events_max
-        event_type = self._gateway.door.event_type
+        items_max = self._limits.outbox_events_max
         async for batch in place.connection.batches():
             self._gateway.delivered(batch)
             if past := self._caller.past.events_in(batch):
                 self._gateway.subject(self._caller.grant).read_history(past)
-            for item in batch:
-                if not isinstance(item, event_type):
-                    self._gateway.metrics.gap()
-                if item.region in self._caller.regions:  # what is joined for a retry only is not shown
-                    told = encode(item)
-                    place.tell(told)
-                    self._items.append(told.text)
+            self._coming.extend(batch)
+            try:
+                while self._coming:
+                    self._tell(self._coming.popleft(), place)
+                    while len(self._items) >= items_max or self._items_bytes >= self._message_bytes_max:
+                        self._wake.set()
+                        await self._until_room()
+            finally:
+                while self._coming:  # the session ends: what is left is resent when its client comes back
+                    self._tell(self._coming.popleft(), place)
             self._wake.set()
-            while len(self._items) >= limit:
-                await self._until_room()
+
+    def bound_messages(self, bytes_max: int | None) -> int:
+        """Send no longer messages of several events than the client wants; return the bound."""
+        if bytes_max is not None:
+            self._message_bytes_max = min(bytes_max, self._message_bytes_max)
+        return self._message_bytes_max
+
+    def left(self, regions: Collection[str]) -> None:
+        """Drop what has come of regions that the client has left."""
+        self._coming = deque(item for item in self._coming if item.region not in regions)
 
     def resend(self, missed: Iterable[Told]) -> None:
         """Have events go out once more, with what comes next."""
-        self._items += [item.text for item in missed]
+        for item in missed:
+            self._add(item)
 
     def ack(self, answered: str | int | None, **fields: Any) -> None:
         """Tell where an event was published. ``answered``: the id of the message that this is about."""
@@ -106,17 +122,29 @@ class Outbox:
 
     async def flush(self) -> None:
         """Write what there is now; raises `Ended` when the socket takes nothing for too long."""
-        items, self._items = self._items, []
+        items, self._items, self._items_bytes = self._items, [], 0
         acks, self._acks = self._acks, []
         replies, self._replies = self._replies, []
         self._room.set()
-        if items:
-            await self._send(events_message(items))
-            self._gateway.metrics.sent(len(items))
+        for part in parted(items, self._message_bytes_max):
+            await self._send(events_message(item.text for item in part))
+            self._gateway.metrics.sent(len(part))
         if acks:
             await self._send(said("acks", acks=acks))
         for reply in replies:
             await self._send(reply)
+
+    def _tell(self, item: Any, place: Place) -> None:
+        if not isinstance(item, self._gateway.door.event_type):
+            self._gateway.metrics.gap()
+        if item.region in self._caller.regions:  # what is joined for a retry only is not shown
+            told = self._gateway.texts.encode(item)
+            place.tell(told)
+            self._add(told)
+
+    def _add(self, told: Told) -> None:
+        self._items.append(told)
+        self._items_bytes += len(told.text) + 1
 
     async def _until_room(self) -> None:
         self._room.clear()

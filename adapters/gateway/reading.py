@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 
 from adapters.gateway.answers import answer
+from adapters.gateway.eventtexts import parted
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
@@ -148,11 +149,11 @@ class _StreamReader:
             if past := self._past.events_in(batch):
                 self._gateway.subject(self.grant).read_history(past)
             async with lock:
-                told = [encode(item) for item in batch]
-                for region, position, _ in told:
-                    if position is not None:
-                        self._positions[region] = position_text(position)
-                await self._send(response, None, {"events": [orjson.Fragment(item.text) for item in told]})
+                for part in parted(map(encode, batch), self._limits.message_bytes_max):
+                    for region, position, _ in part:
+                        if position is not None:
+                            self._positions[region] = position_text(position)
+                    await self._send(response, None, {"events": [orjson.Fragment(item.text) for item in part]})
             self._gateway.metrics.sent(len(batch))
 
     async def _beat(self, response: web.StreamResponse, lock: asyncio.Lock) -> None:

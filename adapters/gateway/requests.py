@@ -131,7 +131,9 @@ class Requests:
             grant.require_read(region)
         self._caller.renew(grant)
         self._gateway.audit.note("session-renewed", **self._caller.ids)
-        self._outbox.reply("welcome", **self._caller.welcome(self._gateway.id, self._limits))
+        bytes_max = self._outbox.bound_messages(hello.message_bytes_max)
+        welcome = self._caller.welcome(self._gateway.id, self._limits)
+        self._outbox.reply("welcome", **welcome, message_bytes_max=bytes_max)
 
     async def _publish(self, message: Publish) -> None:
         encoded = await self._admitted(message)

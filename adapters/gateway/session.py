@@ -120,7 +120,8 @@ class Session:
             raise Ended(_CLOSES.get(refusal.code, Close.UNAUTHORIZED), refusal.message) from refusal
         await self._resumption.begin(await gateway.place_of(self))
         gateway.audit.note("session-opened", **caller.ids)
-        self._outbox.reply("welcome", **caller.welcome(gateway.id, self._limits))
+        bytes_max = self._outbox.bound_messages(hello.message_bytes_max)
+        self._outbox.reply("welcome", **caller.welcome(gateway.id, self._limits), message_bytes_max=bytes_max)
         return hello
 
     async def _hello(self) -> Hello:

@@ -26,7 +26,7 @@ class GatewayLimits:
     """The same of one subject; a token may say less."""
     regions_per_session_max: int = 256
     message_bytes_max: int = 262_144
-    """One WebSocket message, or one HTTP body."""
+    """One WebSocket message of a client, or one HTTP body; and one message with several events to a client."""
     messages_per_array_max: int = 256
     """Messages that come as one array, and events of one HTTP batch."""
     payload_bytes_max: int = 65_536

@@ -92,6 +92,7 @@ class Subscriptions:
         else:
             await place.connection.unsubscribe(*message.regions)
             self._caller.regions -= set(message.regions)
+            self._outbox.left(message.regions)
             place.sent.left(message.regions)
             self._outbox.reply("unsubscribed", message.id, regions=list(message.regions))
 

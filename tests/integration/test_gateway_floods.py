@@ -259,3 +259,80 @@ async def test_hellos_count_against_the_rate(shared_redis: EmbeddedServer, keys_
             await socket.say(type="hello", token=token)
             assert (await socket.hear("error"))["code"] == "rate"
             assert (await socket.closed())[0] == 4014
+
+
+async def sent_sizes(socket: Socket, events: int) -> tuple[list[int], list[Any]]:
+    """Return the bytes of each message with events, and the first part of each event's payload."""
+    sizes, came = [], list[Any]()
+    async with patience(20):
+        while len(came) < events:
+            message = await socket.socket.receive()
+            said = json.loads(message.data)
+            if said["type"] == "events":
+                sizes.append(len(message.data.encode()))
+                came += [event["payload"][0] for event in said["events"]]
+                socket.positions["large"] = said["events"][-1]["position"]
+    return sizes, came
+
+
+@pytest.mark.parametrize("wanted", [None, 150_000, 1_000])
+async def test_messages_with_events_have_a_bound_and_a_larger_event_comes_alone(
+    shared_redis: EmbeddedServer, wanted: int | None
+) -> None:
+    hello = {} if wanted is None else {"message_bytes_max": wanted}
+    async with (
+        running_gateway(shared_redis.url) as running,
+        Socket.open(running.url, batch_ms=500, **hello) as reader,
+        Socket.open(running.url) as writer,
+    ):
+        assert reader.welcome["message_bytes_max"] == (wanted or 262_144)
+        await reader.subscribe("large")
+        for number in range(20):
+            await writer.say(type="publish", id=number, region="large", payload=[number, "x" * 60_000])
+        sizes, came = await sent_sizes(reader, 20)
+    assert came == list(range(20))
+    if wanted == 1_000:
+        assert len(sizes) == 20
+    else:
+        assert max(sizes) <= (wanted or 262_144)
+        assert len(sizes) < 20
+
+
+async def test_who_drops_in_the_middle_of_large_events_misses_none(shared_redis: EmbeddedServer) -> None:
+    before: list[Any] = []
+    async with running_gateway(shared_redis.url) as running, Socket.open(running.url) as writer:
+        async with Socket.open(running.url, name="slow", message_bytes_max=1_000) as reader:
+            await reader.subscribe("large")
+            for number in range(150):
+                await writer.publish("large", [number, "x" * 60_000], id=number)
+                if number == 20:
+                    _, before = await sent_sizes(reader, 5)
+                    reader.transport.pause_reading()
+            reader.drop()
+        async with Socket.open(running.url, name="slow") as again:
+            await again.say(type="subscribe", id=1, regions=["large"], since=reader.positions)
+            _, behind = await sent_sizes(again, 150 - len(before))
+    await running.is_noted("session-resumed")
+    assert before + behind == list(range(150))
+
+
+async def test_an_event_stream_splits_large_batches(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(shared_redis.url, message_bytes_max=150_000) as running,
+        Socket.open(running.url) as writer,
+        aiohttp.ClientSession(read_bufsize=2**20) as client,
+        client.get(running.url + "/v1/events?region=streamed") as stream,
+    ):
+        lines = stream.content
+        async with patience(20):
+            while b"subscribed" not in await lines.readline():
+                pass
+            for number in range(20):
+                await writer.say(type="publish", id=number, region="streamed", payload=[number, "x" * 60_000])
+            came: list[int] = []
+            while len(came) < 20:
+                line = await lines.readline()
+                assert len(line) <= 150_100
+                if line.startswith(b'data: {"events"'):
+                    came += [event["payload"][0] for event in json.loads(line[6:])["events"]]
+    assert came == list(range(20))

@@ -36,6 +36,8 @@ export interface Options {
   name?: string;
   /** Gather events for so long before they are sent; 0 to 1000. */
   batchMs?: number;
+  /** Bytes of a message with several events, at most; the gateway's own limit unless this is lower. */
+  messageBytesMax?: number;
   /** Publishes without an answer, at most (10,000). */
   unansweredMax?: number;
   /** Events that the program has not taken, at most (100,000). */

@@ -137,6 +137,7 @@ export class Client {
     socket.onopen = () => {
       const hello = { type: "hello", protocol: 1, batch_ms: this.#options.batchMs ?? 0 };
       if (token != null) hello.token = token;
+      if (this.#options.messageBytesMax != null) hello.message_bytes_max = this.#options.messageBytesMax;
       if (this.name !== null) hello.name = this.name;
       socket.send(JSON.stringify(hello));
     };
