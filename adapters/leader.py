@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
@@ -107,7 +108,9 @@ class Leader:
 
         None if that is not so, or not known: planning takes imports and time, and has a thread of its own.
         """
-        if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or seen.may_lose or record.behind:
+        if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or record.behind:
+            return None
+        if seen.may_lose or record.plan.runs:
             return None
         if seen.expected != len(record.expected) or not self._has_planned:
             return None
@@ -128,7 +131,7 @@ class Leader:
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
-        losing = {name: run for name, run in runs.items() if name in seen.may_lose}
+        losing = {name: run for name, run in runs.items() if name in self._named_runs(seen, record.plan)}
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
@@ -218,8 +221,16 @@ class Leader:
         seen = await self._look()
         if seen is None or seen.taken:
             return False
-        runs = await self._hands.runs({name: plan.nodes[name] for name in seen.may_lose.intersection(plan.nodes)})
+        named = self._named_runs(seen, plan).intersection(plan.nodes)
+        runs = await self._hands.runs({name: plan.nodes[name] for name in named})
         return all(plan.runs.get(name) == run for name, run in runs.items())
+
+    @staticmethod
+    def _named_runs(seen: Seen, plan: Plan) -> AbstractSet[str]:
+        """Return the nodes whose runs plans name: also one that is said to keep all now, since nobody speaks to another
+        run of it than the plan's.
+        """
+        return seen.may_lose | plan.runs.keys()
 
     async def _perform(self, task: Task, plan: Plan) -> Any:
         try:

@@ -9,6 +9,7 @@ from adapters.redis.probe import ServerProbe
 from adapters.redis.relays import RedisRelays
 from adapters.urls import as_user_of, redacted, stored_for_all
 from cli.daemons import Stop, once_there, run_until_stopped, wait_option
+from gamecast.errors import Unreachable
 
 
 @click.command()
@@ -19,8 +20,8 @@ from cli.daemons import Stop, once_there, run_until_stopped, wait_option
     "--may-lose/--keeps-all",
     default=None,
     help="Whether that server may come back from a restart with less than it had: what was under way is announced as a "
-    "gap then.  [default: asks the server; it keeps all with appendonly yes and appendfsync always, and where no "
-    "replica takes over from it]",
+    "gap then. A node that plans name as one that may lose something stays so in this network.  [default: asks the "
+    "server; it keeps all with appendonly yes and appendfsync always, and where no replica takes over from it]",
 )
 @wait_option
 def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
@@ -58,6 +59,8 @@ async def _run(name: str, redis_url: str, control_url: str, may_lose: bool | Non
 
     async def register() -> None:
         described = await server.describe()
+        if described.loading:
+            raise Unreachable(f"Redis at {redacted(redis_url)} is still loading its data.")
         await network.open()
         await network.register_node(
             name, stored_url, may_lose=not described.keeps_all if may_lose is None else may_lose

@@ -290,6 +290,8 @@ class RedisConnection:
             if "BUSY" in str(error):
                 return NetworkError(f"Redis at {where} is busy with another script: {error}")
             return OtherSideError(f"Redis at {where} answered with an error: {error}")
+        if isinstance(error, exceptions.BusyLoadingError):
+            return Unreachable(f"Redis at {where} is still loading its data, and answers when it has")
         if isinstance(error, exceptions.ConnectionError) and "max number of clients" in str(error):
             return Unreachable(f"Redis at {where} takes no more connections: raise its maxclients ({error})")
         if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):

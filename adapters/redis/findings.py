@@ -207,6 +207,9 @@ def _memory(subject: str, server: ServerState) -> Finding:
 
 
 def _persistence(subject: str, server: ServerState) -> Finding:
+    if server.loading:
+        seen = "is still loading its data: it takes no command, and does not say what it keeps"
+        return Finding("warning", subject, seen, "wait until it has, and look again")
     advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
     if not server.append_only:
         lost = "everything" if server.save == "" else "everything since the last snapshot"
@@ -271,7 +274,7 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         yield from _installed(node, before, network)
     # Where the control Redis goes, the whole network goes.
     elsewhere = server.run != network.control.run
-    if elsewhere and node.registered and not (node.may_lose or server.keeps_all):
+    if elsewhere and node.registered and not (node.may_lose or server.keeps_all or server.loading):
         yield Finding(
             "warning",
             node.name,

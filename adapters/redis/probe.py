@@ -24,7 +24,8 @@ class ServerState:
 
     ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
     limit. ``save``: the snapshot rules of redis.conf, empty when it makes none. ``may_be_replaced``: by a replica that
-    has less than it had.
+    has less than it had. ``loading``: it has started and reads its data still; until then it says that it appends to no
+    file, whatever it does later.
     """
 
     run: str
@@ -41,6 +42,7 @@ class ServerState:
     clock_ahead_ms: float | None
     round_trip_ms: float | None
     may_be_replaced: bool = False
+    loading: bool = False
 
     @property
     def keeps_all(self) -> bool:
@@ -107,6 +109,7 @@ class ServerProbe:
             clock_ahead_ms=ahead_ms,
             round_trip_ms=(after - before) * 1000 if clock is not None else None,
             may_be_replaced=moves(self.url),
+            loading=info.get("loading", "0") != "0",
         )
 
     async def _setting(self, name: str) -> str | None:

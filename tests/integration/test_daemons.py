@@ -308,6 +308,47 @@ async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_
         assert await moved.ended() == 2
 
 
+async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_may_lose(start: Start) -> None:
+    settings = {"key-load-delay": "3000", "loading-process-events-interval-bytes": "1024"}
+    with EmbeddedServer() as control, EmbeddedServer(appendfsync="always", settings=settings) as server:
+        with redis.Redis.from_url(server.url) as client, client.pipeline() as pipeline:
+            for number in range(1000):
+                pipeline.set(f"other:{number}", os.urandom(100))
+            pipeline.execute()
+            client.bgrewriteaof()
+            while client.info("persistence")["aof_rewrite_in_progress"]:
+                await asyncio.sleep(0.01)
+        server.kill()
+        restarting = asyncio.create_task(server.restart_async())
+        info: dict[str, Any] = {}
+        while not info.get("loading"):  # noqa: ASYNC110 - nothing tells when it listens
+            with suppress(redis.ConnectionError), redis.Redis.from_url(server.url) as client:
+                info = client.info("persistence")
+            await asyncio.sleep(0.01)
+        assert info["aof_enabled"] == 0, "this is why a look at a server that loads tells nothing"
+        node = start("node", "--name", "n1", "--redis", server.url, "--control", control.url)
+        await node.is_there("is still loading its data")
+        await node.is_there("is registered and relays")
+        await restarting
+        assert [(each.name, each.may_lose) for each in (await survey(control.url)).nodes] == [("n1", False)]
+
+
+async def test_a_node_that_was_said_to_keep_all_later_is_taken_back_after_a_restart(start: Start) -> None:
+    with EmbeddedServer() as control, EmbeddedServer(appendfsync="always") as server:
+        for option in ("--may-lose", "--keeps-all"):
+            node = start("node", "--name", "n1", "--redis", server.url, "--control", control.url, option)
+            await node.is_there("is registered and relays")
+            async with gamecast.connect(control.url, name="s") as cast, patience(30):
+                await cast.subscribe("a")
+                await cast.publish("a", option)
+            assert await node.ended(signal.SIGTERM) == 0
+        server.kill()
+        await server.restart_async()
+        async with gamecast.connect(control.url, name="s") as cast, patience(30):
+            await cast.subscribe("a")
+            await cast.publish("a", "after")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_up_is_a_network_and_leaves_nothing_behind(start: Start, number: signal.Signals) -> None:
     up = start("up", "--json")
