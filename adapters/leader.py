@@ -221,7 +221,7 @@ class Leader:
         seen = await self._look()
         if seen is None or seen.taken:
             return False
-        named = self._named_runs(seen, plan).intersection(plan.nodes)
+        named = self._named_runs(seen, plan) & plan.nodes.keys()
         runs = await self._hands.runs({name: plan.nodes[name] for name in named})
         return all(plan.runs.get(name) == run for name, run in runs.items())
 

@@ -316,12 +316,12 @@ async def test_a_node_whose_server_is_still_loading_is_not_taken_for_one_that_ma
                 pipeline.set(f"other:{number}", os.urandom(100))
             pipeline.execute()
             client.bgrewriteaof()
-            while client.info("persistence")["aof_rewrite_in_progress"]:
+            while client.info("persistence")["aof_rewrite_in_progress"]:  # noqa: ASYNC110 - a fork that Redis waits for
                 await asyncio.sleep(0.01)
         server.kill()
         restarting = asyncio.create_task(server.restart_async())
         info: dict[str, Any] = {}
-        while not info.get("loading"):  # noqa: ASYNC110 - nothing tells when it listens
+        while not info.get("loading"):
             with suppress(redis.ConnectionError), redis.Redis.from_url(server.url) as client:
                 info = client.info("persistence")
             await asyncio.sleep(0.01)
