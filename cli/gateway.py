@@ -172,7 +172,12 @@ async def _key_source(keys: str) -> KeySource:
         return KeyFile(Path(keys))
     published = KeyUrl(keys)
     await published.refresh()
-    published.keys()
+    if not published.has_come:
+        click.echo(
+            f"warning: the keys of {redacted(keys)} cannot be read: {published.error}. The gateway refuses tokens "
+            "until they can, and asks again every 2 s",
+            err=True,
+        )
     return published
 
 

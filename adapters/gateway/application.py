@@ -32,6 +32,7 @@ CLIENT_FILES = {
     "gamecast.d.ts": "text/plain; charset=utf-8",
 }
 TIDY_S = 5.0
+TOO_MANY_OF_ONE = "too many requests of this address are under way: close some, or try again later"
 
 
 def make_application(
@@ -85,7 +86,10 @@ async def _ready(request: web.Request) -> web.Response:
         return answer({"gateway": gateway.id, "status": "leaving"}, status=503)
     is_ready = await gateway.door.is_ready()
     state = {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}
-    if gateway.guard.keys_error is not None:
+    if not gateway.guard.has_keys:
+        state |= {"status": "unreachable", "keys": "their provider has not answered yet: no token can be checked"}
+        is_ready = False
+    elif gateway.guard.keys_error is not None:
         state["keys"] = "they cannot be read: those of before count on"
     return answer(state, status=200 if is_ready else 503)
 
@@ -122,8 +126,24 @@ async def _socket(request: web.Request) -> web.StreamResponse:
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check the origin, turn errors into answers, and count."""
     gateway = request.app[GATEWAY]
-    if (remote := gateway.guard.remote(request)) is not None and remote != request.remote:
-        request = request.clone(remote=remote)
+    if (remote := gateway.guard.remote(request)) is None or remote == request.remote:
+        return await _answered(request, handler)
+    request = request.clone(remote=remote)
+    if gateway.guard.is_proxy(remote):
+        return await _answered(request, handler)
+    if not gateway.addresses.enter(remote):
+        gateway.refused(Code.LIMIT, TOO_MANY_OF_ONE, peer=remote, path=request.path)
+        refused = denial(Refusal(Code.LIMIT, TOO_MANY_OF_ONE, status=429, retriable=True, retry_after_s=1))
+        _add_headers(refused, {})
+        return refused
+    try:
+        return await _answered(request, handler)
+    finally:
+        gateway.addresses.leave(remote)
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    gateway = request.app[GATEWAY]
     begun = time.perf_counter()
     origin: str | None = None
     response: web.StreamResponse
@@ -191,5 +211,6 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
         task.cancel()
     await publishers.close()
     await gateway.connections.finish()
+    await gateway.guard.close()
     await gateway.shelf.close()
     await gateway.door.close()

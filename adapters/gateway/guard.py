@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from adapters.gateway.grants import ANYBODY, Grant, anybody
-from adapters.gateway.keyurl import RETRY_S, KeyUrl
+from adapters.gateway.keyurl import FIRST_RETRY_S, RETRY_S, WAIT_S_MAX, KeyUrl
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.revocations import Revocation, Revocations
 from adapters.gateway.settings import GatewaySettings, is_loopback
@@ -56,18 +56,31 @@ class Guard:
         """Why the keys of before count on, if those of now cannot be read."""
         return self._keys.error if self._keys is not None else None
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether tokens can be checked: not before a provider's keys have come for the first time."""
+        return not isinstance(self._keys, KeyUrl) or self._keys.has_come
+
+    async def close(self) -> None:
+        """Release what the guard holds."""
+        if isinstance(self._keys, KeyUrl):
+            await self._keys.close()
+
     async def look(self) -> list[Revocation]:
         """Learn what was revoked, and which keys there are; return what is newly revoked.
 
         Raises `NetworkError` or `OtherSideError`; what was known before counts on.
         """
         if isinstance(self._keys, KeyUrl):
-            await self._keys.refresh()
+            if self._keys.has_come:
+                await self._keys.refresh(wait_s=WAIT_S_MAX)
+            else:
+                await self._keys.refresh(older_than_s=FIRST_RETRY_S, wait_s=WAIT_S_MAX)
         return self._revocations.take(await self._shelf.revocations()) if self._keys is not None else []
 
     def ends(self, grant: Grant, new: Iterable[Revocation]) -> tuple[int, str] | None:
         """Return why what began with a grant ends now, as close code and reason, None if it does not."""
-        if self._keys is None or grant.subject == ANYBODY:
+        if self._keys is None or grant.subject == ANYBODY or not self.has_keys:
             return None
         if grant.key_id not in self._keys.keys().by_id:
             return Close.UNAUTHORIZED, "the key of this token is not good any more: get a new token"
@@ -85,8 +98,8 @@ class Guard:
             if before is None:
                 raise Refusal(Code.UNAUTHORIZED, "this gateway asks for a token", status=401)
             return before
-        if isinstance(self._keys, KeyUrl) and not is_signed_by(token, self._keys.keys()):
-            await self._keys.refresh(older_than_s=RETRY_S)  # its key may be new
+        if isinstance(self._keys, KeyUrl):
+            await self._look_for_key(token, self._keys)
         verified = verify(token, self._keys.keys(), self._audience)
         if self._revocations.refuses(verified.grant):
             raise Refusal(Code.UNAUTHORIZED, "this token was revoked", status=401)
@@ -158,6 +171,8 @@ class Guard:
             address = ipaddress.ip_address(remote)
         except ValueError:
             return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
         return any(address in network for network in self._settings.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> str | None:
@@ -189,6 +204,21 @@ class Guard:
             "Access-Control-Max-Age": "600",
             "Vary": "Origin",
         }
+
+    @staticmethod
+    async def _look_for_key(token: str, keys: KeyUrl) -> None:
+        """Ask for the keys again where a token's may be new; raises `Refusal` where none have come at all."""
+        if keys.has_come and is_signed_by(token, keys.keys()):
+            return
+        await keys.look_for(older_than_s=RETRY_S if keys.has_come else FIRST_RETRY_S)
+        if not keys.has_come:
+            raise Refusal(
+                Code.UNREACHABLE,
+                "the gateway has no keys to check tokens with: their provider does not answer. Try again later",
+                status=503,
+                retriable=True,
+                retry_after_s=FIRST_RETRY_S,
+            )
 
     async def _use_up(self, grant: Grant, until_s: float) -> None:
         left_s = until_s - time.time()

@@ -31,7 +31,12 @@ from adapters.gateway.subscriptions import Subscriptions
 from sequencing.errors import GamecastError, Superseded, TooSlow
 
 PINGS_BEFORE_HELLO = 8
-_CLOSES = {Code.LIMIT: Close.LIMIT, Code.EXPIRED: Close.EXPIRED, Code.RATE: Close.RATE}
+_CLOSES = {
+    Code.LIMIT: Close.LIMIT,
+    Code.EXPIRED: Close.EXPIRED,
+    Code.RATE: Close.RATE,
+    Code.UNREACHABLE: Close.TRY_LATER,
+}
 """The close codes of refused hellos; of any other refusal it is that of a bad token."""
 
 

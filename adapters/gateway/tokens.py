@@ -94,15 +94,17 @@ class Keys:
     def public(cls, text: bytes | str) -> Keys:
         """Read the public keys of a JWK set that others publish, and leave out what is for something else.
 
-        Raises `UsageError` when it is none, or no key is left.
+        An empty set is one: its publisher has revoked all keys. Raises `UsageError` when the text is no set, or none of
+        the keys in it is usable.
         """
         found: dict[str, Key] = {}
-        for number, jwk in enumerate(_listed(text), start=1):
+        listed = _listed(text)
+        for number, jwk in enumerate(listed, start=1):
             if isinstance(jwk, dict) and jwk.get("kty") != "oct" and jwk.get("use", "sig") == "sig":
                 with suppress(UsageError):
                     key = _read_key(number, jwk)
                     found[key.kid] = replace(key, signing=None)
-        return cls(found.values())
+        return cls(found.values(), may_be_empty=not listed)
 
     @property
     def signing(self) -> list[str]:

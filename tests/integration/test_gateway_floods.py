@@ -24,6 +24,7 @@ import trustme
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway import messages
 from adapters.gateway.serving import tls_context
+from adapters.gateway.settings import parse_networks
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
@@ -336,3 +337,26 @@ async def test_an_event_stream_splits_large_batches(shared_redis: EmbeddedServer
                 if line.startswith(b'data: {"events"'):
                     came += [event["payload"][0] for event in json.loads(line[6:])["events"]]
     assert came == list(range(20))
+
+
+async def test_behind_a_trusted_proxy_limits_by_address_count_whom_it_names(shared_redis: EmbeddedServer) -> None:
+    async with (
+        running_gateway(
+            shared_redis.url, connections_per_address_max=2, trusted_proxies=parse_networks(["127.0.0.0/8"])
+        ) as running,
+        aiohttp.ClientSession() as client,
+    ):
+
+        async def status(address: str) -> int:
+            async with client.get(running.url + "/healthz", headers={"X-Forwarded-For": address}) as response:
+                return response.status
+
+        one = {"X-Forwarded-For": "203.0.113.7"}
+        async with client.ws_connect(running.url + "/v1/socket", headers=one):
+            async with client.ws_connect(running.url + "/v1/socket", headers=one):
+                assert await status("203.0.113.7") == 429
+                assert await status("192.0.2.1, 203.0.113.7") == 429
+                assert await status("203.0.113.8") == 200
+            async with patience(10):
+                while await status("203.0.113.7") != 200:  # noqa: ASYNC110 - another process or task acts
+                    await asyncio.sleep(0.05)

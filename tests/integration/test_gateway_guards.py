@@ -618,7 +618,7 @@ async def test_keys_of_a_provider_are_asked_for_again_and_those_of_before_count_
     shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "RETRY_S", 0.0)
-    monkeypatch.setattr(KeyUrl.refresh, "__kwdefaults__", {"older_than_s": 0.2})
+    monkeypatch.setattr(KeyUrl.refresh, "__kwdefaults__", {"older_than_s": 0.2, "wait_s": None})
     one, other = (new_key("EdDSA", kid) for kid in ("k1", "k2"))
     published: list[Any] = [web.json_response, {"keys": [public_half(one)]}]
 
