@@ -346,9 +346,18 @@ class _SharedLoop:
             self._users -= 1
             if not self._users and self._running is not None:
                 (_, thread), self._running = self._running, None
+                asyncio.run_coroutine_threadsafe(_cancel_rest(), loop).result()
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
                 loop.close()
+
+
+async def _cancel_rest() -> None:
+    """Cancel the tasks that still run, as `asyncio.run` does at its end: they may wait for a server that hangs."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 _loop = _SharedLoop()

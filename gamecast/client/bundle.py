@@ -16,7 +16,8 @@ class Bundle:
 
     def __init__(self, future: asyncio.Future[list[Receipt]], regions: Sequence[str]) -> None:
         """``regions``: of the events, in the order of the call. Without any, there is nothing to wait for."""
-        self._future, self._regions = future, regions
+        self.future, self._regions = future, regions
+        """Has the outcome of all events, once it is known."""
         self._outcomes: dict[str, list[Outcome]] = {}
         self._unknown = len(regions)
         self._tell_if_known()
@@ -31,14 +32,14 @@ class Bundle:
         self._tell_if_known()
 
     def _tell_if_known(self) -> None:
-        if self._unknown or self._future.done():  # its owner may have cancelled it
+        if self._unknown or self.future.done():  # its owner may have cancelled it
             return
         left = {region: iter(outcomes) for region, outcomes in self._outcomes.items()}
         outcomes = [next(left[region]) for region in self._regions]
         errors = [outcome for outcome in outcomes if isinstance(outcome, GamecastError)]
         if not errors:
-            self._future.set_result([outcome for outcome in outcomes if isinstance(outcome, Receipt)])
+            self.future.set_result([outcome for outcome in outcomes if isinstance(outcome, Receipt)])
         elif len(errors) == len(outcomes) and all(error.definite for error in errors):
-            self._future.set_exception(errors[0])
+            self.future.set_exception(errors[0])
         else:
-            self._future.set_exception(PartlyPublished(errors[0], outcomes))
+            self.future.set_exception(PartlyPublished(errors[0], outcomes))

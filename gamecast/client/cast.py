@@ -16,6 +16,7 @@ from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
 from gamecast.client.arguments import checked_handler, pairs_of
+from gamecast.client.closing import CLOSE_S_MAX, FOLLOWING_ENDS_S, HALVES_END_S, close_until, until
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
 from gamecast.client.history import ReplayOrder, Since
@@ -25,7 +26,7 @@ from gamecast.client.outgoing import Outgoing
 from gamecast.client.watching import Callbacks, Handlers, Health, Quiet, SomeGapHandler, SomeHandler, State
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.version import __version__
-from sequencing.errors import GamecastError, NotConnected, Superseded, UsageError
+from sequencing.errors import GamecastError, NetworkRestarted, NotConnected, Superseded, UsageError
 from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
@@ -181,6 +182,7 @@ class Cast:
     async def close(self) -> None:
         """End now: reading stops, events that were not sent fail with `NotConnected`.
 
+        Takes 2 s at most if a server does not answer: events that it has been sent then fail with `PublishUncertain`.
         Harmless when repeated; goes on to its end when the caller is cancelled.
         """
         if self._open_halves is None:
@@ -191,23 +193,29 @@ class Cast:
 
     async def _close(self, outgoing: Outgoing, incoming: Incoming) -> None:
         self._stop_beating.set()
+        began = asyncio.get_running_loop().time()
         try:
             if self._following is not None:
-                await self._following.close()
-            await asyncio.gather(outgoing.close(), incoming.close())
+                await until(began + FOLLOWING_ENDS_S, self._following.close())
+            await until(began + HALVES_END_S, asyncio.gather(outgoing.close(), incoming.close()))
             if self._coming is not None:
                 self._coming.cancel()
                 await asyncio.wait((self._coming,))
             if self._heart is not None:
-                await self._heart
+                await until(began + CLOSE_S_MAX, self._heart)
             with suppress(GamecastError):  # without it, the network takes us for gone soon
-                await self._network.leave()
+                await until(began + CLOSE_S_MAX, self._network.leave())
         finally:
             try:
                 await self._end_recording()
             finally:
-                await self._network.close()
-                self._health.ended()
+                try:
+                    if urlsplit(self._configuration.url).scheme == "embedded":
+                        await self._network.close()  # its servers end with it
+                    else:
+                        await close_until(began + CLOSE_S_MAX, self._network.close())
+                finally:
+                    self._health.ended()
 
     async def _begin_recording(self, incarnation: int) -> None:
         record = self._configuration.record
@@ -587,7 +595,7 @@ class Cast:
                     backoff.reset()
                     self._health.found("heartbeat")
                     wait_s = usual_s
-                except Superseded as error:
+                except (Superseded, NetworkRestarted) as error:
                     if self._following is not None:
                         self._following.fail(error)
                     return

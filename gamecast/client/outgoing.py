@@ -20,6 +20,7 @@ import orjson
 
 from adapters.backoff import Backoff
 from adapters.network import Lane, Network
+from adapters.redis.deadline import Deadline
 from gamecast.client.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
@@ -62,6 +63,16 @@ WAIT_S = 0.002
 
 MARK_AGAIN_S = 0.2
 """When a marker that could not be published is published again: somebody waits to join."""
+
+REQUEST_S_MIN = 1.0
+"""A request is not given up sooner, also if ``publish_timeout_s`` is shorter: the answer may be there, and this process
+too busy to read it."""
+
+ASK_S_MAX = 0.5
+"""How long to look for the reason why events have no place; they fail anyway."""
+
+UNSEEN_S = 1.0
+"""How long the application has to look at a future that has failed, before its error is reported as one of `cast`."""
 
 ReceiptFuture = asyncio.Future[Receipt]
 Token = ReceiptFuture | Bundle | Quiet | bytes
@@ -111,6 +122,9 @@ class Outgoing:
         self._renewing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
+        self._unseen: list[tuple[str, int, asyncio.Future[Any], GamecastError]] = []
+        """Futures that have failed: region, events, future, error."""
+        self._looking: asyncio.TimerHandle | None = None
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
         self._fit_regions: set[str] = set()
@@ -196,6 +210,10 @@ class Outgoing:
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
             self._fail(self._publisher.regions(), closed)
+            if self._looking is not None:
+                self._looking.cancel()
+                # The loop may end soon. Tasks that wait for their events look first.
+                self._loop.call_soon(self._loop.call_soon, self._report_unseen)
 
     def _encoded(self, region: str, payload: Any) -> bytes:
         try:
@@ -266,7 +284,17 @@ class Outgoing:
             asking.add_done_callback(self._asking.discard)
 
     async def _give_up_place(self, region: str) -> None:
-        error = await self._network.unled()
+        error: GamecastError | None
+        try:
+            async with asyncio.timeout(ASK_S_MAX):
+                error = await self._network.unled()
+        except TimeoutError:
+            error = Unreachable(
+                f"no plan has a place for region {region!r} yet, and the control Redis does not answer: see that its "
+                "server runs"
+            )
+        except GamecastError as failed:
+            error = failed
         if region in self._publisher.unassigned():
             self._unplaced.discard(region)
             none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
@@ -368,7 +396,7 @@ class Outgoing:
             self._wakes[node].set()
 
     async def _serve(self, node: str, lane: Lane) -> None:
-        wake = self._wakes[node]
+        wake, limit = self._wakes[node], Deadline()
         busy = False
         try:
             while not self._closing:
@@ -381,7 +409,7 @@ class Outgoing:
                         await wake.wait()
                     continue
                 try:
-                    answers = await self._offer(node, lane, frames)
+                    answers = await self._offer(node, lane, frames, limit)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
                     if not isinstance(error, OtherSideError):
                         self._publisher.unanswered(node)
@@ -397,6 +425,7 @@ class Outgoing:
             _log.exception("publishing through node %s has ended", node)
             self.end(error)
         finally:
+            limit.close()
             await lane.close()
 
     async def _linger(self, node: str) -> None:
@@ -406,16 +435,23 @@ class Outgoing:
             await asyncio.sleep(0)
             before, waiting = waiting, self._publisher.waiting_events(node)
 
-    async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame]) -> list[Answer]:
-        """Offer frames until the node answers; raises the last error when that takes too long."""
+    async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame], limit: Deadline) -> list[Answer]:
+        """Offer frames until the node answers; raises the last error when that takes too long.
+
+        ``limit``: of this node, for one request at a time.
+        """
         backoff, way = Backoff(), _way(node)
-        deadline = time.monotonic() + self._limits.publish_timeout_s
+        began = time.monotonic()
+        deadline = began + self._limits.publish_timeout_s
         while True:
+            left_s = max(REQUEST_S_MIN, deadline - time.monotonic())
             try:
-                answers = await lane.publish(frames)
+                with limit.within(left_s):
+                    answers = await lane.publish(frames)
                 self._health.found(way)
                 return answers
-            except NetworkError as error:
+            except (NetworkError, TimeoutError) as failed:
+                error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
                 self._publisher.unanswered(node)
                 self.reconnects += 1
                 self._health.lost(way, error)
@@ -424,9 +460,9 @@ class Outgoing:
                 wait_s = backoff.next_s()
                 if self._closing or time.monotonic() + wait_s > deadline:
                     raise PublishUncertain(
-                        f"no answer from the ingress for {self._limits.publish_timeout_s:g} s, "
-                        f"so these events may or may not have been published: {error}"
-                    ) from error
+                        f"no answer from the ingress for {time.monotonic() - began:.1f} s, so these events may or may "
+                        f"not have been published: {error}"
+                    ) from failed
                 await asyncio.sleep(wait_s)
 
     def _give_up(self, node: str, error: GamecastError) -> None:
@@ -439,13 +475,21 @@ class Outgoing:
         backoff = Backoff()
         while (doubtful := self._publisher.doubtful()) and not self._closing:
             try:
-                incarnation = await self._network.renew(self._publisher.forgotten)
+                incarnation = await self._renewed()
             except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
                 self._fail(doubtful, _as_ours(unreachable))
                 await backoff.wait()
             else:
                 self._publisher.renew(doubtful, incarnation)
                 self._wake()
+
+    async def _renewed(self) -> int:
+        limit_s = max(REQUEST_S_MIN, self._limits.publish_timeout_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._network.renew(self._publisher.forgotten)
+        except TimeoutError as error:
+            raise Unreachable(f"the control Redis has not answered for {limit_s:g} s") from error
 
     def _fail(self, regions: Iterable[str], error: GamecastError) -> None:
         """Fail all events of some regions; of those under way nobody knows whether they are published."""
@@ -481,14 +525,37 @@ class Outgoing:
             outcomes = repeat(resolved.error)
         for token, several in groupby(cast("list[ReceiptFuture | Bundle | Quiet]", resolved.tokens)):
             told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
-            if isinstance(token, (Bundle, Quiet)):
+            if isinstance(token, Quiet):
                 token.note(resolved.region, told)
+            elif isinstance(token, Bundle):
+                token.note(resolved.region, told)
+                if resolved.error is not None:
+                    self._await_look(resolved.region, len(told), token.future, resolved.error)
             elif token.done():
                 continue  # its owner has cancelled it
             elif isinstance(told[0], Receipt):
                 token.set_result(told[0])
             else:
                 token.set_exception(told[0])
+                self._await_look(resolved.region, 1, token, told[0])
+
+    def _await_look(self, region: str, events: int, future: asyncio.Future[Any], error: GamecastError) -> None:
+        """Give the application some time to look at a future that has failed."""
+        self._unseen.append((region, events, future, error))
+        if self._looking is None:
+            self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
+
+    def _report_unseen(self) -> None:
+        """Report the errors that nobody has looked at, as those of `cast`, instead of one log line each by asyncio."""
+        failed, self._looking = self._unseen, None
+        self._unseen = [each for each in failed if not each[2].done()]  # of other events it is not known yet
+        unseen = [each for each in failed if each[2].done() and not each[2].cancelled() and each[2]._log_traceback]
+        for _, _, future, _ in unseen:
+            future.exception()
+        for region, events, _, error in unseen:
+            self._quiet.note(region, [error] * events)
+        if self._unseen and not self._closing:
+            self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
 
     def _require_open(self) -> None:
         if self._closing:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
 import gamecast
+from adapters.embedded.server import EmbeddedServer
 from gamecast import Cast, Event, Gap, blocking
 from gamecast.testing import memory_url
 from tests.events import take
-from tests.patience import patience, scaled
+from tests.patience import patience, scaled, slowness
 
 
 @pytest.fixture(params=["memory", "embedded"])
@@ -258,3 +263,109 @@ async def test_an_order_that_there_is_not_is_refused(order: object) -> None:
     async with gamecast.connect(memory_url()) as cast:
         with pytest.raises(gamecast.UsageError, match="order is 'common' or 'any', not"):
             await cast.subscribe("a", since=0, order=order)  # type: ignore[arg-type]
+
+
+@contextmanager
+def stalled(server: EmbeddedServer) -> Iterator[None]:
+    """Have a server stand still meanwhile: it accepts connections and answers nothing."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+async def seconds_of(call: Awaitable[object]) -> tuple[float, object]:
+    """Return how long a call took, and what it returned or raised."""
+    before = time.monotonic()
+    [outcome] = await asyncio.gather(call, return_exceptions=True)
+    return time.monotonic() - before, outcome
+
+
+async def test_a_publish_to_a_stalled_server_fails_after_its_timeout_and_closing_takes_two_seconds(
+    redis_server: EmbeddedServer,
+) -> None:
+    cast = await gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1).open()
+    await cast.subscribe("a")
+    await cast.publish("a", "before")
+    with stalled(redis_server):
+        took_s, error = await seconds_of(cast.publish("a", "under way"))
+        assert isinstance(error, gamecast.PublishUncertain)
+        assert 0.9 < took_s < 2 * slowness()
+        told_s = float(str(error).partition("ingress for ")[2].partition(" s")[0])
+        assert told_s == pytest.approx(took_s, abs=0.3)
+        for region in ("a", "b"):  # whose events wait behind that, and for a place
+            took_s, error = await seconds_of(cast.publish(region, "waits"))
+            assert isinstance(error, gamecast.Unreachable)
+            assert took_s < 2.5 * slowness()
+        took_s, _ = await seconds_of(cast.close())
+        assert took_s < 2.5 * slowness()
+    assert cast.state.name == "closed"
+
+
+async def test_after_a_stall_events_are_published_again_in_order(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
+        await cast.subscribe("a")
+        await cast.publish("a", "before")
+        with stalled(redis_server):
+            _, error = await seconds_of(cast.publish("a", "under way"))
+            assert isinstance(error, gamecast.PublishUncertain)
+        async with patience(15):
+            while not isinstance((await seconds_of(cast.publish("a", "again")))[1], gamecast.Receipt):
+                pass
+            await cast.publish("a", "after")
+            seen: list[str] = []
+            while seen[-1:] != ["after"]:
+                seen += [event.payload for event in await take(cast, 1)]
+        assert [each for each in seen if each != "under way"] == ["before", "again", "after"]
+
+
+async def test_errors_of_futures_that_nobody_awaits_are_logged_once_and_reported(
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    unpublished: list[gamecast.Unpublished] = []
+    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
+        await cast.publish("a", "before")
+        with stalled(redis_server):
+            for number in range(300):
+                cast.publish_soon("a", number)
+            cast.publish_all([("a", number) for number in range(300, 303)])
+            awaited = cast.publish_soon("a", 303)
+            await seconds_of(awaited)
+            cast.on_unpublished(unpublished.append)
+            async with patience(5):
+                while sum(each.events for each in unpublished) < 303:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        gc.collect()
+    assert sum(each.events for each in unpublished) == 303
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_futures_that_fail_when_the_connection_closes_do_not_flood_the_log(
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cast = await gamecast.connect(redis_server.url, name="cast").open()
+    await cast.publish("a", "before")
+    with stalled(redis_server):
+        for number in range(300):
+            cast.publish_soon("a", number)
+        await cast.close()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+    assert len([record for record in caplog.records if "was not published" in record.getMessage()]) == 1
+
+
+def test_closing_a_blocking_connection_to_a_stalled_server_leaves_no_thread_and_no_task(
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cast = blocking.connect(redis_server.url, name="cast").open()
+    cast.publish("a", "before")
+    with stalled(redis_server):
+        before = time.monotonic()
+        cast.close()
+        assert time.monotonic() - before < 3 * slowness()
+    gc.collect()
+    assert "gamecast" not in {thread.name for thread in threading.enumerate()}
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
