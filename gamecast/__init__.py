@@ -28,6 +28,7 @@ from gamecast.errors import (
     InvalidName,
     InvalidPayload,
     NetworkError,
+    NetworkRestarted,
     NobodyLeads,
     NotConnected,
     OtherSideError,
@@ -53,6 +54,8 @@ from gamecast.version import __version__ as __version__
 if TYPE_CHECKING:
     from gamecast.classic.protocolcast import ProtocolCast
     from gamecast.client.cast import Cast, connect
+    from gamecast.client.configuration import Limits, Ordering, WhenBehind, WhenFull
+    from gamecast.client.history import ReplayOrder
     from gamecast.client.watching import State, Unpublished
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
@@ -72,9 +75,12 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidPayload",
+    "Limits",
     "NetworkError",
+    "NetworkRestarted",
     "NobodyLeads",
     "NotConnected",
+    "Ordering",
     "OtherSideError",
     "OutOfMemory",
     "PartlyPublished",
@@ -87,6 +93,7 @@ __all__ = [
     "Recording",
     "RecordingStatistics",
     "Refused",
+    "ReplayOrder",
     "Shared",
     "State",
     "Statistics",
@@ -100,6 +107,8 @@ __all__ = [
     "Unreachable",
     "UnsupportedServer",
     "UsageError",
+    "WhenBehind",
+    "WhenFull",
     "connect",
     "share",
 ]
@@ -108,10 +117,15 @@ _FOR_EVERYBODY = {
     "Cast": "client.cast",
     "Event": "event",
     "Gap": "event",
+    "Limits": "client.configuration",
+    "Ordering": "client.configuration",
     "Receipt": "event",
+    "ReplayOrder": "client.history",
     "State": "client.watching",
     "Statistics": "event",
     "Unpublished": "client.watching",
+    "WhenBehind": "client.configuration",
+    "WhenFull": "client.configuration",
     "connect": "client.cast",
 }
 """Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one

@@ -129,6 +129,10 @@ class TakenForGone(OtherSideError):
     which goes on ``since`` the last positions."""
 
 
+class NetworkRestarted(OtherSideError):
+    """The control Redis lost what it knew, and the network begins again: connect and subscribe again, without since."""
+
+
 class NetworkError(GamecastError):
     """The other side cannot be reached."""
 
@@ -217,6 +221,16 @@ def taken_for_gone_message(name: str) -> str:
     return (
         f"the network went on without {name}, which it had not heard of for long: open another connection under its "
         "name, which goes on since the last positions"
+    )
+
+
+def network_restarted_message(where: str) -> str:
+    """Say that the control Redis came back without what it knew, what that means for a connection, and what to do."""
+    return (
+        f"the control Redis at {where} came back without what it knew: it does not persist, or was emptied. "
+        "The network begins again: events that were not delivered yet do not come, and positions from before are "
+        "unknown. Connect again and subscribe again, without `since`; to prevent it, set `appendonly yes` and "
+        "`appendfsync always` there"
     )
 
 

@@ -1,7 +1,7 @@
 -- What connections tell managers: who is there, what each wants, and which overlaps are expected.
 --
 -- KEYS: wishes, published, asked, incarnations, connections, alive, expected, gone.
--- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection
+-- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection, and when the network began, in ms
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
 --    or 'beat', name, connection, ttl in ms      → 'ok', 'superseded' or 'back'
@@ -20,6 +20,8 @@
 local wishes, published, asked, incarnations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local connections, alive, expected, gone = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local verb, name = ARGV[1], ARGV[2]
+-- No name has a control character. When the hash was begun: it tells a network from one that was here before.
+local BORN = '\n'
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -59,7 +61,12 @@ if verb == 'introduce' then
   redis.call('HSET', connections, name, incarnation)
   redis.call('ZREM', gone, name)
   lives(name, ARGV[3])
-  return incarnation
+  local born = redis.call('HGET', incarnations, BORN)
+  if not born then
+    born = string.format('%.0f', now_ms)
+    redis.call('HSET', incarnations, BORN, born)
+  end
+  return { incarnation, born }
 end
 
 if verb == 'want' then

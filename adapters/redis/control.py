@@ -48,6 +48,9 @@ SOLE_NODE = "control"
 
 NEVER = "0-0"
 
+BORN = "\n"
+"""Of control.lua."""
+
 Turn = asyncio.Lock | nullcontext[None]
 ALONE: Turn = nullcontext()
 """The turn of who has a connection for itself."""
@@ -93,6 +96,10 @@ class RedisControl:
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis. Does not connect yet."""
         self._connection = RedisConnection(url, SOLE_NODE)
+        self.where = redacted(url)
+        """The URL, without a password."""
+        self.born = b""
+        """When the network began, by its own clock: it differs from that of one that the control Redis has lost."""
         self._watch = LeaseWatch()
         self._written: tuple[Record | None, bytes] = None, b""
         """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
@@ -104,8 +111,14 @@ class RedisControl:
         await self._connection.call("PING")
 
     async def introduce(self, name: str) -> int:
-        """Tell of a new connection of a name; return its incarnation, larger than all before."""
-        return int(await self._run("introduce", name, TTL_MS))
+        """Register a new connection of a name; return its incarnation, larger than all before. Sets `born`."""
+        incarnation, self.born = await self._run("introduce", name, TTL_MS)
+        return int(incarnation)
+
+    async def has_lost(self, connection: int, born: bytes) -> bool:
+        """Return whether the control Redis came back with less than it had when a connection was introduced."""
+        last, now = await self._connection.call("HMGET", ControlKeys.incarnations, "", BORN)
+        return bool(now != born or int(last or 0) < connection)
 
     async def is_led(self) -> bool:
         """Return whether somebody leads."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 
 from adapters.redis.control import RedisControl
-from sequencing.errors import GamecastError, NobodyLeads
+from sequencing.errors import GamecastError, NetworkRestarted, NobodyLeads, Superseded, network_restarted_message
 from sequencing.plan import Plan
 from sequencing.record import Pair, Wish
 
@@ -20,6 +21,7 @@ class RedisSeat:
         self._turn = turn
         self._name = ""
         self._connection = 0
+        self._born = b""
 
     @property
     def cannot_lead(self) -> Exception | None:
@@ -36,11 +38,12 @@ class RedisSeat:
         self._name = name
         async with self._turn:
             self._connection = await self._control.introduce(name)
+            self._born = self._control.born
         return self._connection
 
     async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
-        async with self._turn:
+        async with self._speaking(), self._turn:
             return await self._control.renew(self._name, self._connection, after)
 
     async def unled(self) -> NobodyLeads | None:
@@ -60,7 +63,7 @@ class RedisSeat:
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""
-        async with self._turn:
+        async with self._speaking(), self._turn:
             await self._control.want(self._name, wish, published)
 
     async def expect(self, overlaps: frozenset[Pair]) -> None:
@@ -70,7 +73,7 @@ class RedisSeat:
 
     async def beat(self) -> bool:
         """See `Network.beat`."""
-        async with self._turn:
+        async with self._speaking(), self._turn:
             return await self._control.beat(self._name, self._connection)
 
     async def leave(self) -> None:
@@ -106,3 +109,15 @@ class RedisSeat:
         """See `Network.latest_plan`."""
         async with self._turn:
             return await self._control.latest_plan()
+
+    @asynccontextmanager
+    async def _speaking(self) -> AsyncIterator[None]:
+        """Raise `NetworkRestarted` in the place of `Superseded` if the control Redis has lost what it knew."""
+        try:
+            yield
+        except Superseded as error:
+            async with self._turn:
+                has_lost = await self._control.has_lost(self._connection, self._born)
+            if has_lost:
+                raise NetworkRestarted(network_restarted_message(self._control.where)) from error
+            raise

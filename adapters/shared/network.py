@@ -240,7 +240,8 @@ class SharedView(RedisSeat):
 
     async def want(self, wish: Wish, published: frozenset[str]) -> None:
         """See `Network.want`."""
-        await self._shared.wishes.want(self._name, wish, published)
+        async with self._speaking():
+            await self._shared.wishes.want(self._name, wish, published)
 
     async def close(self) -> None:
         """See `Network.close`: what is shared stays."""

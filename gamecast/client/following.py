@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
 from adapters.network import Network
+from adapters.urls import redacted
 from gamecast.client.watching import Health
-from sequencing.errors import is_passing
+from sequencing.errors import NetworkRestarted, is_passing, network_restarted_message
 from sequencing.plan import Plan
 from sequencing.record import Wish
 
@@ -80,6 +81,8 @@ class Following:
         while not self._stopping:
             try:
                 for record in await self._network.news(plan, block_ms=BLOCK_MS):
+                    if plan is not None and record.plan.first_epoch != plan.first_epoch:
+                        raise NetworkRestarted(network_restarted_message(redacted(self._network.url)))
                     plan = record.plan
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)

@@ -42,6 +42,8 @@ class Announcing:
             self._more.clear()
             await self._more.wait()
 
+    born = b"1"
+
     async def introduce(self, name: str) -> int:
         return 1
 

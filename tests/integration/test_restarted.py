@@ -1,0 +1,62 @@
+"""A control Redis that comes back with nothing of what it had, or with less."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+import gamecast
+from adapters.embedded.server import EmbeddedServer
+from tests.patience import patience
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("others_first", [False, True])
+async def test_a_network_that_its_server_lost_is_not_called_a_name_taken_over(shared: bool, others_first: bool) -> None:
+    async with EmbeddedServer(settings={"save": '""'}) as server, gamecast.share(server.url) as process:
+        cast: Any = process.connect(name="one") if shared else gamecast.connect(server.url, name="one")
+
+        async def publish_again_and_again() -> None:
+            while True:
+                with suppress(gamecast.PublishUncertain):
+                    await cast.publish("a", 2)
+                await asyncio.sleep(0.1)
+
+        async with cast, patience(30):
+            await cast.subscribe("a")
+            await cast.publish("a", 1)
+            server.kill()
+            await server.restart_async()
+            if others_first:  # and take as many incarnations as there were
+                for number in range(8):
+                    async with gamecast.connect(server.url, name=f"other-{number}") as other:
+                        await other.subscribe("b")
+            with pytest.raises(gamecast.NetworkRestarted, match="came back without what it knew"):
+                await publish_again_and_again()
+        async with gamecast.connect(server.url, name="one") as again, patience(30):
+            await again.subscribe("a")
+            await again.publish("a", 3)
+            event = await anext(aiter(again))
+            assert isinstance(event, gamecast.Event)
+            assert event.payload == 3
+
+
+async def test_an_emptied_control_redis_is_a_restart_and_a_newer_connection_is_none(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with gamecast.connect(redis_server.url, name="one") as one, patience(30):
+        await one.subscribe("a")
+        async with gamecast.connect(redis_server.url, name="one"):
+            pass
+        with pytest.raises(gamecast.Superseded):
+            await one.subscribe("b")
+    async with gamecast.connect(redis_server.url, name="two") as two, patience(30):
+        await two.subscribe("a")
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.flushall()
+        with pytest.raises(gamecast.NetworkRestarted):
+            await two.subscribe("b")
