@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from gamecast.client import cast as client
+from gamecast.client.arguments import check_take
 from gamecast.client.cast import SomeCallback
 from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.client.history import ReplayOrder, Since
@@ -208,6 +209,7 @@ class BlockingCast:
 
     def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
         """Return the next events in order, none if none come within ``timeout`` seconds; see `gamecast.Cast.take`."""
+        check_take(max_events, timeout)
         taken: list[Event | Gap] = []
         with self._handing_over:
             while self._current and len(taken) < max_events:

@@ -56,6 +56,14 @@ def check_numbers(of: object, whole: Iterable[str], others: Iterable[str]) -> No
             raise UsageError(f"{name} must be positive, not {value!r}")
 
 
+def check_take(events_max: object, timeout_s: object) -> None:
+    """Raise `UsageError` unless these can be the arguments of `take`."""
+    if not isinstance(events_max, int) or isinstance(events_max, bool) or events_max < 1:
+        raise UsageError(f"take() returns a number of events above 0, not {_shown(events_max)}")
+    if timeout_s is not None and (not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s)):
+        raise UsageError(f"the timeout of take() is a number of seconds, or None, not {_shown(timeout_s)}")
+
+
 def check_pattern(pattern: object) -> None:
     """Raise `UsageError` unless this is a pattern of regions."""
     if not isinstance(pattern, str):

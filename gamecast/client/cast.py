@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from adapters.backoff import Backoff
 from adapters.network import Network
 from adapters.redis.control import TTL_MS
-from gamecast.client.arguments import checked_handler, pairs_of
+from gamecast.client.arguments import check_take, checked_handler, pairs_of
 from gamecast.client.closing import CLOSE_S_MAX, FOLLOWING_ENDS_S, HALVES_END_S, close_until, until
 from gamecast.client.configuration import Configuration, LimitOptions, WhenBehind, WhenFull, configured
 from gamecast.client.following import Following
@@ -374,8 +374,7 @@ class Cast:
         Made for tick loops: with 0 it returns what is there. None waits until something is. Raises `NotConnected` when
         nothing more will come; `asyncio.timeout` around it takes no event away.
         """
-        if max_events < 1:
-            raise UsageError(f"take() returns a number of events above 0, not {max_events!r}")
+        check_take(max_events, timeout)
         incoming, current, taken = self._halves()[1], self._current, list[Event | Gap]()
         deadline = None if timeout is None else time.monotonic() + timeout
         self._taking.append(taken)

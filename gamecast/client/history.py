@@ -374,7 +374,8 @@ def _parse_position(since: int | str) -> Position:
     if isinstance(since, int) and not isinstance(since, bool) and 0 <= since < 10**NUMBER_DIGITS_MAX:
         return since, 0
     epoch, dash, sequence = since.partition("-") if isinstance(since, str) else ("", "", "")
-    if not (dash and epoch.isdecimal() and sequence.isdecimal()):
+    # Without isascii, digits of other scripts would pass.
+    if not (dash and (epoch + sequence).isascii() and epoch.isdecimal() and sequence.isdecimal()):
         raise InvalidInput(f"since is an epoch, as a number, or a position like '3-120', not {since!r}")
     if len(epoch) > NUMBER_DIGITS_MAX or len(sequence) > NUMBER_DIGITS_MAX:
         raise InvalidInput(f"no position has numbers as large as {since!r}")
