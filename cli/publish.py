@@ -47,8 +47,8 @@ def publish(
     """Publish events to a region and print their receipts: region, and epoch-sequence.
 
     A PAYLOAD is JSON if it can be read as such, else a string; put -- before those that begin with a dash. Without
-    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Who subscribes
-    later does not get them: start `gamecast tail` before.
+    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Subscribers that
+    join later can replay them, as `gamecast tail --since 0` does.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ class _Sending:
         """Say what was published."""
         said = f"{counted(self.published, 'event')} published"
         if self.last is not None:
-            said += f", the last as {self.last.region} {self.last.epoch}-{self.last.sequence}"
+            said += f", the last as {self.last.region} {self.last.position}"
         if self.uncertain:
             said += f", {counted(self.uncertain, 'event')} perhaps"
         return said + (f", {self.failed:,} not" if self.failed else "")
@@ -164,7 +164,7 @@ class _Sending:
             receipt = await asyncio.shield(self._under_way[0][0])
             self._count()
             if output is not None:
-                await output.write(f"{receipt.region} {receipt.epoch}-{receipt.sequence}\n".encode())
+                await output.write(f"{receipt.region} {receipt.position}\n".encode())
         await feeding
 
     async def _feed(self, cast: Cast, payloads: Sequence[Any]) -> None:
@@ -229,5 +229,5 @@ def _position(receipt: Receipt | None) -> dict[str, object] | None:
         "region": receipt.region,
         "epoch": receipt.epoch,
         "sequence": receipt.sequence,
-        "position": f"{receipt.epoch}-{receipt.sequence}",
+        "position": receipt.position,
     }

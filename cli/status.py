@@ -17,6 +17,9 @@ from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
 from gamecast.ending import INFRASTRUCTURE
 
+PIPED_WIDTH = 10_000
+"""Where no terminal is, nothing has to be wrapped: what reads the output would have to put URLs together again."""
+
 
 @click.command()
 @click.argument("url", envvar="GAMECAST_URL")
@@ -119,6 +122,8 @@ def _node(node: NodeState) -> dict[str, Any]:
 
 def _tell(network: NetworkState, *, with_regions: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     for line in _summary(network):
         console.print(line)
     tables = [_nodes(network)]

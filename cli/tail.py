@@ -14,8 +14,10 @@ import orjson
 
 from cli.reporting import Output, default_name, named, printable
 from gamecast.client.cast import Cast, connect
+from gamecast.client.history import Since
 from gamecast.client.networks import require_reachable
 from gamecast.event import Event, Gap
+from sequencing.errors import UsageError
 from sequencing.names import check_region
 
 
@@ -24,6 +26,13 @@ from sequencing.names import check_region
 @click.argument("regions", nargs=-1, required=True, metavar="REGION...")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N events.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
+@click.option(
+    "--since",
+    multiple=True,
+    metavar="POSITION",
+    help="Print earlier events first: those after a position (3-120), or after an epoch (0: all that is kept). "
+    "For several regions, give REGION=POSITION once for each.",
+)
 @click.option("--name", help="Of the subscriber, unique in the network.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object for each event or gap.")
 def tail(
@@ -32,20 +41,23 @@ def tail(
     *,
     count: int | None,
     seconds: float | None,
+    since: Sequence[str],
     name: str | None,
     as_json: bool,
 ) -> None:
     """Subscribe to regions and print their events as they are delivered, in order, one line each.
 
-    What is published after it has subscribed comes, and nothing from before. It says so on standard error when it has.
+    Without --since it prints only events that are published after it has subscribed, which it reports on standard
+    error. With --since it replays earlier events first; regions without a common order are replayed in any order.
 
-    With --json a line has kind ("event" or "gap"), region, epoch, and for an event sender, sequence, position, payload,
-    base64 (whether the payload is bytes, written so), sent_at_ns and delivered_at_ns; for a gap first_sequence,
-    last_sequence and reason.
+    With --json a line has kind ("event" or "gap"), region, epoch and position; for an event also sender, sequence,
+    payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns and replayed; for a
+    gap first_sequence, last_sequence (0 and a null position: nobody knows how many events are missing) and reason.
 
     \b
-    Example:
+    Examples:
       gamecast tail redis://127.0.0.1 forest river --json
+      gamecast tail redis://127.0.0.1 forest --since 0
 
     Exit status: 0 when it has what was asked for, is stopped by SIGTERM or nobody reads it any more, 130 when it is
     interrupted, 2 for wrong use, 3 if the network is not there.
@@ -53,21 +65,28 @@ def tail(
     require_reachable(url)
     for region in regions:
         check_region(region)
+    begin = _since(since, regions)
     cast = connect(url, name=name or default_name())
     interrupted = False
     with suppress(BrokenPipeError):  # `| head` has what it wants
-        interrupted = asyncio.run(_until_stopped(cast, regions, count=count, seconds=seconds, as_json=as_json))
+        interrupted = asyncio.run(_until_stopped(cast, regions, begin, count=count, seconds=seconds, as_json=as_json))
     if interrupted:
         raise KeyboardInterrupt
 
 
 async def _until_stopped(
-    cast: Cast, regions: Sequence[str], *, count: int | None, seconds: float | None, as_json: bool
+    cast: Cast,
+    regions: Sequence[str],
+    since: Since | None,
+    *,
+    count: int | None,
+    seconds: float | None,
+    as_json: bool,
 ) -> bool:
     """Follow until it is enough; return whether it was SIGINT that ended it."""
     loop = asyncio.get_running_loop()
     output = Output()
-    following = asyncio.create_task(_follow(cast, regions, output, count, as_json), name="gamecast tail")
+    following = asyncio.create_task(_follow(cast, regions, since, output, count, as_json), name="gamecast tail")
     stopped = interrupted = False
 
     def stop(number: signal.Signals | None = None) -> None:
@@ -91,10 +110,28 @@ async def _until_stopped(
     return interrupted
 
 
-async def _follow(cast: Cast, regions: Sequence[str], output: Output, count: int | None, as_json: bool) -> None:
+def _since(written: Sequence[str], regions: Sequence[str]) -> Since | None:
+    """Return what ``--since`` means; raises `UsageError` for what it cannot mean."""
+    if not written:
+        return None
+    if len(written) == 1 and "=" not in written[0]:
+        return _place(written[0])
+    positions = {region: _place(place) for region, _, place in (each.rpartition("=") for each in written)}
+    if len(positions) != len(written) or positions.keys() != set(regions):
+        raise UsageError("--since names each region once, as REGION=POSITION, or is one epoch for all of them")
+    return positions
+
+
+def _place(written: str) -> int | str:
+    return int(written) if written.isascii() and written.isdecimal() else written
+
+
+async def _follow(
+    cast: Cast, regions: Sequence[str], since: Since | None, output: Output, count: int | None, as_json: bool
+) -> None:
     wanted = float("inf") if count is None else count
     async with cast:
-        await cast.subscribe(*regions)
+        await cast.subscribe(*regions, since=since, order="any")
         click.echo(f"subscribed to {named(regions)}", err=True)
         async for batch in cast.batches():
             lines = []
@@ -120,7 +157,9 @@ def _line(item: Event | Gap) -> bytes:
 
 def _json_line(item: Event | Gap) -> bytes:
     if isinstance(item, Gap):
-        return orjson.dumps({"kind": "gap", **item._asdict()}, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(
+            {"kind": "gap", **item._asdict(), "position": item.position}, option=orjson.OPT_APPEND_NEWLINE
+        )
     binary = isinstance(item.payload, bytes)
     line = {
         "kind": "event",
@@ -133,5 +172,6 @@ def _json_line(item: Event | Gap) -> bytes:
         "position": item.position,
         "sent_at_ns": item.sent_at_ns,
         "delivered_at_ns": item.delivered_at_ns,
+        "replayed": item.replayed,
     }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -54,12 +54,13 @@ from gamecast.version import __version__ as __version__
 if TYPE_CHECKING:
     from gamecast.classic.protocolcast import ProtocolCast
     from gamecast.client.cast import Cast, connect
-    from gamecast.client.configuration import Limits, Ordering, WhenBehind, WhenFull
+    from gamecast.client.configuration import Limits, WhenBehind, WhenFull
     from gamecast.client.history import ReplayOrder
     from gamecast.client.watching import State, Unpublished
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
+    from sequencing.plan import Ordering
 
 __all__ = [
     "AuthenticationFailed",

@@ -34,13 +34,22 @@ class Event(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Events of a region that will not come, in the place where they are missing; both numbers included."""
+    """Events of a region that will not come, in the place where they are missing.
+
+    ``first_sequence`` and ``last_sequence`` are included. ``last_sequence`` is 0 if nobody knows how many events are
+    missing in this epoch, if any.
+    """
 
     region: str
     epoch: int
     first_sequence: int
     last_sequence: int
     reason: str
+
+    @property
+    def position(self) -> str | None:
+        """The position after the gap, ``epoch-sequence``, from which ``since`` goes on; None if nobody knows it."""
+        return f"{self.epoch}-{self.last_sequence}" if self.last_sequence else None
 
 
 class Receipt(NamedTuple):
@@ -49,6 +58,11 @@ class Receipt(NamedTuple):
     region: str
     epoch: int
     sequence: int
+
+    @property
+    def position(self) -> str:
+        """The position of the event in its region, ``epoch-sequence``, as subscribers see it in `Event.position`."""
+        return f"{self.epoch}-{self.sequence}"
 
 
 @dataclass(frozen=True, slots=True)

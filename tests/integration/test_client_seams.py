@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -369,3 +371,26 @@ def test_closing_a_blocking_connection_to_a_stalled_server_leaves_no_thread_and_
     gc.collect()
     assert "gamecast" not in {thread.name for thread in threading.enumerate()}
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_tail_replays_since_a_position(redis_server: EmbeddedServer, several: bool) -> None:
+    async with gamecast.connect(redis_server.url, name="cast") as cast:
+        receipts = [await cast.publish("forest", number) for number in range(5)]
+        await cast.publish("river", "other")
+        since = [f"--since={'forest=' if several else ''}{receipts[1].position}"]
+        regions = ["forest"]
+        if several:
+            since.append("--since=river=0")
+            regions.append("river")
+        command = "tail", redis_server.url, *regions, *since, "--json", f"--count={3 + several}"
+        tail = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gamecast", *command, stdout=asyncio.subprocess.PIPE
+        )
+        async with patience(20):
+            said, _ = await tail.communicate()
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert tail.returncode == 0
+    assert [line["payload"] for line in lines if line["region"] == "forest"] == [2, 3, 4]
+    assert len(lines) == 3 + several
+    assert all(line["replayed"] for line in lines)

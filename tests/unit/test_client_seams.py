@@ -1,0 +1,78 @@
+"""What a connection takes and returns, where a user sees it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from click.testing import CliRunner
+
+import cli.status
+import gamecast
+from adapters.redis.survey import NetworkState, NodeState
+from cli.publish import publish
+from cli.tail import tail
+from gamecast import Gap, Receipt, blocking
+from gamecast.client.history import parse_since
+from gamecast.testing import memory_url
+
+
+@pytest.mark.parametrize("name", ["Limits", "Ordering", "ReplayOrder", "WhenBehind", "WhenFull"])
+def test_what_connect_and_subscribe_refer_to_can_be_imported_from_gamecast(name: str) -> None:
+    assert name in gamecast.__all__
+    assert getattr(gamecast, name)
+
+
+def test_gaps_and_receipts_have_positions_as_events_have() -> None:
+    assert Receipt("forest", 3, 120).position == "3-120"
+    assert Gap("forest", 3, 118, 120, "lost").position == "3-120"
+    assert Gap("forest", 3, 118, 0, "lost").position is None
+    assert "0 if nobody knows" in str(Gap.__doc__)
+
+
+@pytest.mark.parametrize("since", ["٣-٤", "3-٤", "３-4", "³-4"])
+def test_digits_of_other_scripts_are_no_position(since: str) -> None:
+    with pytest.raises(gamecast.InvalidInput, match="a position like '3-120'"):
+        parse_since(since, {"forest"})
+
+
+@pytest.mark.parametrize("arguments", [("x",), (None,), (2.5,), (True,), (0,), (1, "x"), (1, float("nan"))])
+async def test_what_take_cannot_return_is_refused_with_a_reason(arguments: tuple[Any, ...]) -> None:
+    async with gamecast.connect(memory_url()) as cast:
+        with pytest.raises(gamecast.UsageError, match=r"take\(\)"):
+            await cast.take(*arguments)
+
+
+def test_what_a_blocking_take_cannot_return_is_refused_with_a_reason() -> None:
+    with blocking.connect(memory_url()) as cast, pytest.raises(gamecast.UsageError, match=r"take\(\)"):
+        cast.take("x")  # type: ignore[arg-type]
+
+
+def test_help_of_publish_says_that_events_can_be_replayed() -> None:
+    told = " ".join(CliRunner().invoke(publish, ["--help"]).output.split())
+    assert "later can replay them" in told
+    assert "do not get them" not in told
+
+
+@pytest.mark.parametrize("since", [["forest=3-1"], ["forest=3-1", "forest=3-2"], ["a=0", "b=0", "c=0"]])
+def test_tail_refuses_positions_that_do_not_fit_its_regions(since: list[str]) -> None:
+    options = [word for each in since for word in ("--since", each)]
+    result = CliRunner().invoke(tail, ["redis://127.0.0.1:1", "forest", "river", *options])
+    assert result.exit_code != 0
+    assert "REGION=POSITION" in str(result.exception or "") + result.output
+
+
+def test_status_wraps_no_url_when_its_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"redis://{'a-host-with-a-long-name.' * 10}example:6379/0"
+
+    async def surveyed(url: str, *, regions: bool) -> NetworkState:
+        server = cast(Any, SimpleNamespace(version="7.0", memory_bytes=1, memory_bytes_max=0))
+        node = NodeState("n1", url, url, registered=True, planned=True, may_lose=False, server=server)
+        return NetworkState(url, server, None, None, "", None, (node,), (), frozenset())
+
+    monkeypatch.setattr(cli.status, "survey", surveyed)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(cli.status.status, [url])
+    assert shown.exit_code == 0
+    assert shown.output.count(url) == 2  # of the control Redis and of the node
