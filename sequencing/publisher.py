@@ -43,6 +43,9 @@ class Resolved(Generic[Token]):
     sent_at_ns: Sequence[int] = field(default=(), compare=False, repr=False)
     """Of each event, as it was added."""
     payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
+    """Of each event, as it was added."""
+    binary: bool = field(default=False, compare=False, repr=False)
+    """Whether the payloads of failed events are bytes, and not JSON."""
 
 
 class Publisher(Generic[Token]):
@@ -397,7 +400,14 @@ class Publisher(Generic[Token]):
 
 
 def _failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
-    return Resolved(region, frame.tokens, error=error, sent_at_ns=frame.sent_at_ns, payloads=frame.payloads)
+    return Resolved(
+        region,
+        frame.tokens,
+        error=error,
+        sent_at_ns=frame.sent_at_ns,
+        payloads=frame.payloads,
+        binary=frame.binary,
+    )
 
 
 def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:

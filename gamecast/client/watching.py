@@ -34,11 +34,16 @@ class State(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """Events of a region that `Cast.cast` was given, and that were not published, or may not have been."""
+    """Events of a region that were not published, or may not have been, and whose futures nobody has awaited.
+
+    ``payloads``: what the events carry, in order, as subscribers would get it: JSON, or `bytes`. Publish them again if
+    ``error.definite`` is true; otherwise some of them may be published already.
+    """
 
     region: str
     events: int
     error: GamecastError
+    payloads: Sequence[Any] = ()
 
 
 class Handlers:
@@ -148,8 +153,10 @@ class Quiet:
         self.callbacks = Callbacks("events that were not published")
         self._is_logged = False
 
-    def note(self, region: str, outcomes: list[Any]) -> None:
-        """Note what became of the next events in a region."""
+    def note(
+        self, region: str, outcomes: Sequence[Any], payloads: Callable[[], Sequence[Any]] = tuple[Any, ...]
+    ) -> None:
+        """Note what became of the next events in a region; ``payloads`` returns what they carry, if they failed."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, GamecastError)]
         if not errors:
             return
@@ -161,4 +168,5 @@ class Quiet:
                 region,
                 errors[0],
             )
-        self.callbacks.tell(Unpublished(region, len(errors), errors[0]))
+        if self.callbacks:
+            self.callbacks.tell(Unpublished(region, len(errors), errors[0], payloads()))
