@@ -504,7 +504,11 @@ class Cast:
         return callback
 
     def on_unpublished(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called with `Unpublished` for events of `cast` that were not published."""
+        """Register a function that is called with `Unpublished` for events that were not published.
+
+        It has their region, error and payloads, so that they can be published again. It is called for events of `cast`,
+        and for those whose futures, of `publish_soon` and `publish_all`, nobody has awaited a second after they failed.
+        """
         self._quiet.callbacks.add(checked_handler(callback))
         return callback
 

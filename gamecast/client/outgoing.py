@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from itertools import count, groupby, repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import orjson
 
@@ -122,8 +122,7 @@ class Outgoing:
         self._renewing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
-        self._unseen: list[tuple[str, int, asyncio.Future[Any], GamecastError]] = []
-        """Futures that have failed: region, events, future, error."""
+        self._unseen: list[_Failed] = []
         self._looking: asyncio.TimerHandle | None = None
         self.on_unplaced: Callable[[], None] = self._room.set
         self._closing = False
@@ -523,37 +522,47 @@ class Outgoing:
         else:
             self.refused_events += len(resolved.tokens)
             outcomes = repeat(resolved.error)
+        end = 0
         for token, several in groupby(cast("list[ReceiptFuture | Bundle | Quiet]", resolved.tokens)):
             told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
+            begin, end = end, end + len(told)
             if isinstance(token, Quiet):
-                token.note(resolved.region, told)
+                token.note(resolved.region, told, partial(_payloads, resolved, begin, end))
             elif isinstance(token, Bundle):
                 token.note(resolved.region, told)
                 if resolved.error is not None:
-                    self._await_look(resolved.region, len(told), token.future, resolved.error)
+                    self._await_look(_Failed(token.future, resolved, begin, end))
             elif token.done():
                 continue  # its owner has cancelled it
             elif isinstance(told[0], Receipt):
                 token.set_result(told[0])
             else:
                 token.set_exception(told[0])
-                self._await_look(resolved.region, 1, token, told[0])
+                self._await_look(_Failed(token, resolved, begin, end))
 
-    def _await_look(self, region: str, events: int, future: asyncio.Future[Any], error: GamecastError) -> None:
+    def _await_look(self, failed: _Failed) -> None:
         """Give the application some time to look at a future that has failed."""
-        self._unseen.append((region, events, future, error))
+        self._unseen.append(failed)
         if self._looking is None:
             self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
 
     def _report_unseen(self) -> None:
         """Report the errors that nobody has looked at, as those of `cast`, instead of one log line each by asyncio."""
         failed, self._looking = self._unseen, None
-        self._unseen = [each for each in failed if not each[2].done()]  # of other events it is not known yet
-        unseen = [each for each in failed if each[2].done() and not each[2].cancelled() and each[2]._log_traceback]
-        for _, _, future, _ in unseen:
-            future.exception()
-        for region, events, _, error in unseen:
-            self._quiet.note(region, [error] * events)
+        self._unseen = [each for each in failed if not each.future.done()]  # of other events it is not known yet
+        unseen = [
+            each for each in failed if each.future.done() and not each.future.cancelled() and each.future._log_traceback
+        ]
+        for each in unseen:
+            each.future.exception()
+        # In one go what failed in one frame.
+        for resolved, several in groupby(unseen, key=lambda each: each.resolved):
+            events = [*several]
+            self._quiet.note(
+                resolved.region,
+                [resolved.error] * sum(each.end - each.begin for each in events),
+                partial(_payloads_of, events),
+            )
         if self._unseen and not self._closing:
             self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
 
@@ -566,6 +575,25 @@ class Outgoing:
             f"{self._publisher.buffered_events:,} events of {self._publisher.buffered_bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )
+
+
+class _Failed(NamedTuple):
+    """Some events of a frame that failed, from ``begin`` until before ``end``, and the future that tells of them."""
+
+    future: asyncio.Future[Any]
+    resolved: Resolved[Token]
+    begin: int
+    end: int
+
+
+def _payloads_of(failed: Iterable[_Failed]) -> list[Any]:
+    return [payload for each in failed for payload in _payloads(each.resolved, each.begin, each.end)]
+
+
+def _payloads(resolved: Resolved[Token], begin: int, end: int) -> list[Any]:
+    """Return what some events of a frame carry, as the application gave it."""
+    encoded = resolved.payloads[begin:end]
+    return [*encoded] if resolved.binary else [*map(orjson.loads, encoded)]
 
 
 def _receive(futures: Iterable[ReceiptFuture], receipts: Iterable[Receipt]) -> None:

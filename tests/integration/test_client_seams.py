@@ -394,3 +394,34 @@ async def test_tail_replays_since_a_position(redis_server: EmbeddedServer, sever
     assert [line["payload"] for line in lines if line["region"] == "forest"] == [2, 3, 4]
     assert len(lines) == 3 + several
     assert all(line["replayed"] for line in lines)
+
+
+async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be_published_again(
+    redis_server: EmbeddedServer,
+) -> None:
+    given: list[object] = [{"type": "spell", "at": [1, 2.5, None]}, "ä", b"\x00[", b"", 7, [None]]
+    unpublished: list[gamecast.Unpublished] = []
+    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
+        await cast.subscribe("a")
+        await cast.publish("a", "before")
+        cast.on_unpublished(unpublished.append)
+        with stalled(redis_server):
+            for payload in given:
+                cast.cast("a", payload)
+            cast.publish_soon("a", "nobody awaits this")
+            cast.publish_all([("a", "nor this"), ("a", "nor that")])
+            async with patience(5):
+                while sum(each.events for each in unpublished) < 9:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
+        assert [(each.region, each.events) for each in unpublished] == [
+            ("a", len(each.payloads)) for each in unpublished
+        ]
+        reported = [payload for each in unpublished for payload in each.payloads]
+        assert reported == [*given, "nobody awaits this", "nor this", "nor that"]
+        assert not unpublished[0].error.definite
+        assert unpublished[-1].error.definite
+        async with patience(15):
+            for each in unpublished:
+                for payload in each.payloads if each.error.definite else ():
+                    while not isinstance((await seconds_of(cast.publish(each.region, payload)))[1], gamecast.Receipt):
+                        pass
