@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -36,7 +37,7 @@ class Outbox:
         self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
         self._replies: list[str] = []
-        self._wake, self._room = asyncio.Event(), asyncio.Event()
+        self._wake, self._room, self._full = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
 
     async def deliver(self, place: Place) -> None:
@@ -51,7 +52,6 @@ class Outbox:
                 while self._coming:
                     self._tell(self._coming.popleft(), place)
                     while len(self._items) >= items_max or self._items_bytes >= self._message_bytes_max:
-                        self._wake.set()
                         await self._until_room()
             finally:
                 while self._coming:  # the session ends: what is left is resent when its client comes back
@@ -112,12 +112,15 @@ class Outbox:
         await self._send(said("error", **refusal.document()))
 
     async def write(self, batch_s: float) -> None:
-        """Write what there is, again and again; each time gather for ``batch_s`` before."""
+        """Write what there is, again and again; each time gather for ``batch_s`` before, or until there is no room."""
         while True:
             await self._wake.wait()
             if batch_s:
-                await asyncio.sleep(batch_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(batch_s):
+                        await self._full.wait()
             self._wake.clear()
+            self._full.clear()
             await self.flush()
 
     async def flush(self) -> None:
@@ -148,6 +151,8 @@ class Outbox:
 
     async def _until_room(self) -> None:
         self._room.clear()
+        self._wake.set()
+        self._full.set()
         await self._room.wait()
 
     async def _send(self, text: str) -> None:

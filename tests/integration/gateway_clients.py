@@ -90,6 +90,16 @@ async def running_gateway(
         yield Running(url, application, audit)
 
 
+async def until_listening(stderr: asyncio.StreamReader) -> None:
+    """Wait until a gateway process says that it listens; warnings may come before."""
+    said = b""
+    async with patience(30):
+        while b"listens at" not in said:
+            line = await stderr.readline()
+            assert line, said.decode()
+            said += line
+
+
 class Socket:
     """One WebSocket session; what comes is kept by kind."""
 

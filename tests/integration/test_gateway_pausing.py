@@ -15,9 +15,8 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import TTL_MS, ControlKeys
-from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.gateway_clients import Socket, running_gateway, until_listening
 from tests.integration.test_faults import count_as_gone
-from tests.patience import scaled
 
 PLAYERS = [f"player-{number}" for number in range(4)]
 REGIONS = "forest", "river"
@@ -31,7 +30,7 @@ async def test_a_gateway_that_stood_still_goes_on_with_everybody(redis_server: E
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None
-        assert b"listens at" in await asyncio.wait_for(process.stderr.readline(), scaled(30))
+        await until_listening(process.stderr)
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(gamecast.connect(redis_server.url, name="server"))
             await server.subscribe(*REGIONS)

@@ -68,7 +68,7 @@ async def hello(url: str, token: str) -> tuple[dict[str, Any], int | None]:
 async def test_a_provider_that_publishes_an_empty_set_revokes_all_keys(
     shared_redis: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(KeyUrl.refresh.__kwdefaults__, "older_than_s", 0.2)
+    monkeypatch.setattr(KeyUrl.refresh, "__kwdefaults__", {"older_than_s": 0.2, "wait_s": None})
     key = new_key("EdDSA", "k1")
     provider = Provider(key)
     async with provider.listening() as url:

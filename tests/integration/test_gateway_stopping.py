@@ -15,7 +15,7 @@ import pytest
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from tests.integration.gateway_clients import Socket, running_gateway
+from tests.integration.gateway_clients import Socket, running_gateway, until_listening
 from tests.patience import Deadline, patience, scaled
 
 FLOOD = 400
@@ -110,7 +110,7 @@ async def test_a_gateway_process_ends_well_though_a_client_takes_nothing(redis_s
     process = await asyncio.create_subprocess_exec(*command, *options, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None
-        assert b"listens at" in await asyncio.wait_for(process.stderr.readline(), scaled(30))
+        await until_listening(process.stderr)
         url = f"http://127.0.0.1:{port}"
         async with stuck_session(url):
             async with Socket.open(url, name="quick") as quick:

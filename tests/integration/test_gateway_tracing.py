@@ -15,7 +15,7 @@ import pytest
 import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from tests.integration.gateway_clients import Socket
+from tests.integration.gateway_clients import Socket, until_listening
 from tests.patience import scaled
 
 pytest.importorskip("opentelemetry.sdk.trace")
@@ -37,7 +37,7 @@ async def tracing_gateway(redis_url: str, **environment: str) -> AsyncIterator[t
     )
     try:
         assert process.stderr is not None
-        assert b"listens at" in (line := await asyncio.wait_for(process.stderr.readline(), scaled(30))), line.decode()
+        await until_listening(process.stderr)
         yield f"http://127.0.0.1:{port}", process
     finally:
         if process.returncode is None:
