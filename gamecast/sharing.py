@@ -8,11 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
 from gamecast.client.cast import Cast
+from gamecast.client.closing import CLOSE_S_MAX, close_until
 from gamecast.client.configuration import Configuration, LimitOptions, Limits, WhenBehind, WhenFull, configured
 from gamecast.client.networks import network_of
 from gamecast.recording.options import Recording
@@ -99,12 +101,20 @@ class Shared:
         return cast
 
     async def close(self) -> None:
-        """End now, with all connections that are still open. Harmless when repeated."""
+        """End now, with all connections that are still open. Harmless when repeated.
+
+        Takes 2 s at most if a server does not answer.
+        """
         if self._is_open:
             self._is_open = False
+            began = asyncio.get_running_loop().time()
             await asyncio.gather(*(cast.close() for cast in tuple(self._casts)))
-            if self._network is not None:
-                await self._network.close()
+            if self._network is None:
+                return
+            if urlsplit(self._configuration.url).scheme == "embedded":
+                await self._network.close()  # its servers end with it
+            else:
+                await close_until(began + CLOSE_S_MAX, self._network.close())
 
     async def __aenter__(self) -> Self:
         return await self.open()

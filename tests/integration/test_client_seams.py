@@ -425,3 +425,21 @@ async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be
                 for payload in each.payloads if each.error.definite else ():
                     while not isinstance((await seconds_of(cast.publish(each.region, payload)))[1], gamecast.Receipt):
                         pass
+
+
+async def test_closing_what_connections_share_takes_two_seconds_if_the_server_is_stalled(
+    redis_server: EmbeddedServer,
+) -> None:
+    shared = await gamecast.share(redis_server.url, publish_timeout_s=1).open()
+    casts = [await shared.connect(name=f"cast-{number}").open() for number in range(3)]
+    await asyncio.gather(*(cast.subscribe("a") for cast in casts))
+    await casts[0].publish("a", "before")
+    with stalled(redis_server):
+        took_s, error = await seconds_of(casts[0].publish("a", "under way"))
+        assert isinstance(error, gamecast.PublishUncertain)
+        assert took_s < 2 * slowness()
+        took_s, _ = await seconds_of(shared.close())
+        assert took_s < 3 * slowness()
+    async with patience(15):  # the rest goes on by itself, and ends when the server answers
+        while any(task.get_name() == "gamecast closing" for task in asyncio.all_tasks()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
