@@ -58,7 +58,7 @@ class UnknownPosition(InvalidInput):
 
 
 class UnorderedHistory(UsageError):
-    """Nobody had these regions together, so their history has no order: replay them one by one."""
+    """No subscriber had these regions together, so their history has no common order: subscribe with order="any"."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     """The pairs of regions that have none."""
