@@ -110,7 +110,7 @@ class Leader:
         """
         if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or record.behind:
             return None
-        if seen.may_lose or record.plan.runs:
+        if seen.may_lose or record.plan.runs or seen.doubted:
             return None
         if seen.expected != len(record.expected) or not self._has_planned:
             return None
@@ -131,7 +131,14 @@ class Leader:
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
-        losing = {name: run for name, run in runs.items() if name in self._named_runs(seen, record.plan)}
+        named = self._named_runs(seen, record.plan)
+        losing = {name: run for name, run in runs.items() if name in named or seen.doubted.get(name) == run}
+        for name in losing.keys() - named:
+            logger.warning(
+                "manager: node %s has lost acknowledged events in a restart, though it is registered to keep all: its "
+                "regions begin a new epoch, and it counts as one that may lose something from now on",
+                name,
+            )
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()

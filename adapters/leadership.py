@@ -44,6 +44,8 @@ class Seen(NamedTuple):
     """How many overlaps are declared."""
     taken: bool = False
     """Whether the lease was taken just now: somebody else may have led since whoever looks did."""
+    doubted: Mapping[str, str] = {}
+    """Node → the run of its server in which it was found to have lost something, whatever it is registered as."""
 
     def is_crowded(self) -> bool:
         """Return whether somebody of many wants something that is likely to concern all of them: on one node, never."""

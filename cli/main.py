@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import NoReturn
 
@@ -39,6 +40,10 @@ COMMANDS = {
 """Name, which is also that of its module and of the command there → the first sentence of its help."""
 
 
+SERVERS = frozenset({"gateway", "manager"})
+"""Those that warn of a control Redis that keeps nothing; what people type by hand leaves that to `doctor`."""
+
+
 def _load(name: str) -> click.Command:
     command = getattr(import_module(f"{__package__}.{name}"), name)
     assert isinstance(command, click.Command), f"{name} is not a command"
@@ -52,7 +57,8 @@ def _load(name: str) -> click.Command:
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "GAMECAST"},
 )
 @click.version_option(__version__, message="gamecast %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Ordered publish-subscribe for game worlds.
 
     Start with `gamecast demo`: it replays a match through a sequencing network of real Redis servers and checks the
@@ -64,6 +70,8 @@ def cli() -> None:
     use, or an extra is not installed; 3 what it needs was not there, refused, took too long or had no room; 4 it cannot
     be told whether the promises were kept; 130 interrupted by Ctrl-C.
     """
+    if context.invoked_subcommand not in SERVERS:
+        logging.getLogger("gamecast.persistence").setLevel(logging.ERROR)
 
 
 def main() -> NoReturn:

@@ -68,6 +68,7 @@ class EmbeddedNetwork(RedisNetwork):
                 await self._servers.stop_async()
                 raise
         self._begin_at(self.url_of("manager"))
+        self._is_private = True
         self._started = True
         await super().open()
         for number, url in enumerate(self._servers.urls, start=1):

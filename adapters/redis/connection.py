@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from itertools import chain
@@ -21,6 +21,7 @@ import hiredis
 from redis import exceptions
 
 from adapters.redis.deadline import Deadline
+from adapters.redis.evidence import Exchange
 from adapters.redis.places import connection_to, is_from_no_master, places_of
 from adapters.urls import redacted
 from sequencing.errors import (
@@ -122,6 +123,10 @@ class RedisConnection:
         """How often it was opened."""
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
+        self.missing: Callable[[str, Exchange], Awaitable[str]] | None = None
+        """Returns in words what the server lacks of what it had, asked when the connection is opened again."""
+        self.on_loss: Callable[[str, str], Awaitable[None]] | None = None
+        """Told of the run in which something is missing, and what."""
 
     @property
     def has_channels(self) -> bool:
@@ -251,6 +256,19 @@ class RedisConnection:
         self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
             raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
+        if self.opened > 1 and self.missing is not None and not self.run_wanted:
+            await self._require_all(self.missing)
+
+    async def _require_all(self, missing: Callable[[str, Exchange], Awaitable[str]]) -> None:
+        """Speak to no server that lacks what it had, before a plan says how the network goes on without that."""
+        lost = await missing(self._found_run, self._exchange)
+        if not lost:
+            return
+        if self.on_loss is not None:
+            await self.on_loss(self._found_run, lost)
+        raise Unreachable(
+            f"the server at {redacted(self.url)} has lost events ({lost}), and no plan speaks of that yet"
+        )
 
     @property
     def _info(self) -> tuple[str, ...]:

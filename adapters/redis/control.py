@@ -14,12 +14,19 @@ from typing import Any
 import orjson
 
 from adapters.leadership import Seen
-from adapters.redis.connection import RedisConnection, Script
+from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
 from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
-from sequencing.errors import Superseded, TakenForGone, UsageError, superseded_message, taken_for_gone_message
+from sequencing.errors import (
+    OtherSideError,
+    Superseded,
+    TakenForGone,
+    UsageError,
+    superseded_message,
+    taken_for_gone_message,
+)
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
 from sequencing.record import Pair, Record, Wish
@@ -81,11 +88,12 @@ class ControlKeys:
     held = "gamecast:{control}:held"
     gone = "gamecast:{control}:gone"
     past = "gamecast:{control}:past"
-    of_connections = wishes, published, asked, incarnations, connections, alive, expected, gone
+    doubted = "gamecast:{control}:doubted"
+    of_connections = wishes, published, asked, incarnations, connections, alive, expected, gone, doubted
     """Of control.lua."""
     of_leaders = (
         *(record, wishes, published, lease, news, asked),
-        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone),
+        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
     )
     """Of leading.lua."""
 
@@ -109,6 +117,14 @@ class RedisControl:
     async def ping(self) -> None:
         """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
         await self._connection.call("PING")
+
+    async def is_volatile(self) -> bool:
+        """Return whether a restart of the control Redis loses what it was told, as far as it says."""
+        try:
+            info = parse_info(await self._connection.call("INFO", "persistence"))
+        except OtherSideError:
+            return False  # this user may not ask
+        return info.get("aof_enabled") == "0" and info.get("loading", "0") == "0"
 
     async def introduce(self, name: str) -> int:
         """Register a new connection of a name; return its incarnation, larger than all before. Sets `born`."""
@@ -179,7 +195,7 @@ class RedisControl:
             self._watch.refused(rest[0], time.monotonic())
             return None
         self._watch.forget()
-        record, wishes, published, announced, asked, nodes, lossy, expected, taken = rest
+        record, wishes, published, announced, asked, nodes, lossy, expected, taken, doubted = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             await self._read(record) if record else None,
@@ -191,6 +207,7 @@ class RedisControl:
             frozenset(name.decode() for name in lossy),
             int(expected),
             bool(taken),
+            {name.decode(): run.decode() for name, run in _pairs(doubted)},
         )
 
     async def expect(self, overlaps: Iterable[Pair]) -> None:
@@ -204,6 +221,10 @@ class RedisControl:
         members = await self._connection.call("SMEMBERS", ControlKeys.expected)
         pairs = (member.decode().partition("\n") for member in members)
         return frozenset((one, other) for one, _, other in pairs)
+
+    async def doubt(self, name: str, node: str, run: str) -> None:
+        """Report that a node has lost something in a run of its server, whatever it is registered as."""
+        await self._run("doubt", name, node, run)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""

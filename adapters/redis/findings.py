@@ -281,6 +281,14 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             "is registered as a node that loses nothing, and its server may: it would give numbers twice then",
             "let its server lose nothing, or start `gamecast node` for it again, which asks the server",
         )
+    if node.has_lost:
+        yield Finding(
+            "warning",
+            node.name,
+            "has lost acknowledged events in a restart, though it is registered to keep all; it counts as a node that "
+            "may lose something since",
+            "look at its disk and its append-only file, and what its log said of a truncated file when it started",
+        )
     if node.planned and not node.registered and any(other.registered for other in network.nodes):
         yield Finding(
             "warning",

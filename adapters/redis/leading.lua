@@ -1,7 +1,7 @@
 -- The record of what is so, and who leads: what managers do.
 --
 -- KEYS: record, wishes, published, lease, news, asked, connections, alive, looked, nodes, lossy, expected, led, parts,
--- held, gone.
+-- held, gone, doubted.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
 --       the pulse, as told before, that stood still for longer than a lease, else ''
@@ -24,7 +24,7 @@
 
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local connections, alive, looked, nodes, lossy = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local expected, led, parts, held, gone = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local expected, led, parts, held, gone, doubted = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 -- So many names that are gone may come back.
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
@@ -95,7 +95,7 @@ if verb == 'look' or verb == 'keep' then
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
-    redis.call('SCARD', expected), last ~= token and 1 or 0,
+    redis.call('SCARD', expected), last ~= token and 1 or 0, redis.call('HGETALL', doubted),
   }
 end
 

@@ -22,6 +22,10 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
 
 logger = logging.getLogger("gamecast.manager")
+persistence = logging.getLogger("gamecast.persistence")
+
+_warned: set[str] = set()
+"""The URLs of control Redis servers that this process has warned of."""
 
 
 class RedisNetwork(RedisSeat):
@@ -41,6 +45,8 @@ class RedisNetwork(RedisSeat):
         ``routes``: URL as the network knows it → URL by which it is reached from here, where that is another one.
         """
         self.url = url
+        self._is_private = False
+        """Whether the servers end with this connection, so that nothing outlives them."""
         self._ordering: Ordering = ordering
         self._retention_events = retention_events
         self._resume_s = resume_s
@@ -55,6 +61,22 @@ class RedisNetwork(RedisSeat):
     def cannot_lead(self) -> Exception | None:
         """See `RedisSeat`."""
         return self._lacks or (self._manager.cannot_plan if self._manager is not None else None)
+
+    async def open(self) -> None:
+        """See `Network.open`. Warns, once in this process, of a control Redis that forgets everything in a restart."""
+        await super().open()
+        if self.url in _warned or self._is_private:
+            return
+        async with self._turn:
+            is_volatile = await self._control.is_volatile()
+        if is_volatile:
+            _warned.add(self.url)
+            persistence.warning(
+                "the control Redis at %s does not keep its data (appendonly no): if it restarts, subscriptions, "
+                "positions and history are lost, and every connection ends with NetworkRestarted. Set `appendonly yes` "
+                "and `appendfsync always` there for more than a trial",
+                self._control.where,
+            )
 
     async def close(self) -> None:
         """Stop leading, and close the connections to the control Redis."""
@@ -104,7 +126,7 @@ class RedisNetwork(RedisSeat):
 
     def lane(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.lane`."""
-        return RedisNode(node, self._way_to(plan.nodes[node] or self.url), plan)
+        return RedisNode(node, self._way_to(plan.nodes[node] or self.url), plan, self.report_loss)
 
     def reader(self, node: str, plan: Plan) -> RedisNode:
         """See `Network.reader`."""

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from adapters.network import Position
 from adapters.redis.connection import RedisConnection, Script
+from adapters.redis.evidence import Evidence
 from adapters.redis.pushes import Pushes, next_of
 from sequencing.cut import Looks, Reading
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
-from sequencing.node import FORGOTTEN, TICK_META, Accepted, Answer, LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.node import (
+    FORGOTTEN,
+    TICK_META,
+    Accepted,
+    Answer,
+    LinkedFrame,
+    TransferAnswer,
+    TransferVerdict,
+    Verdict,
+)
 from sequencing.plan import Plan, Step
 
 STEP = Script.beside(__file__, "step.lua")
@@ -31,6 +42,8 @@ PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
 
 
+OnLoss = Callable[[str, str, str], Awaitable[None]]
+
 Stream = Any
 """Of those that are read together: its region, or the region and the epoch where two of them may be read at once."""
 
@@ -38,11 +51,19 @@ Stream = Any
 class RedisNode:
     """One task's connection to one node."""
 
-    def __init__(self, name: str, url: str, plan: Plan | None = None) -> None:
-        """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`."""
+    def __init__(self, name: str, url: str, plan: Plan | None = None, on_loss: OnLoss | None = None) -> None:
+        """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`.
+
+        ``on_loss``: told of the node, its run and what is missing when it has less than it had, see `Evidence`.
+        """
         self.name = name
         self._keys = NodeKeys(name)
         self._connection = RedisConnection(url, name)
+        self._on_loss = on_loss
+        self._evidence = Evidence(self._keys)
+        self._connection.missing = self._evidence.missing
+        if on_loss is not None:
+            self._connection.on_loss = partial(on_loss, name)
         self._looks = Looks()
         self._lookout: _Lookout | None = None
         self.client: int | None = None
@@ -71,8 +92,11 @@ class RedisNode:
         for frame in frames:
             arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
             arguments += (frame.first, frame.count, int(frame.kind), frame.body)
-        answers = await self._connection.run(STEP, self._step_keys, *arguments)
-        return [Answer.decode(answer) for answer in answers]
+        answers = [Answer.decode(each) for each in await self._connection.run(STEP, self._step_keys, *arguments)]
+        for frame, answer in zip(frames, answers, strict=True):
+            if answer.verdict is Verdict.OK:
+                self._evidence.accepted(frame, *answer.numbers)
+        return answers
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Run the step for frames that come over the link from ``source``."""
@@ -86,7 +110,8 @@ class RedisNode:
         """Read egress streams; see `Reader.read`."""
         lookout = self._lookout
         if lookout is None or not lookout.goes_on(after):
-            lookout = self._lookout = _Lookout(self._keys, after)
+            lookout = self._lookout = _Lookout(self._keys, after, self._evidence)
+            self._evidence.narrow({(str(stream), epoch) for stream, epoch in lookout.streams.items()})
         waits = block_ms is not None and self._looks.may_wait(lookout.streams)
         pushes, listens = self._pushes, None
         if block_ms is not None and self._connection.may_listen:
@@ -125,7 +150,8 @@ class RedisNode:
                 self.client = int(await self._connection.call("CLIENT", "ID"))
             self._client_of = self._connection.opened
         positions = {(region, epoch): (epoch, sequence) for (region, epoch), sequence in after.items()}
-        return await self._look(_Lookout(self._keys, positions), frames_max, block_ms, Looks())
+        self._evidence.narrow(after.keys())
+        return await self._look(_Lookout(self._keys, positions, self._evidence), frames_max, block_ms, Looks())
 
     async def _look(self, lookout: _Lookout, frames_max: int, block_ms: int | None, looks: Looks) -> list[StampedFrame]:
         """Return what streams have: all that there is in one moment, but for ``frames_max``.
@@ -297,8 +323,8 @@ class _Lookout:
     A command of forty streams takes longer to be put together than to be answered.
     """
 
-    def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position]) -> None:
-        self._after = after
+    def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position], evidence: Evidence) -> None:
+        self._after, self._evidence = after, evidence
         self.streams: dict[Stream, int] = {stream: epoch for stream, (epoch, _) in after.items()}
         egress = {
             stream: keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
@@ -332,7 +358,9 @@ class _Lookout:
 
     def moved(self, frames: Iterable[StampedFrame]) -> None:
         """Hear of frames that came another way."""
-        self._moved.update(frame.region for frame in frames)
+        for frame in frames:
+            self._moved.add(frame.region)
+            self._evidence.read((frame.region, frame.epoch), frame.last, frame.meta)
 
     def last_of(self) -> dict[bytes, int]:
         """Return the positions: key → region sequence."""
@@ -354,7 +382,10 @@ class _Lookout:
         for key, entries in reply or ():
             stream = self._stream_of[key]
             self._moved.add(stream)
-            frames += _frames_of(stream[0] if isinstance(stream, tuple) else stream, entries)
+            region = stream[0] if isinstance(stream, tuple) else stream
+            frames += _frames_of(region, entries)
+            if entries:
+                self._evidence.read((region, self.streams[stream]), frames[-1].last, frames[-1].meta)
         return frames
 
 

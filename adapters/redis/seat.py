@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NetworkRestarted, NobodyLeads, Superseded, network_restarted_message
 from sequencing.plan import Plan
 from sequencing.record import Pair, Wish
+
+logger = logging.getLogger("gamecast")
 
 
 class RedisSeat:
@@ -70,6 +73,13 @@ class RedisSeat:
         """See `Network.expect`."""
         async with self._turn:
             await self._control.expect(overlaps)
+
+    async def report_loss(self, node: str, run: str, lost: str) -> None:
+        """Tell the leader that a node has less than it had; see `adapters.redis.evidence`."""
+        logger.warning("node %s has lost acknowledged events: %s", node, lost)
+        with suppress(GamecastError):  # it is told again at the next try
+            async with self._turn:
+                await self._control.doubt(self._name, node, run)
 
     async def beat(self) -> bool:
         """See `Network.beat`."""

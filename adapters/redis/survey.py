@@ -85,6 +85,8 @@ class NodeState:
     lacking: frozenset[str] = frozenset()
     links: tuple[LinkState, ...] = ()
     unread: tuple[str, ...] = ()
+    has_lost: bool = False
+    """Whether it was found to have lost acknowledged events, though it is registered to keep all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
         places.update(plan.nodes if plan is not None else {})
         names = sorted(places) or [SOLE_NODE]
         lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
+        doubted = {text(name) for name, _ in _pairs(await control.ask("HGETALL", ControlKeys.doubted) or ())}
         unseen = (
             NodeState(
                 name,
@@ -187,6 +190,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
                 registered=name in registered,
                 planned=plan is not None and name in plan.nodes,
                 may_lose=name in lossy,
+                has_lost=name in doubted,
             )
             for name in names
         )

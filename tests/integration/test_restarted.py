@@ -60,3 +60,18 @@ async def test_an_emptied_control_redis_is_a_restart_and_a_newer_connection_is_n
             client.flushall()
         with pytest.raises(gamecast.NetworkRestarted):
             await two.subscribe("b")
+
+
+async def test_a_control_redis_that_keeps_nothing_is_warned_of_once(
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        async with gamecast.connect(redis_server.url):
+            pass
+    async with gamecast.connect("embedded://"):
+        pass
+    with EmbeddedServer(appendfsync="always") as keeping:
+        async with gamecast.connect(keeping.url):
+            pass
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{redis_server.url} does not keep its data" in warning

@@ -1,0 +1,136 @@
+"""What one connection knows that a node had, compared with what it has after the connection was opened again.
+
+A node that is registered to keep all may come back with less all the same: the tail of its append-only file was cut,
+its disk was restored from a copy, somebody emptied it. Its numbers would be drawn twice then, and readers that wait for
+a later one would miss what comes. So whoever has read or published there compares before it goes on; if something is
+missing, it speaks to that node no more until a plan names the run that the node is in, and tells the leader, which has
+the regions of the node begin a new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sequencing.frames import PublishedFrame
+from sequencing.keyspace import NodeKeys
+
+Item = TypeVar("Item")
+
+Exchange = Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
+"""Sends commands and returns their replies."""
+
+Stream = tuple[str, int]
+"""Region and epoch."""
+
+REPORTED_MAX = 3
+PAGE = 500
+"""How many streams, or fields, one request asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Receipt:
+    """What a node has acknowledged: the number of its last event, and by which frame of which publisher."""
+
+    region: str
+    epoch: int
+    sequence: int
+    publisher: str
+    incarnation: int
+    last: int
+
+
+class Evidence:
+    """The last frames that one connection to one node has read there, and the last that it got receipts for."""
+
+    def __init__(self, keys: NodeKeys) -> None:
+        self._keys = keys
+        self._receipts: dict[str, _Receipt] = {}
+        self._read: dict[Stream, tuple[int, bytes]] = {}
+        self._run = ""
+        """The run of the server in which something was found missing, and what."""
+        self._lost = ""
+
+    def accepted(self, frame: PublishedFrame, epoch: int, sequence: int) -> None:
+        """Note that the node has acknowledged a frame, and the position of its last event."""
+        last = frame.first + frame.count - 1
+        self._receipts[frame.region] = _Receipt(frame.region, epoch, sequence, frame.publisher, frame.incarnation, last)
+
+    def read(self, stream: Stream, last: int, meta: bytes) -> None:
+        """Note the last frame that was read of a stream."""
+        self._read[stream] = last, meta
+
+    def narrow(self, streams: Collection[Stream]) -> None:
+        """Forget streams that are read no more, when there are many: what was read there is true still."""
+        if len(self._read) > 2 * len(streams):
+            self._read = {stream: last for stream, last in self._read.items() if stream in streams}
+
+    async def missing(self, run: str, exchange: Exchange) -> str:
+        """Return in words what is missing at the node, empty if nothing is as far as this connection knows.
+
+        ``run``: of the server. What was missing once in a run is so for good, also when others have filled it up.
+        """
+        if run == self._run:
+            return self._lost
+        if not self._read and not self._receipts:
+            return ""
+        is_empty = not (await exchange([("EXISTS", self._keys.node)]))[0]
+        lost = await self._lost_of_streams(exchange, is_empty=is_empty)
+        lost += await self._lost_of_receipts(exchange, is_empty=is_empty)
+        if lost:
+            more = f", and {len(lost) - REPORTED_MAX} more" if len(lost) > REPORTED_MAX else ""
+            self._run, self._lost = run, ", ".join(lost[:REPORTED_MAX]) + more
+        return self._lost if lost else ""
+
+    async def _lost_of_streams(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
+        lost: list[str] = []
+        for page in _pages(list(self._read.items())):
+            keys = [self._keys.egress(epoch, region) for (region, epoch), _ in page]
+            fields = (f"{epoch} {region}" for (region, epoch), _ in page)
+            [steps] = await exchange([("HMGET", self._keys.steps, *fields)])
+            asked: list[tuple[Any, ...]] = []
+            for key, ((_, epoch), (last, _)) in zip(keys, page, strict=True):
+                asked += (("XRANGE", key, f"{epoch}-{last}", "+", "COUNT", 1), ("XRANGE", key, "-", "+", "COUNT", 1))
+            found = await exchange(asked)
+            for place, ((region, epoch), (last, meta)) in enumerate(page):
+                at, oldest = found[2 * place], found[2 * place + 1]
+                if not oldest:
+                    # Streams of epochs that have ended expire; nothing else is known of them there any more.
+                    is_lost = bool(steps[place]) or is_empty
+                elif _number(oldest[0]) > last:
+                    is_lost = False  # it was trimmed
+                else:
+                    is_lost = not at or _number(at[0]) != last or at[0][1][1] != meta
+                if is_lost:
+                    lost.append(f"{region} {epoch}-{last}, which was read")
+        return lost
+
+    async def _lost_of_receipts(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
+        lost: list[str] = []
+        for page in _pages(list(self._receipts.values())):
+            fields = [f"{each.epoch} {each.region}" for each in page]
+            steps, drawn, accepted = await exchange(
+                [
+                    ("HMGET", self._keys.steps, *fields),
+                    ("HMGET", self._keys.counters, *(f"r {field}" for field in fields)),
+                    ("HMGET", self._keys.publishers, *(f"{each.region}\n{each.publisher}" for each in page)),
+                ]
+            )
+            for each, step, number, last in zip(page, steps, drawn, accepted, strict=True):
+                if not step and not is_empty:
+                    continue  # the epoch has ended
+                # A publisher that has been away for long may be forgotten.
+                incarnation, accepted_last = map(int, last.split()[:2]) if last else (each.incarnation, each.last)
+                is_lost = incarnation == each.incarnation and accepted_last < each.last
+                if is_lost or int(number or 0) < each.sequence:
+                    lost.append(f"{each.region} {each.epoch}-{each.sequence}, which was acknowledged")
+        return lost
+
+
+def _number(entry: Any) -> int:
+    return int(entry[0].partition(b"-")[2])
+
+
+def _pages(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+    return (items[start : start + PAGE] for start in range(0, len(items), PAGE))
