@@ -6,8 +6,12 @@ import asyncio
 import traceback
 from typing import Any
 
+from sequencing.errors import NetworkRestarted, Superseded, TakenForGone
+
 ABNORMAL = 1006
 """Of a socket that broke; never sent."""
+ENDS_CONNECTION = Superseded, TakenForGone, NetworkRestarted
+"""Errors after which a connection can do nothing more: its client needs another one."""
 
 
 class Ended(Exception):

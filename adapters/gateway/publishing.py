@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from adapters.gateway.answers import answer, read_object
+from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.messages import Code, Refusal, read_payload, read_region
@@ -79,18 +80,23 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
 async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
     await request.app[GATEWAY].admit_regions(grant, (region for region, _ in events))
     begun_ns, tracing = time.time_ns(), request.app[GATEWAY].tracing
-    async with request.app[PUBLISHERS].connection(grant) as connection:
-        results = await asyncio.gather(*(_receipt(connection, region, payload) for region, payload in events))
+    publishers = request.app[PUBLISHERS]
+    async with publishers.connection(grant) as connection:
+        results = await asyncio.gather(
+            *(_receipt(publishers, connection, region, payload) for region, payload in events)
+        )
     for result in results:
         if tracing is not None and "position" in result:
             tracing.published(result["region"], result["position"], "http", begun_ns, request.headers)
     return results
 
 
-async def _receipt(connection: Connection, region: str, payload: Any) -> dict[str, Any]:
+async def _receipt(publishers: Publishers, connection: Connection, region: str, payload: Any) -> dict[str, Any]:
     try:
         receipt = await connection.publish_soon(region, payload)
     except GamecastError as error:
+        if isinstance(error, ENDS_CONNECTION):
+            publishers.give_up(connection)
         refusal = Refusal.of(error)
         return {"region": region, "error": refusal.document(), "status": refusal.status}
     return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}"}
@@ -202,6 +208,12 @@ class Publishers:
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._gateway.settings.limits.drain_s)
         for publisher in list(self._publishers.values()):
+            self._forget(publisher)
+
+    def give_up(self, connection: Connection) -> None:
+        """Close a connection that can publish no more; the next request of its subject opens another one."""
+        publisher = self._publishers.get(connection.name)
+        if publisher is not None and publisher.connection is connection:
             self._forget(publisher)
 
     def tidy(self) -> None:

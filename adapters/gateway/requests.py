@@ -10,7 +10,7 @@ import orjson
 from aiohttp import WSMessage, WSMsgType, web
 
 from adapters.gateway.caller import Caller
-from adapters.gateway.ended import Ended
+from adapters.gateway.ended import ENDS_CONNECTION, Ended
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import (
     Close,
@@ -29,7 +29,7 @@ from adapters.gateway.place import Place
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions
-from sequencing.errors import GamecastError, Superseded, TakenForGone
+from sequencing.errors import GamecastError
 
 
 class Requests:
@@ -96,7 +96,7 @@ class Requests:
             except Refusal as refusal:
                 self._outbox.deny(refusal, each)
             except GamecastError as error:
-                if isinstance(error, (Superseded, TakenForGone)):
+                if isinstance(error, ENDS_CONNECTION):
                     raise
                 self._outbox.deny(Refusal.of(error), each)
             await self._outbox.until_room_for_replies()

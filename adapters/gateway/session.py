@@ -28,7 +28,7 @@ from adapters.gateway.outbox import Outbox
 from adapters.gateway.requests import Requests
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.subscriptions import Subscriptions
-from sequencing.errors import GamecastError, Superseded, TooSlow
+from sequencing.errors import GamecastError, NetworkRestarted, Superseded, TooSlow
 
 PINGS_BEFORE_HELLO = 8
 _CLOSES = {
@@ -92,6 +92,10 @@ class Session:
             except* TooSlow:
                 self._resumption.give_up()
                 close_code, reason = Close.TOO_SLOW, "events were taken too slowly"
+            except* NetworkRestarted as error:
+                self._resumption.give_up()
+                self._gateway.log("session-broken", session=self._caller.session, reason=repr(error.exceptions[0]))
+                close_code, reason = Close.TRY_LATER, "the network lost its data: subscribe again, without since"
             except* GamecastError as error:
                 self._resumption.give_up()
                 self._gateway.log("session-broken", session=self._caller.session, reason=repr(error.exceptions[0]))

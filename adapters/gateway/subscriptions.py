@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from adapters.gateway.caller import Caller
+from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import (
     Code,
@@ -19,7 +20,7 @@ from adapters.gateway.messages import (
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.place import Place
 from adapters.gateway.resumption import Resumption
-from sequencing.errors import GamecastError, Superseded, TakenForGone, TooSlow, UsageError
+from sequencing.errors import GamecastError, TooSlow, UsageError
 
 COMMANDS_MAX = 64
 """Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""
@@ -55,7 +56,7 @@ class Subscriptions:
     async def run(self) -> None:
         """Carry out what is taken, without end.
 
-        Raises `Superseded`, `TakenForGone` and `TooSlow`, after which nothing can be done.
+        Raises the errors of `ENDS_CONNECTION` and `TooSlow`, after which nothing can be done.
         """
         while True:
             message = await self._commands.get()
@@ -64,7 +65,7 @@ class Subscriptions:
                 assert place is not None
                 try:
                     await self._carry_out(message, place)
-                except (Superseded, TakenForGone, TooSlow):
+                except (*ENDS_CONNECTION, TooSlow):
                     raise
                 except UsageError as error:
                     self._outbox.deny(Refusal(Code.MALFORMED, str(error)), {"id": message.id})
