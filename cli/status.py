@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adapters.redis.findings import affected_by
 from adapters.redis.survey import NetworkState, NodeState, survey
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
@@ -139,7 +140,7 @@ def _tell(network: NetworkState, *, with_regions: bool) -> None:
         console.print("No connections.")
     for node in network.nodes:
         if node.trouble is not None:
-            console.print(Text(printable(f"{node.name}: {node.trouble}"), style="red"))
+            console.print(Text(printable(f"{node.name}: {node.trouble}{affected_by(node.name, network)}"), style="red"))
     for unread in (*network.unread, *(f"{node.name}: {text}" for node in network.nodes for text in node.unread)):
         console.print(Text(f"Cannot be read: {printable(unread)}", style="yellow"))
 

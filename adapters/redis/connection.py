@@ -7,10 +7,12 @@ the next; whatever interrupts that (an error, a timeout, a cancellation) drops t
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from itertools import chain
@@ -42,6 +44,9 @@ REDIS_VERSION_MIN = (6, 2)
 
 REPLY_TIMEOUT_S = 10.0
 """No command here takes longer, connecting included; blocking reads block for less."""
+
+TAKEN_S_MAX = 0.3
+"""How long to try whether a server that did not answer takes connections at all."""
 
 LARGE_BYTES = 16_000_000
 """A request of so much may be what a server does not answer to. Only a single large event makes one."""
@@ -119,6 +124,8 @@ class RedisConnection:
         self._used_at = 0.0
         self._found_run = ""
         self._is_in_cluster = False
+        self._was_taken = False
+        """Whether the connection, as it was opened last, came through: a server that answers nothing then hangs."""
         self.opened = 0
         """How often it was opened."""
         self.run_wanted = ""
@@ -175,6 +182,12 @@ class RedisConnection:
             raise self._translated(error) from error
         except BaseException as error:
             await self._connection.disconnect(nowait=True)
+            is_late = isinstance(error, TimeoutError) and _bytes_of(commands) < LARGE_BYTES
+            if is_late and (self._was_taken or await self._is_taken()):
+                raise Unreachable(
+                    f"Redis at {redacted(self.url)} has taken the connection and not answered for {timeout_s:g} s: it "
+                    "hangs, is stopped, or has too much to do"
+                ) from error
             if isinstance(error, Exception) and not isinstance(error, GamecastError):
                 raise self._translated(error, sent_bytes=_bytes_of(commands)) from error
             raise
@@ -235,6 +248,7 @@ class RedisConnection:
 
     async def _open(self) -> None:
         self.opened += 1
+        self._was_taken = False
         await self._connection.disconnect(nowait=True)
         if self._places is None:
             await self._connection.connect()
@@ -245,7 +259,20 @@ class RedisConnection:
             except BaseException:
                 self._places.doubt()
                 raise
+        self._was_taken = True
         await self._meet()
+
+    async def _is_taken(self) -> bool:
+        """Return whether the server takes connections, although a handshake with it has come to no end."""
+        host, port = getattr(self._connection, "host", None), getattr(self._connection, "port", None)
+        if host is None or port is None:
+            return False
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(TAKEN_S_MAX):
+                _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return True
+        return False
 
     async def _meet(self) -> None:
         """Require that the server is the one that is meant."""

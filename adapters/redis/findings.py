@@ -265,7 +265,8 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         advice = "start the server, or correct what the message names"
         if not node.planned:
             advice += f", or take the node off the registry: HDEL {ControlKeys.nodes} {node.name}"
-        yield Finding("problem", node.name, node.trouble or "cannot be asked", advice)
+        seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
+        yield Finding("problem", node.name, seen, advice)
         return
     yield from _unread(node.name, node.unread)
     if plan is not None and not node.planned:
@@ -296,6 +297,18 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
             "is in the plan and no longer registered: its regions stay until their next epoch begins",
             "keep its server running; if the node should stay, start `gamecast node` for it again",
         )
+
+
+def affected_by(node: str, network: NetworkState) -> str:
+    """Return the end of a sentence that names what cannot be published or read while a node is away."""
+    plan = network.plan
+    regions = frozenset(region for region, path in plan.paths.items() if node in path) if plan is not None else ()
+    if not regions:
+        return ""
+    subscribers = [each.name for each in network.connections if each.alive and not each.wanted.isdisjoint(regions)]
+    stand = "stands" if len(regions) == 1 else "stand"
+    seen = f"; {counted(len(regions), 'region')} {stand} still ({named(sorted(regions))})"
+    return f"{seen}, subscribed to by {named(subscribers)}" if subscribers else seen
 
 
 def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Iterator[Finding]:

@@ -64,6 +64,9 @@ WAIT_S = 0.002
 MARK_AGAIN_S = 0.2
 """When a marker that could not be published is published again: somebody waits to join."""
 
+LATE_S = 1.5
+"""A request that is not answered within this counts as a way that is lost, and waits on."""
+
 REQUEST_S_MIN = 1.0
 """A request is not given up sooner, also if ``publish_timeout_s`` is shorter: the answer may be there, and this process
 too busy to read it."""
@@ -444,6 +447,7 @@ class Outgoing:
         deadline = began + self._limits.publish_timeout_s
         while True:
             left_s = max(REQUEST_S_MIN, deadline - time.monotonic())
+            late = self._health.late(way, LATE_S)
             try:
                 with limit.within(left_s):
                     answers = await lane.publish(frames)
@@ -463,10 +467,13 @@ class Outgoing:
                         f"not have been published: {error}"
                     ) from failed
                 await asyncio.sleep(wait_s)
+            finally:
+                late.cancel()
 
     def _give_up(self, node: str, error: GamecastError) -> None:
         """Fail what is buffered for a node."""
-        waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {error}")
+        cause = error.__cause__ if isinstance(error.__cause__, GamecastError) else "it does not answer"
+        waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {cause}")
         self._resolve_all(self._publisher.give_up(node, under_way=error, waiting=waiting))
 
     async def _renew(self) -> None:

@@ -43,6 +43,9 @@ BLOCK_MS = 2_000
 quiet connections of one process would otherwise keep it busy: at 200 ms, a hundred with three nodes took a third of a
 core."""
 
+LATE_S = 2.5
+"""A read that is not answered within this, half a second after its end, counts as a way that is lost."""
+
 DRAIN_BLOCK_MS = 200
 """For how long nothing must come until a connection that is drained has everything."""
 
@@ -55,6 +58,7 @@ class _Reading:
     """
 
     reader: Reader
+    way: str
     turn: int = -1
     after: dict[str, Position] = field(default_factory=dict)
     streams: Collection[tuple[str, int]] = ()
@@ -113,7 +117,7 @@ class Readings:
         for node, wanted in streams.items():
             reading = self._readings.get(node)
             if reading is None:
-                reading = self._readings[node] = _Reading(self._network.reader(node, plan))
+                reading = self._readings[node] = _Reading(self._network.reader(node, plan), f"reading at {node}")
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
             reading.stirred.set()
@@ -139,7 +143,7 @@ class Readings:
         await asyncio.gather(*tasks)
 
     async def _read(self, node: str, reading: _Reading) -> None:
-        backoff, way = Backoff(), f"reading at {node}"
+        backoff, way = Backoff(), reading.way
         frame_bytes = 1
         try:
             while not self._stopping:
@@ -218,10 +222,12 @@ class Readings:
     ) -> Reading:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
         reading.waits_for = streams
+        late = self._health.late(reading.way, LATE_S)
         try:
             block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
             return await reading.reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
+            late.cancel()
             reading.waits_for = None
 
     @staticmethod

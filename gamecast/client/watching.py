@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from gamecast.client.arguments import check_pattern, checked_handler
 from gamecast.event import Event, Gap
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, Unreachable
 
 StateName = Literal["opening", "connected", "disconnected", "failed", "closed"]
 
@@ -125,6 +125,13 @@ class Health:
         self._lost[way] = error
         if self.state.name == "connected":
             self._go(State("disconnected", error))
+
+    def late(self, way: str, after_s: float) -> asyncio.TimerHandle:
+        """Count a way as lost if the handle is not cancelled in time; a request under way there may be answered yet."""
+        error = Unreachable(
+            f"{way}: the server has not answered for {after_s:g} s: it hangs, is stopped, or has too much to do"
+        )
+        return asyncio.get_running_loop().call_later(after_s, self.lost, way, error)
 
     def found(self, way: str) -> None:
         """Hear that a way is there. It takes nothing where none is lost."""
