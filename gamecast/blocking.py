@@ -95,6 +95,13 @@ class BlockingCast:
             raise
         return self
 
+    def reconnect(self) -> Self:
+        """Close what is left of the connection and open it again; see `gamecast.Cast.reconnect`."""
+        if self._loop is None:
+            self._loop = _loop.enter()
+        self._wait(self._cast.reconnect())
+        return self
+
     def close(self) -> None:
         """End now. Harmless when repeated."""
         if self._loop is not None:

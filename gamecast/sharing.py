@@ -96,7 +96,7 @@ class Shared:
         mine = self._configuration
         options = {**asdict(mine.limits), **options}
         configuration = configured(mine.url, ordering=mine.ordering, routes=mine.routes, **options)
-        cast = Cast(configuration, self._network.view() if self._network is not None else None)
+        cast = Cast(configuration, self._network.view if self._network is not None else None)
         self._casts.add(cast)
         return cast
 

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -121,11 +122,20 @@ class Cast:
     Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
     """
 
-    def __init__(self, configuration: Configuration, network: Network | None = None) -> None:
-        """Use `connect`. ``network``: as this connection sees it; found by the URL when None."""
+    def __init__(self, configuration: Configuration, view: Callable[[], Network] | None = None) -> None:
+        """Use `connect`. ``view``: returns the network as one connection sees it; found by the URL when None."""
         self.name = configuration.name
         self._configuration = configuration
-        self._network = network or network_of(configuration)
+        self._view = view or partial(network_of, configuration)
+        self._handlers = Handlers()
+        self._health = Health()
+        self._quiet = Quiet()
+        self._caught_up = Callbacks("a replay that has ended")
+        self._reset()
+
+    def _reset(self) -> None:
+        """Be as new, but for what the application has registered."""
+        self._network = self._view()
         self._open_halves: tuple[Outgoing, Incoming] | None = None
         self._outgoing: Outgoing | None = None
         self._following: Following | None = None
@@ -142,10 +152,6 @@ class Cast:
         """The next batch, where `take` did not wait for it."""
         self._taking: list[list[Event | Gap]] = []
         """What calls of `take` have and have not returned yet."""
-        self._handlers = Handlers()
-        self._health = Health()
-        self._quiet = Quiet()
-        self._caught_up = Callbacks("a replay that has ended")
         self._ended_replays: list[frozenset[str]] = []
         """The regions of replays whose last events the application may still be looking at."""
         self._asking = 0
@@ -178,6 +184,19 @@ class Cast:
         self._following.start()
         self._heart = asyncio.create_task(self._beat(), name="gamecast heartbeat")
         return self
+
+    async def reconnect(self) -> Self:
+        """Close what is left of the connection and open it again, under the same name, with the same handlers.
+
+        For a connection that has ended with `TakenForGone`, `NetworkRestarted`, `TooSlow` or `Superseded`, or that was
+        closed. Nothing is subscribed to: subscribe again, after `NetworkRestarted` without ``since``, else with the
+        positions of the last events that were taken. What was read and not taken is dropped, and iterations that are
+        under way end. Raises as `open`; it can be called again then.
+        """
+        await self.close()
+        self._reset()
+        self._health.begin_again()
+        return await self.open()
 
     async def close(self) -> None:
         """End now: reading stops, events that were not sent fail with `NotConnected`.

@@ -84,6 +84,7 @@ class Following:
                     if plan is not None and record.plan.first_epoch != plan.first_epoch:
                         raise NetworkRestarted(network_restarted_message(redacted(self._network.url)))
                     plan = record.plan
+                    self._incoming.require_name(record)
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
                 backoff.reset()

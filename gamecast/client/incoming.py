@@ -28,11 +28,13 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import (
     BufferFull,
     NotConnected,
+    Superseded,
     TooSlow,
     UnknownPosition,
     UnorderedHistory,
     Unreachable,
     UsageError,
+    superseded_message,
 )
 from sequencing.plan import Plan
 from sequencing.record import Record, Wish
@@ -122,6 +124,13 @@ class Incoming:
     def reconnects(self) -> int:
         """How often reading had to be begun again."""
         return self._readings.reconnects
+
+    def require_name(self, record: Record) -> None:
+        """Raise `Superseded` if a newer connection has this one's name: sooner than the next heartbeat says so."""
+        name, incarnation = self._subscriber.name, self._subscriber.incarnation
+        heard = record.heard.get(name)
+        if heard is not None and heard.incarnation > incarnation:
+            raise Superseded(superseded_message(name))
 
     def wish(self) -> Wish:
         """Return what the manager is to know."""

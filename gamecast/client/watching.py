@@ -142,6 +142,11 @@ class Health:
         """Hear that the connection is open."""
         self._go(State("connected"))
 
+    def begin_again(self) -> None:
+        """Hear that the connection, which has ended, is opened again."""
+        self._lost.clear()
+        self.state = State("opening")
+
     def ended(self, error: Exception | None = None) -> None:
         """Hear that the connection has been closed, or has failed."""
         self._go(State("failed", error) if error is not None else State("closed"))

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 import gamecast
+import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer
 from tests.patience import patience
 
@@ -37,12 +38,15 @@ async def test_a_network_that_its_server_lost_is_not_called_a_name_taken_over(sh
                         await other.subscribe("b")
             with pytest.raises(gamecast.NetworkRestarted, match="came back without what it knew"):
                 await publish_again_and_again()
-        async with gamecast.connect(server.url, name="one") as again, patience(30):
-            await again.subscribe("a")
-            await again.publish("a", 3)
-            event = await anext(aiter(again))
+            states: list[str] = []
+            cast.on_state(lambda state: states.append(state.name))
+            await cast.reconnect()
+            await cast.subscribe("a")
+            await cast.publish("a", 3)
+            event = await anext(aiter(cast))
             assert isinstance(event, gamecast.Event)
             assert event.payload == 3
+            assert states[-1] == "connected"
 
 
 async def test_an_emptied_control_redis_is_a_restart_and_a_newer_connection_is_none(
@@ -75,3 +79,28 @@ async def test_a_control_redis_that_keeps_nothing_is_warned_of_once(
             pass
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert f"{redis_server.url} does not keep its data" in warning
+
+
+def test_a_blocking_connection_opens_again(redis_server: EmbeddedServer) -> None:
+    with gamecast.blocking.connect(redis_server.url, name="one") as cast:
+        cast.subscribe("a")
+        with gamecast.blocking.connect(redis_server.url, name="one") as newer:
+            newer.subscribe("a")
+            with pytest.raises(gamecast.Superseded):
+                cast.subscribe("b")
+        cast.reconnect()
+        cast.subscribe("a")
+        cast.publish("a", 1)
+        item = next(iter(cast))
+        assert isinstance(item, gamecast.Event)
+        assert item.payload == 1
+
+
+async def test_a_superseded_connection_is_told_before_its_next_heartbeat(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="one") as old, patience(10):
+        await old.subscribe("a")
+        async with gamecast.connect(redis_server.url, name="one") as newer:
+            await newer.subscribe("a")
+            await asyncio.sleep(0.5)  # a heartbeat comes every 3.3 s
+            with pytest.raises(gamecast.Superseded):
+                await old.publish("b", 1)
