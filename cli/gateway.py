@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     "gateway's own, for tokens with `watch`.",
 )
 @click.option(
+    "--admin-name",
+    "admin_names",
+    multiple=True,
+    metavar="NAME",
+    help="Host name by which operators may call the address of --admin, besides localhost, IP addresses and its HOST.",
+)
+@click.option(
     "--trusted-proxy",
     "proxies",
     multiple=True,
@@ -80,6 +87,7 @@ def gateway(
     port: int,
     origins: tuple[str, ...],
     admin: str | None,
+    admin_names: tuple[str, ...],
     proxies: tuple[str, ...],
     when_behind: WhenBehind,
     limits: tuple[str, ...],
@@ -117,6 +125,7 @@ def gateway(
         port=port,
         origins=origins,
         admin=parse_address(admin) if admin is not None else None,
+        admin_names=tuple(name.lower() for name in admin_names),
         trusted_proxies=parse_networks(proxies),
         when_behind=when_behind,
         limits=parse_limits(limits),

@@ -112,7 +112,7 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
 
 _WHOSE = (
     click.argument("url", envvar="GAMECAST_URL"),
-    click.option("--subject", help="All tokens of this holder."),
+    click.option("--subject", help="All tokens of this holder: its whole name, no pattern."),
     click.option("--token-id", help="The token with this id (`jti`); the audit log has it."),
 )
 
@@ -175,6 +175,10 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
     with needed_by("`gamecast token`"):
         from adapters.gateway import revocations
         from adapters.gateway.shelf import RedisShelf
+        from adapters.gateway.tokens import check_subject
+
+    if subject is not None and for_s is not None:
+        check_subject(subject, "--subject")
 
     async def work() -> None:
         shelf = RedisShelf(url)

@@ -22,6 +22,7 @@ from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.place import KeptPlaces, Place
 from adapters.gateway.ports import Connection, Door
+from adapters.gateway.regions import check_visible
 from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
 from adapters.gateway.shelf import Shelf
@@ -98,6 +99,8 @@ class Gateway:
         self._entered: dict[Leaving, Subject] = {}
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
+        self._keys_error: str | None = None
+        """As it was at the last look."""
         self.is_leaving = False
         self.taps: list[Tap] = []
         """Who is shown what sessions and event streams deliver."""
@@ -132,7 +135,8 @@ class Gateway:
             prefix = "web" if grant.subject == ANYBODY else grant.subject
             return f"{GUEST}{prefix}{SEPARATOR}{secrets.token_hex(6)}"
         try:
-            return check_connection_name(GUEST + grant.require_name(check_own_name(wanted.removeprefix(GUEST))))
+            name = grant.require_name(check_own_name(wanted.removeprefix(GUEST)))
+            return check_connection_name(GUEST + check_visible(name, "connection name"))
         except InvalidName as error:
             raise Refusal(Code.MALFORMED, str(error)) from error
 
@@ -211,7 +215,11 @@ class Gateway:
         for leaving in list(self._entered):
             if (told := self.guard.ends(leaving.grant, new)) is not None:
                 leaving.leave(*told)
-        self.metrics.keys_broken.set(self.guard.keys_error is not None)
+        keys_error = self.guard.keys_error
+        self.metrics.keys_broken.set(keys_error is not None)
+        if keys_error is not None and keys_error != self._keys_error:
+            self.log("keys-broken", error=keys_error)
+        self._keys_error = keys_error
 
     def refused(self, code: Code, message: str, **ids: Any) -> None:
         """Note that something was refused."""

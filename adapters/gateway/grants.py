@@ -119,11 +119,14 @@ class Subject:
         self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
+        # Half of what may be remembered at once, and the other half in the time for which it is.
+        half = limits.idempotency_events_max * many / 2
+        self._remembered = Bucket(half / limits.idempotency_s, half)
 
     @property
     def is_forgettable(self) -> bool:
         """Whether it is as if nobody had been there."""
-        buckets = self._events, self._requests, self._refusals, self._history, self._regions
+        buckets = self._events, self._requests, self._refusals, self._history, self._regions, self._remembered
         return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
@@ -153,6 +156,10 @@ class Subject:
     def require_regions(self, amount: int) -> None:
         """Count regions that there were not before; raises `Refusal` when they are too many."""
         self._require(self._regions.take(amount), "new regions")
+
+    def require_remembered(self, events: int) -> None:
+        """Count events whose answer is remembered for its idempotency key; raises `Refusal` if there are too many."""
+        self._require(self._remembered.take(events), "events with idempotency keys")
 
     def enter(self, grant: Grant) -> None:
         """Count a session; raises `Refusal` when there are too many."""

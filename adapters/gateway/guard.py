@@ -13,9 +13,9 @@ from adapters.gateway.grants import ANYBODY, Grant, anybody
 from adapters.gateway.keyurl import FIRST_RETRY_S, RETRY_S, WAIT_S_MAX, KeyUrl
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.revocations import Revocation, Revocations
-from adapters.gateway.settings import GatewaySettings, is_loopback
+from adapters.gateway.settings import GatewaySettings, is_loopback, unmapped
 from adapters.gateway.shelf import Shelf
-from adapters.gateway.tokens import AUDIENCE, KeySource, is_signed_by, verify
+from adapters.gateway.tokens import AUDIENCE, KeyFile, KeySource, is_signed_by, verify
 from sequencing.errors import UsageError
 
 BEARER = "bearer "
@@ -71,7 +71,9 @@ class Guard:
 
         Raises `NetworkError` or `OtherSideError`; what was known before counts on.
         """
-        if isinstance(self._keys, KeyUrl):
+        if isinstance(self._keys, KeyFile):
+            self._keys.keys()  # so that a broken file shows before the next token comes
+        elif isinstance(self._keys, KeyUrl):
             if self._keys.has_come:
                 await self._keys.refresh(wait_s=WAIT_S_MAX)
             else:
@@ -137,8 +139,12 @@ class Guard:
         if self._settings.admin is not None:
             if not self.is_admin(request):
                 raise Refusal(Code.NOT_FOUND, "this is at another address of the gateway", status=404)
-            if is_loopback(self._settings.admin[0]) and not _is_called_local(request):
-                raise Refusal(Code.ORIGIN, f"this is called localhost, not {request.host[:80]!r}", status=403)
+            if not self._is_operators_name(_called(request)):
+                raise Refusal(
+                    Code.ORIGIN,
+                    f"the address for operators is not called {request.host[:80]!r}: allow it with --admin-name",
+                    status=403,
+                )
             return anybody()
         grant = await self.require_grant(request, in_query=True)
         if not grant.watch:
@@ -171,8 +177,7 @@ class Guard:
             address = ipaddress.ip_address(remote)
         except ValueError:
             return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
+        address = unmapped(address)
         return any(address in network for network in self._settings.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> str | None:
@@ -186,10 +191,11 @@ class Guard:
         origin = request.headers.get("Origin")
         if origin is None:
             return None
-        if urlsplit(origin).netloc == request.host and origin.partition("://")[0] in ("http", "https"):
-            return None
-        if "*" in self._settings.origins or origin in self._settings.origins:
-            return origin
+        if _is_origin(origin):
+            if urlsplit(origin).netloc == request.host and origin.partition("://")[0] in ("http", "https"):
+                return None
+            if "*" in self._settings.origins or origin in self._settings.origins:
+                return origin
         raise Refusal(Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: see --origin", status=403)
 
     @staticmethod
@@ -204,6 +210,19 @@ class Guard:
             "Access-Control-Max-Age": "600",
             "Vary": "Origin",
         }
+
+    def _is_operators_name(self, host: str) -> bool:
+        """Return whether operators may call their address so: a page can have its own name lead there, no number."""
+        assert self._settings.admin is not None
+        if is_loopback(host) or host.lower() in self._settings.admin_names:
+            return True
+        if is_loopback(self._settings.admin[0]):
+            return False
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return host.lower() == self._settings.admin[0].lower()
+        return True
 
     @staticmethod
     async def _look_for_key(token: str, keys: KeyUrl) -> None:
@@ -228,5 +247,21 @@ class Guard:
 
 def _is_called_local(request: web.Request) -> bool:
     """Return whether a request names this machine: a page may have its own name point here."""
+    return is_loopback(_called(request))
+
+
+def _called(request: web.Request) -> str:
+    """Return the name or number by which a request calls this machine, without the port."""
     host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
-    return is_loopback(host.strip("[]").partition("]")[0])
+    return host.strip("[]").partition("]")[0]
+
+
+def _is_origin(text: str) -> bool:
+    """Return whether an Origin header has the form of one: browsers send ASCII, and a host that can be read."""
+    if not (text.isascii() and text.isprintable()):
+        return False
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 import ssl
@@ -15,8 +16,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from adapters.gateway.settings import unmapped
 from sequencing.errors import UsageError
 
 logger = logging.getLogger("gamecast.gateway")
@@ -29,6 +32,8 @@ ACCEPT_RETRY_S = 0.1
 LOG_EVERY_S = 1.0
 DESCRIPTORS_RESERVED = 128
 """File descriptors that connections leave to Redis, files and whatever else the process opens."""
+IPV6_PREFIX = 64
+"""Bits of the smallest network that one customer gets: who has an IPv6 address has 2^64 of them."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -86,9 +91,19 @@ class SeldomLog:
             asyncio.get_running_loop().call_later(LOG_EVERY_S, self._write, what)
 
 
+@lru_cache(maxsize=8192)
+def counted_as(address: str) -> str:
+    """Return what counts for an address: the IPv4 address that IPv6 maps, or the /64 that one customer has of IPv6."""
+    try:
+        known = unmapped(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        return address
+    return str(known) if known.version == 4 else str(ipaddress.ip_network((known, IPV6_PREFIX), strict=False))
+
+
 @dataclass(slots=True)
 class Addresses:
-    """How many connections, or requests under way, each address has."""
+    """How many connections, or requests under way, each address has; see `counted_as`."""
 
     most: int
     """Of one address."""
@@ -96,6 +111,7 @@ class Addresses:
 
     def enter(self, address: str) -> bool:
         """Count one more; return False, and count nothing, if its address has as many as it may have."""
+        address = counted_as(address)
         count = self._counts.get(address, 0)
         if count >= self.most:
             return False
@@ -104,6 +120,7 @@ class Addresses:
 
     def leave(self, address: str) -> None:
         """Count one less."""
+        address = counted_as(address)
         count = self._counts[address] - 1
         if count:
             self._counts[address] = count
@@ -112,7 +129,7 @@ class Addresses:
 
     def of(self, address: str) -> int:
         """Return how many there are of an address."""
-        return self._counts.get(address, 0)
+        return self._counts.get(counted_as(address), 0)
 
 
 class Admission:

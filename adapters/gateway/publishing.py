@@ -40,7 +40,7 @@ async def publish_one(request: web.Request) -> web.Response:
         [result] = await _publish(request, grant, events)
         return (result.pop("status"), result) if "error" in result else (200, result)
 
-    return await _once(request, grant, region.encode() + b"\n" + body, publish)
+    return await _once(request, grant, region.encode() + b"\n" + body, publish, events=1)
 
 
 async def publish_batch(request: web.Request) -> web.Response:
@@ -60,7 +60,7 @@ async def publish_batch(request: web.Request) -> web.Response:
         status = 207 if any("error" in result for result in results) else 200
         return status, {"results": results}
 
-    return await _once(request, grant, body, publish)
+    return await _once(request, grant, body, publish, events=len(events))
 
 
 def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
@@ -102,7 +102,7 @@ async def _receipt(publishers: Publishers, connection: Connection, region: str, 
     return {"region": region, "position": f"{receipt.epoch}-{receipt.sequence}"}
 
 
-async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any) -> web.Response:
+async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *, events: int) -> web.Response:
     """Answer a request; one with an idempotency key that was answered before gets that answer."""
     gateway = request.app[GATEWAY]
     key = request.headers.get("Idempotency-Key")
@@ -111,6 +111,7 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any) -
         return answer(document, status=status)
     if not 0 < len(key) <= KEY_LETTERS_MAX:
         raise Refusal(Code.MALFORMED, f"an idempotency key has 1 to {KEY_LETTERS_MAX} letters")
+    gateway.subject(grant).require_remembered(events)
     keep_s = gateway.settings.limits.idempotency_s
     name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode(errors="surrogateescape")).hexdigest()
     digest = hashlib.sha256(body).hexdigest()

@@ -42,8 +42,7 @@ def _looked_at(region: str) -> str:
         raise InvalidName(f"a region must be in Unicode normal form NFKC, so that it looks like no other: {region!r}")
     if glob := sorted(_GLOB.intersection(region)):
         raise InvalidName(f"a region must not contain {' '.join(glob)}, which patterns are made of: {region!r}")
-    if any(_is_invisible(letter) for letter in region):
-        raise InvalidName(f"a region must not contain letters that nobody sees: {region!a}")
+    check_visible(region, "region")
     if region != region.strip():
         raise InvalidName(f"a region must not begin or end with a space: {region!r}")
     if any(part in ("", ".", "..") for part in region.split("/")):
@@ -52,6 +51,13 @@ def _looked_at(region: str) -> str:
     if len(mixed := sorted(alphabets & _ALIKE)) > 1:
         raise InvalidName(f"a region must not mix {' and '.join(mixed)} letters, which look alike: {region!r}")
     return region
+
+
+def check_visible(name: str, what: str) -> str:
+    """Return a name of which every character shows; raises `InvalidName`."""
+    if any(_is_invisible(letter) for letter in name):
+        raise InvalidName(f"a {what} must not contain letters that nobody sees: {name!a}")
+    return name
 
 
 def _is_invisible(letter: str) -> bool:

@@ -72,7 +72,9 @@ class GatewayLimits:
     """Names under which HTTP publishes are connected at a time."""
     publisher_idle_s: float = 60.0
     idempotency_s: float = 600.0
-    """How many keys of HTTP publishes are remembered, and for how long."""
+    """For how long the answers of HTTP publishes with an idempotency key are remembered."""
+    idempotency_events_max: int = 100_000
+    """Events of one subject whose answers are remembered at a time."""
     history_events_max: int = 1_000
     """Events of one page."""
     stream_regions_max: int = 32
@@ -84,7 +86,10 @@ class GatewayLimits:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)!r}")
 
 
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+"""IPv4 addresses as sockets for IPv6 show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,8 @@ class GatewaySettings:
     when_behind: WhenBehind = "wait"
     admin: tuple[str, int] | None = None
     """Host and port for metrics and the dashboard, which whoever reaches them may see; None: tokens tell who may."""
+    admin_names: tuple[str, ...] = ()
+    """Host names by which operators may call that address, in small letters, besides localhost and IP addresses."""
     trusted_proxies: tuple[IPNetwork, ...] = ()
     """Whose X-Forwarded-For is believed."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
@@ -115,6 +122,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def unmapped(address: IPAddress) -> IPAddress:
+    """Return the IPv4 address that an IPv6 address stands for, if it does (``::ffff:10.0.0.1``), else the same."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
 def parse_address(given: str) -> tuple[str, int]:
     """Read HOST:PORT; raises `UsageError`."""
     host, colon, port = given.rpartition(":")
@@ -126,9 +139,16 @@ def parse_address(given: str) -> tuple[str, int]:
 def parse_networks(given: Iterable[str]) -> tuple[IPNetwork, ...]:
     """Read addresses, or networks of them (10.0.0.0/8); raises `UsageError`."""
     try:
-        return tuple(ipaddress.ip_network(text) for text in given)
+        return tuple(_unmapped_network(ipaddress.ip_network(text)) for text in given)
     except ValueError as error:
         raise UsageError(f"a proxy is an address or a network of them: {error}") from error
+
+
+def _unmapped_network(network: IPNetwork) -> IPNetwork:
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
+        first = unmapped(network.network_address)
+        return ipaddress.ip_network((first, network.prefixlen - MAPPED.prefixlen))
+    return network
 
 
 def parse_limits(given: Iterable[str]) -> GatewayLimits:

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
 from adapters.gateway.messages import Code, Refusal
-from adapters.gateway.regions import RegionPatterns
+from adapters.gateway.regions import RegionPatterns, check_visible
 from sequencing.errors import GamecastError, InvalidName, UsageError
 from sequencing.names import check_connection_name
 
@@ -201,7 +201,7 @@ def mint(
 
     ``limits``: rate, burst, payload_bytes, sessions.
     """
-    _check_subject(subject)
+    check_subject(subject, "sub")
     RegionPatterns((*read, *write))
     if lifetime_s <= 0:
         raise UsageError("a token's lifetime is more than 0 s")
@@ -272,7 +272,7 @@ def is_signed_by(token: str, keys: Keys) -> bool:
 
 
 def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
-    subject = _check_subject(claims.get("sub"))
+    subject = check_subject(claims.get("sub"), "sub")
     expires_at_s = claims["exp"]
     if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, int | float):
         raise UsageError("exp is a time in seconds")
@@ -317,15 +317,18 @@ def _whole(claims: Mapping[str, Any], name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _check_subject(subject: Any) -> str:
+def check_subject(subject: Any, called: str) -> str:
+    """Return a subject that a token may have; raises `UsageError`. ``called``: what the user calls it."""
     try:
-        check_connection_name(subject)
+        check_visible(check_connection_name(subject), "connection name")
     except InvalidName as error:
-        raise UsageError(f"sub names the holder's connections: {error}") from error
+        raise UsageError(f"{called} names the holder's connections: {error}") from error
     if SEPARATOR in subject or subject == ANYBODY:
-        raise UsageError(f"sub may not contain {SEPARATOR!r}, nor be {ANYBODY!r}: {subject!r}")
+        raise UsageError(f"{called} may not contain {SEPARATOR!r}, nor be {ANYBODY!r}: {subject!r}")
+    if "*" in subject:
+        raise UsageError(f"{called} is one whole name and may not contain '*': {subject!r}")
     if len(subject.encode()) > 200 - NAME_ROOM_BYTES:
-        raise UsageError(f"sub has at most {200 - NAME_ROOM_BYTES} bytes")
+        raise UsageError(f"{called} has at most {200 - NAME_ROOM_BYTES} bytes")
     return str(subject)
 
 

@@ -65,6 +65,7 @@ async def running_gateway(
     extensions: tuple[Extension, ...] = (),
     tls: Any = None,
     admin: tuple[str, int] | None = None,
+    admin_names: tuple[str, ...] = (),
     trusted_proxies: tuple[IPNetwork, ...] = (),
     **limits: Any,
 ) -> AsyncIterator[Running]:
@@ -73,6 +74,7 @@ async def running_gateway(
         origins=origins,
         when_behind=when_behind,
         admin=admin,
+        admin_names=admin_names,
         trusted_proxies=trusted_proxies,
         limits=GatewayLimits(**limits),
     )

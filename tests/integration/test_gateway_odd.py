@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import orjson
 import pytest
+from click.testing import CliRunner
 
 from adapters.embedded.server import EmbeddedServer
+from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
+from cli.main import cli
+from sequencing.errors import UsageError
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience
 
@@ -52,3 +59,125 @@ async def test_players_come_again_after_the_control_redis_lost_its_data(is_subsc
                             break
                         assert (await response.json())["error"]["code"] in ("unreachable", "uncertain")
                     await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def keys_file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.json"
+    file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k1")]}))
+    return file
+
+
+def minted(keys_file: Path, subject: str = "alice", **claims: Any) -> str:
+    return mint(Keys.read(keys_file).signer(), subject=subject, read=["**"], write=["**"], **claims)
+
+
+async def raw_answer(url: str, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    try:
+        writer.write(request)
+        async with patience(10):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("origins", [(), ("*",)])
+@pytest.mark.parametrize(
+    "origin",
+    [b"http://[", b"http://[::1", b"http://[x]", b"http://evil\xff.example", "http://évil".encode(), b"[", b"\xff"],
+)
+async def test_odd_origins_are_refused(
+    shared_redis: EmbeddedServer, origins: tuple[str, ...], origin: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_gateway(shared_redis.url, origins=origins) as running:
+        request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: %b\r\nConnection: close\r\n\r\n" % origin
+        answer = await raw_answer(running.url, request)
+        if origins and origin == b"[":  # it is none of a browser's, and can be read
+            assert answer.startswith(b"HTTP/1.1 200"), answer
+        else:
+            assert answer.startswith(b"HTTP/1.1 403"), answer
+    assert "request-broke" not in caplog.text
+
+
+async def test_a_broken_key_file_shows_though_no_token_comes(
+    shared_redis: EmbeddedServer, keys_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_keys() -> None:
+        keys_file.write_text("{")
+
+    async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running, aiohttp.ClientSession() as client:
+        break_keys()
+        async with patience(10):
+            while True:
+                async with client.get(running.url + "/readyz") as response:
+                    if "keys" in await response.json():
+                        break
+                await asyncio.sleep(0.1)
+    assert caplog.text.count("keys-broken") == 1
+
+
+async def test_the_address_for_operators_is_called_by_no_name_that_nobody_gave_it(
+    shared_redis: EmbeddedServer, keys_file: Path
+) -> None:
+    async with (
+        running_gateway(
+            shared_redis.url,
+            keys=KeyFile(keys_file),
+            admin=("0.0.0.0", 0),
+            admin_names=("metrics.internal",),
+        ) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        [port] = running.gateway.guard.admin_ports
+        for host, status in (
+            ("evil.example", 403),
+            ("evil.example:9100", 403),
+            ("10.0.0.7:9100", 200),
+            ("[fd00::7]:9100", 200),
+            ("localhost", 200),
+            ("Metrics.internal:9100", 200),
+        ):
+            async with client.get(f"http://127.0.0.1:{port}/metrics", headers={"Host": host}) as response:
+                assert response.status == status, host
+
+
+async def test_answers_that_are_remembered_are_bounded(shared_redis: EmbeddedServer, keys_file: Path) -> None:
+    authorization = {"Authorization": f"Bearer {minted(keys_file)}"}
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file), idempotency_events_max=10) as running,
+        aiohttp.ClientSession(headers=authorization) as client,
+    ):
+        statuses = []
+        for number in range(6):
+            headers = {"Idempotency-Key": f"bounded-{keys_file}-{number}"}
+            async with client.post(
+                running.url + "/v1/regions/kept/events", headers=headers, json={"payload": 1}
+            ) as response:
+                statuses.append(response.status)
+        assert statuses == [200] * 5 + [429]
+        async with client.post(running.url + "/v1/regions/kept/events", json={"payload": 1}) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("letter", ["\u3164", "\ufe0f", "\u115f", "\u2800"])
+async def test_names_of_sessions_have_no_letter_that_nobody_sees(
+    shared_redis: EmbeddedServer, keys_file: Path, letter: str
+) -> None:
+    async with (
+        running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as running,
+        aiohttp.ClientSession() as client,
+        client.ws_connect(running.url + "/v1/socket") as raw,
+    ):
+        socket = Socket(raw)
+        await socket.say(type="hello", token=minted(keys_file), name=f"alice~{letter}phone")
+        error = await socket.hear("error")
+        assert (error["code"], "letters that nobody sees" in error["message"]) == ("malformed", True)
+
+
+@pytest.mark.parametrize("command", ["revoke", "disconnect"])
+@pytest.mark.parametrize("subject", ["ma*", "~mallory", "mallory~phone", "mallory\u3164", ""])
+def test_what_is_no_holders_name_is_not_revoked(shared_redis: EmbeddedServer, command: str, subject: str) -> None:
+    result = CliRunner().invoke(cli, ["token", command, shared_redis.url, "--subject", subject])
+    assert isinstance(result.exception, UsageError), result.output
+    assert "--subject" in str(result.exception)
