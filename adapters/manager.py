@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
 from adapters.leadership import LEASE_MS, RESUME_S, Control, Hands
+from adapters.outage import Outage
 from sequencing.errors import GamecastError, NotAllowed
 from sequencing.plan import Ordering
 
@@ -55,12 +56,13 @@ class Manager:
 
     async def run(self) -> None:
         """Stand for election, and lead when elected, until `stop`; network trouble is waited out."""
-        backoff, failures = Backoff(), 0
+        backoff, failures, outage = Backoff(), 0, Outage(logger, "manager")
         try:
             while not self._stop.is_set():
                 try:
                     await self._turn()
                     backoff.reset()
+                    outage.over()
                     failures = 0
                 except NotAllowed as error:
                     # Servers of a secured network publish and subscribe, and leave leading to others.
@@ -73,7 +75,7 @@ class Manager:
                 except Exception as error:  # noqa: BLE001 - a manager that ends leaves everybody who wants something waiting
                     if self._stop.is_set():
                         return
-                    logger.warning("manager: %r", error)
+                    outage.failed(error)
                     failures += 1
                     if failures >= FAILURES_MAX and self.leads and not isinstance(error, GamecastError):
                         await self._stand_aside(ASIDE_S)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from adapters.backoff import Backoff
+from adapters.outage import Outage
 from sequencing.node import LinkedFrame, TransferAnswer
 from sequencing.plan import Plan
 from sequencing.record import Record
@@ -65,16 +66,17 @@ class RelayTask:
 
     async def run(self) -> None:
         """Move frames until `stop`; network trouble is waited out."""
-        backoff = Backoff()
+        backoff, outage = Backoff(), Outage(logger, f"relay {self._source.name} → {self._target.name}")
         try:
             while not self._stopping:
                 try:
                     await self._move()
                     backoff.reset()
+                    outage.over()
                 except Exception as error:  # noqa: BLE001 - a relay that ends stops every region behind its link
                     if self._stopping:
                         return
-                    logger.warning("relay %s → %s: %r", self._source.name, self._target.name, error)
+                    outage.failed(error)
                     await backoff.wait()
         finally:
             await self._target.close()

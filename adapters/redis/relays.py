@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from adapters.backoff import Backoff
+from adapters.outage import Outage
 from adapters.redis.network import RedisNetwork
 from adapters.relay import BLOCK_MS, Relays, RelayTask
 from sequencing.plan import Plan
@@ -44,16 +45,17 @@ class RedisRelays:
         await self._network.close()
 
     async def _follow(self) -> None:
-        backoff = Backoff()
+        backoff, outage = Backoff(), Outage(logger, "relays cannot read the plans")
         plan: Plan | None = None
         while not self._stopping:
             try:
                 news = await self._network.news(plan, block_ms=BLOCK_MS)
                 backoff.reset()
+                outage.over()
             except Exception as error:  # noqa: BLE001 - without plans no link is carried
                 if self._stopping:
                     return
-                logger.warning("relays cannot read the plans: %r", error)
+                outage.failed(error)
                 await backoff.wait()
                 continue
             for record in news:

@@ -55,6 +55,7 @@ class Live:
         """Whether the server behind a node is in the run that the plan names; there is a plan."""
         if self.plan is None:
             return False
+        node.follow(self.plan)
         return node.name not in self.plan.runs or await node.run_id() == self.plan.runs[node.name]
 
     def heard(self, record: Record) -> None:
