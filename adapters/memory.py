@@ -18,15 +18,25 @@ from adapters.manager import Manager
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import Looks, Reading
-from sequencing.errors import NobodyLeads, Superseded, UsageError, superseded_message
+from sequencing.errors import (
+    NobodyLeads,
+    Superseded,
+    TakenForGone,
+    Unreachable,
+    UsageError,
+    superseded_message,
+    taken_for_gone_message,
+)
 from sequencing.extras import require
-from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Pair, Record, Wish
 from sequencing.transition import Task
 
 NODES_MAX = 64
+FAULTS = "gamecast.testing.faults"
+"""The name of the publisher whose events are lost, to make gaps."""
 
 
 class MemoryWorld:
@@ -48,6 +58,7 @@ class MemoryWorld:
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.relays = Relays(self._relay)
+        self.faults = MemoryFaults(self)
         self._changed = asyncio.Event()
         self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering, resume_s=resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
@@ -61,6 +72,11 @@ class MemoryWorld:
         """Wake whoever waits for something to read."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def stepped(self, node: Node) -> None:
+        """Wake whoever waits for what a step of a node has brought."""
+        self.faults.stepped(node)
+        self.changed()
 
     async def change(self, block_ms: int) -> None:
         """Wait for the next change, up to ``block_ms``."""
@@ -78,6 +94,121 @@ class MemoryWorld:
 
     def _relay(self, source: str, target: str, plan: Plan) -> RelayTask:
         return RelayTask(MemoryNode(self, source), MemoryNode(self, target), (source, target))
+
+
+class MemoryFaults:
+    """What goes wrong in a world because a test asks for it; see `gamecast.testing.faults`.
+
+    Frames are lost where a server loses them: in the stream that subscribers read. What follows is up to them.
+    """
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+        self._disconnected: set[str] = set()
+        self._expired: set[int] = set()
+        """Connections that the network went on without."""
+        self._losing: dict[str, int] = {}
+        """Region → how many of its next events are to be lost."""
+        self._gaps: list[tuple[str, int]] = []
+        """Gaps, (region, events) each, that wait for an open ingress; 0 events: only the marker that shows one."""
+        self._seen: dict[tuple[str, int, str], int] = {}
+        """Of each stream, (node, epoch, region), the last number that steps have brought."""
+
+    def gap(self, region: str, events: int) -> None:
+        """Lose events that nobody has published, at once."""
+        self._watch()
+        self._gaps.append((region, events))
+        self._show_gaps()
+
+    def lose(self, region: str, events: int) -> None:
+        """Lose the next events of a region."""
+        self._watch()
+        self._losing[region] = self._losing.get(region, 0) + events
+
+    def disconnect(self, name: str) -> None:
+        """Refuse whatever the connection of a name asks for."""
+        self._disconnected.add(name)
+        self._world.changed()
+
+    def reconnect(self, name: str) -> None:
+        """Answer it again."""
+        self._disconnected.discard(name)
+        self._world.changed()
+
+    def expire(self, name: str) -> None:
+        """Go on without the connection of a name, which is told so when it asks for news."""
+        world = self._world
+        self._expired.add(world.newest.pop(name))
+        world.wishes.pop(name, None)
+        world.told += 1
+        world.changed()
+
+    def require_reachable(self, name: str) -> None:
+        """Raise `Unreachable` for a connection that is disconnected."""
+        if name in self._disconnected:
+            raise Unreachable(f"the test disconnected {name!r}: faults.reconnect({name!r}) connects it again")
+
+    def require_known(self, name: str, connection: int) -> None:
+        """Raise `Unreachable`, or `TakenForGone` for a connection that has expired."""
+        self.require_reachable(name)
+        if connection in self._expired:
+            raise TakenForGone(taken_for_gone_message(name))
+
+    def stepped(self, node: Node) -> None:
+        """Lose what a step of a node has brought and is to be lost."""
+        if not self._seen:
+            return
+        for (epoch, region), stream in node.egress.items():
+            seen = self._seen.get((node.name, epoch, region), 0)
+            if not stream or stream[-1].last <= seen:
+                continue
+            self._seen[node.name, epoch, region] = stream[-1].last
+            kept = [frame for frame in stream if frame.last <= seen or not self._is_lost(frame)]
+            if len(kept) < len(stream):
+                stream[:] = kept
+        self._show_gaps()
+
+    def _watch(self) -> None:
+        """Begin to look at what steps bring."""
+        for node in self._world.nodes.values():
+            for (epoch, region), stream in node.egress.items():
+                if stream:
+                    self._seen[node.name, epoch, region] = stream[-1].last
+            self._seen.setdefault((node.name, 0, ""), 0)
+
+    def _is_lost(self, frame: StampedFrame) -> bool:
+        kind, events, publisher = parse_meta(frame.meta)
+        if kind != FrameKind.EVENTS:
+            return False
+        if publisher == FAULTS:
+            return True
+        left = self._losing.pop(frame.region, 0)
+        if left > events:
+            self._losing[frame.region] = left - events
+        if left:
+            self._gaps.append((frame.region, 0))  # its subscribers need not wait for the next event
+        return left > 0
+
+    def _show_gaps(self) -> None:
+        """Publish what is to be lost, and a marker behind it, by which subscribers see that something is missing."""
+        waiting, self._gaps = self._gaps, []
+        for region, events in waiting:
+            ingresses = [
+                (epoch, node)
+                for node in self._world.nodes.values()
+                for (epoch, placed), step in node.steps.items()
+                if placed == region and step.flag == "I"
+            ]
+            if not ingresses:
+                self._gaps.append((region, events))
+                continue
+            epoch, node = max(ingresses, key=lambda each: each[0])
+            self._world.incarnation += 1
+            incarnation = self._world.incarnation
+            marker = PublishedFrame(region, epoch, FAULTS, incarnation, events + 1, 1, b"", FrameKind.JOIN)
+            lost = PublishedFrame(region, epoch, FAULTS, incarnation, 1, events, b"")
+            node.publish([lost, marker] if events else [marker])
+            self._world.stepped(node)
 
 
 class MemoryControl:
@@ -152,8 +283,9 @@ class MemoryHands:
 
     async def perform(self, task: Task, plan: Plan) -> Any:
         """See `Hands.perform`."""
-        answer = task.perform(self._world.nodes[task.node])
-        self._world.changed()
+        node = self._world.nodes[task.node]
+        answer = task.perform(node)
+        self._world.stepped(node)
         return answer
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
@@ -171,8 +303,9 @@ _worlds: dict[str, MemoryWorld] = {}
 class MemoryNode:
     """One task's way to one node in memory."""
 
-    def __init__(self, world: MemoryWorld, name: str) -> None:
-        self.name = name
+    def __init__(self, world: MemoryWorld, name: str, of: str = "") -> None:
+        """``of``: the connection whose way it is, by its name; of none, a relay's."""
+        self.name, self._of = name, of
         self._world = world
         self._node = world.nodes[name]
         self._looks = Looks()
@@ -183,22 +316,25 @@ class MemoryNode:
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
         """See `Lane.publish`."""
         await asyncio.sleep(0)
+        self._world.faults.require_reachable(self._of)
         answers = self._node.publish(frames)
-        self._world.changed()
+        self._world.stepped(self._node)
         return answers
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """See `LinkTarget.transfer`."""
         answer = self._node.transfer(source, frames)
-        self._world.changed()
+        self._world.stepped(self._node)
         return answer
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
         """See `Reader.read`."""
+        self._world.faults.require_reachable(self._of)
         streams = {region: epoch for region, (epoch, _) in after.items()}
         found = self._read_now(after, frames_max)
         if not found and block_ms is not None and self._looks.may_wait(streams):
             await self._world.change(block_ms)
+            self._world.faults.require_reachable(self._of)
             found = self._read_now(after, frames_max)
         return self._looks.found(streams, found, frames_max)
 
@@ -206,8 +342,13 @@ class MemoryNode:
         """See `Reader.interrupt`."""
         self._world.changed()
 
+    def forged(self) -> Sequence[tuple[str, int, int, int]]:
+        """See `Reader.forged`: nothing is pushed here."""
+        return ()
+
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
+        self._world.faults.require_reachable(self._of)
         found = (self._node.egress.get((epoch, region)) for region, epoch in streams)
         return [stream[-1] if stream else None for stream in found]
 
@@ -281,11 +422,13 @@ class MemoryNetwork:
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`."""
         self._name = name
+        self._open_world.faults.require_reachable(name)
         self._connection = self._open_world.newest[name] = await self.renew()
         return self._connection
 
     async def renew(self, after: int = 0) -> int:
         """See `Network.renew`."""
+        self._require_known()
         self._open_world.incarnation = max(self._open_world.incarnation, after) + 1
         return self._open_world.incarnation
 
@@ -300,6 +443,7 @@ class MemoryNetwork:
 
     async def expect(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.expect`."""
+        self._require_known()
         world = self._open_world
         world.expected |= overlaps
         world.told += 1
@@ -307,6 +451,7 @@ class MemoryNetwork:
 
     async def beat(self) -> bool:
         """See `Network.beat`."""
+        self._require_known()
         if self._open_world.newest.get(self._name) != self._connection:
             raise Superseded(superseded_message(self._name))
         return False
@@ -333,8 +478,10 @@ class MemoryNetwork:
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""
         world = self._open_world
+        self._require_known()
         if not self._after(after):
             await world.change(block_ms)
+            self._require_known()
         return self._after(after)
 
     def _after(self, after: Plan | None) -> list[Record]:
@@ -349,10 +496,12 @@ class MemoryNetwork:
 
     async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         """See `Network.plans`."""
+        self._require_known()
         return [record.plan for record in self._open_world.news]
 
     async def ending(self) -> frozenset[tuple[str, int]]:
         """See `Network.ending`."""
+        self._require_known()
         record = self._open_world.record
         return record.ending() if record is not None else frozenset()
 
@@ -365,21 +514,31 @@ class MemoryNetwork:
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
+        self._require_known()
         news = self._open_world.news
         return news[-1].plan if news else None
 
     def lane(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.lane`."""
-        return MemoryNode(self._open_world, node)
+        return MemoryNode(self._open_world, node, self._name)
 
     def reader(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.reader`."""
-        return MemoryNode(self._open_world, node)
+        return MemoryNode(self._open_world, node, self._name)
+
+    def _require_known(self) -> None:
+        self._open_world.faults.require_known(self._name, self._connection)
 
     @property
     def _open_world(self) -> MemoryWorld:
         assert self._world is not None, "the connection opens its network before it uses it"
         return self._world
+
+
+def world_of(url: str) -> MemoryWorld | None:
+    """Return the world of a ``memory://`` URL, None if no connection to it is open."""
+    parts = urlsplit(url)
+    return _worlds.get(parts.netloc + parts.path)
 
 
 def parse_node_count(query: str) -> int:

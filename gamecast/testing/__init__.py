@@ -1,8 +1,10 @@
-"""For users' own tests: networks without a server, and the checkers that judge what was delivered.
+"""For users' own tests: networks without a server, faults in them, and the checkers that judge what was delivered.
 
 >>> async with gamecast.connect(memory_url(nodes=3), name="s1") as s1:
 ...     ...
 >>> assert judge([DeliverySequence("s1", events, regions, senders), ...]).fine
+
+`faults` injects gaps, losses, disconnects and expired sessions, so that tests reach the handlers for them.
 """
 
 from __future__ import annotations
@@ -10,12 +12,24 @@ from __future__ import annotations
 import secrets
 
 from adapters.memory import parse_node_count
+from gamecast.testing.injection import Faults, faults
 from sequencing.extras import needed_by
 
 with needed_by("gamecast.testing"):
     from sequencing.checkers import DeliverySequence, Offence, PairOrder, Published, Verdict, compare_pairs, judge
 
-__all__ = ["DeliverySequence", "Offence", "PairOrder", "Published", "Verdict", "compare_pairs", "judge", "memory_url"]
+__all__ = [
+    "DeliverySequence",
+    "Faults",
+    "Offence",
+    "PairOrder",
+    "Published",
+    "Verdict",
+    "compare_pairs",
+    "faults",
+    "judge",
+    "memory_url",
+]
 
 
 def memory_url(*, nodes: int = 1) -> str:
