@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,8 +25,12 @@ from sequencing.extras import require
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
+    from adapters.gateway.guard import Guard
     from adapters.gateway.settings import GatewaySettings
+    from adapters.gateway.tls import TlsFiles
     from adapters.gateway.tokens import KeySource
+
+logger = logging.getLogger("gamecast.gateway")
 
 
 @click.command()
@@ -56,6 +64,11 @@ if TYPE_CHECKING:
 @click.option("--origin", "origins", multiple=True, help="Origin of pages that may use it from a browser; * is any.")
 @click.option("--tls-certificate", type=click.Path(path_type=Path), help="PEM file, with the chain.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM file.")
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    help="PEM file of authorities: each client needs a certificate of one of them, besides its token.",
+)
 @click.option("--audit", type=click.Path(path_type=Path), help="File to which the audit log is added; - is stderr.")
 @click.option(
     "--when-behind",
@@ -94,12 +107,14 @@ def gateway(
     keys: str | None,
     tls_certificate: Path | None,
     tls_key: Path | None,
+    client_ca: Path | None,
     **options: Any,
 ) -> None:
     """Serve a network by WebSocket and HTTP: see docs/gateway.md.
 
-    Without --keys everybody is let in, so it listens at this machine only. Runs until SIGINT or SIGTERM. Says its URL
-    on standard error when it listens.
+    Without --keys everybody is let in, so it listens at this machine only. Runs until SIGINT or SIGTERM. SIGHUP has it
+    read its certificate, keys and authorities again; what is broken is logged, and the gateway keeps what it had. Says
+    its URL on standard error when it listens.
 
     Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a port that is taken, too), 3 if the
     network is not there, or stopping took too long and it was broken off.
@@ -112,14 +127,20 @@ def gateway(
     require("gateway", "the gateway")
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
+    if client_ca is not None and tls_certificate is None:
+        raise UsageError("--client-ca needs TLS: give --tls-certificate and --tls-key, too")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler])
     if keys is not None and "://" not in keys:
         _warn_of_readers(Path(keys))
-    tls = (tls_certificate, tls_key) if tls_certificate is not None and tls_key is not None else None
     from adapters.gateway.settings import GatewaySettings, parse_address, parse_limits, parse_networks
+    from adapters.gateway.tls import TlsFiles
 
+    tls = None
+    if tls_certificate is not None and tls_key is not None:
+        tls = TlsFiles(tls_certificate, tls_key, client_ca)
+        _warn_of_tls_key_readers(tls_key)
     settings = GatewaySettings(
         host=host,
         port=port,
@@ -141,7 +162,7 @@ async def _run(
     *,
     keys: str | None,
     audience: str,
-    tls: tuple[Path, Path] | None,
+    tls: TlsFiles | None,
     audit: Path | None,
     ordering: Ordering,
     watch_url: str | None,
@@ -150,7 +171,7 @@ async def _run(
     from adapters.gateway.application import make_application
     from adapters.gateway.audit import AuditLog
     from adapters.gateway.guard import Guard
-    from adapters.gateway.serving import collect_rarely, serving, tls_context
+    from adapters.gateway.serving import collect_rarely, serving
     from adapters.gateway.shelf import RedisShelf
     from gamecast.gateway import CastDoor, extensions
 
@@ -165,12 +186,69 @@ async def _run(
             audit=AuditLog(_audit_stream(audit, stack)),
             extensions=extensions(watch_url or url, trace=trace),
         )
-        async with serving(application, tls_context(*tls) if tls is not None else None) as where:
+        async with serving(application, tls) as where, _reloading(stop, guard, tls):
             click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
             if not guard.asks_for_tokens:
                 click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
             collect_rarely()
             await stop.wait()
+
+
+@asynccontextmanager
+async def _reloading(stop: Stop, guard: Guard, tls: TlsFiles | None) -> AsyncIterator[None]:
+    """Reload at each SIGHUP while the context is open; a SIGHUP because the terminal was closed ends the gateway."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    loop, asked, had_terminal = asyncio.get_running_loop(), asyncio.Event(), _has_terminal()
+
+    def hang_up() -> None:
+        if had_terminal and not _has_terminal():
+            stop.set()
+        asked.set()
+
+    async def reload() -> None:
+        while True:
+            await asked.wait()
+            asked.clear()
+            if not stop.is_set():
+                await _reload(guard, tls)
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    reloading = asyncio.create_task(reload(), name="gamecast gateway reloading")
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        reloading.cancel()
+        await asyncio.wait([reloading])
+
+
+async def _reload(guard: Guard, tls: TlsFiles | None) -> None:
+    reloaded = []
+    if tls is not None:
+        try:
+            tls.reload()
+            _warn_of_tls_key_readers(tls.key)
+            reloaded.append("certificate")
+        except UsageError as error:
+            logger.error("reload-failed what=certificate: %s. The gateway keeps the one that it had", error)  # noqa: TRY400
+    if guard.asks_for_tokens:
+        await guard.reload_keys()
+        if guard.keys_error is None:
+            reloaded.append("keys")
+        else:
+            logger.error("reload-failed what=keys: %s. The gateway keeps those that it had", guard.keys_error)
+    click.echo(f"reloaded after SIGHUP: {', '.join(reloaded) or 'nothing'}", err=True)
+
+
+def _has_terminal() -> bool:
+    """Return whether this process can be reached by a terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 async def _key_source(keys: str) -> KeySource:
@@ -196,6 +274,12 @@ def _warn_of_readers(keys: Path) -> None:
 
     if Keys.read(keys).signing and keys.stat().st_mode & 0o044:
         click.echo(f"warning: others on this machine can read {keys}, and sign with its keys: chmod 600", err=True)
+
+
+def _warn_of_tls_key_readers(key: Path) -> None:
+    """Say so if everybody on this machine may read the private key of the certificate."""
+    if key.stat().st_mode & 0o004:
+        click.echo(f"warning: everybody on this machine can read the TLS key {key}: chmod 640, or 600", err=True)
 
 
 class JsonLines(logging.Formatter):

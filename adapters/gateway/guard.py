@@ -66,6 +66,13 @@ class Guard:
         if isinstance(self._keys, KeyUrl):
             await self._keys.close()
 
+    async def reload_keys(self) -> None:
+        """Read or ask for the keys again now; what goes wrong is told by `keys_error`."""
+        if isinstance(self._keys, KeyFile):
+            self._keys.reload()
+        elif isinstance(self._keys, KeyUrl):
+            await self._keys.refresh(older_than_s=0.0)
+
     async def look(self) -> list[Revocation]:
         """Learn what was revoked, and which keys there are; return what is newly revoked.
 

@@ -13,8 +13,8 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -132,6 +132,31 @@ class Addresses:
         return self._counts.get(counted_as(address), 0)
 
 
+class Turns:
+    """Lets so many do something at a time, and of each address fewer; the others wait."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._all, self._most_of_one = asyncio.Semaphore(most), most_of_one
+        self._of: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, address: str) -> AsyncIterator[None]:
+        """Wait for a turn of an address; without an address, only those of all count."""
+        if not address:
+            async with self._all:
+                yield
+            return
+        of_one, users = self._of.setdefault(address, (asyncio.Semaphore(self._most_of_one), set()))
+        users.add(user := object())
+        try:
+            async with of_one, self._all:
+                yield
+        finally:
+            users.discard(user)
+            if not users:
+                del self._of[address]
+
+
 class Admission:
     """Decides which connections are taken; all listeners of a gateway share one."""
 
@@ -141,19 +166,21 @@ class Admission:
         addresses: Addresses,
         is_proxy: Callable[[str], bool],
         on_refused: Callable[[], None] = lambda: None,
+        *,
+        handshakes: Turns,
     ) -> None:
         """``is_proxy``: whether many come from an address because it stands for others; ``on_refused``: counts."""
         self.connections = 0
         self.log = SeldomLog()
         self._connections_max, self._addresses = connections_max, addresses
-        self._is_proxy, self._on_refused = is_proxy, on_refused
+        self._is_proxy, self._on_refused, self._handshakes = is_proxy, on_refused, handshakes
 
     def enter(self, address: str, *, spare: int) -> Callable[[], None] | None:
         """Count a connection; return what ends that, None if it is refused. ``spare``: places beyond the limit."""
         if self.connections >= self._connections_max + spare:
             self._refuse("connections-refused reason=connections_max")
             return None
-        counted = "" if self._is_proxy(address) else address
+        counted = self._counted(address)
         if counted and not self._addresses.enter(counted):
             self._refuse("connections-refused reason=connections_per_address_max")
             return None
@@ -170,6 +197,13 @@ class Admission:
 
         return leave
 
+    def handshake(self, address: str) -> AbstractAsyncContextManager[None]:
+        """Wait for a turn to negotiate TLS, and have it while the context is open."""
+        return self._handshakes.turn(self._counted(address))
+
+    def _counted(self, address: str) -> str:
+        return "" if self._is_proxy(address) else counted_as(address)
+
     def _refuse(self, why: str) -> None:
         self.log.note(why)
         self._on_refused()
@@ -183,11 +217,11 @@ class Listener:
         protocol: Callable[[], asyncio.Protocol],
         admission: Admission,
         *,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext | None],
         handshake_timeout_s: float,
         spare: int = 0,
     ) -> None:
-        """``spare``: see `Admission.enter`."""
+        """``tls``: asked at each connection; ``spare``: see `Admission.enter`."""
         self.sockets: list[socket.socket] = []
         self._protocol, self._admission, self._spare = protocol, admission, spare
         self._tls, self._handshake_timeout_s = tls, handshake_timeout_s
@@ -243,12 +277,13 @@ class Listener:
                 await asyncio.sleep(0)  # `sock_accept` does not yield while connections are waiting
 
     def _take(self, connection: socket.socket, peer: Any) -> None:
-        leave = self._admission.enter(str(peer[0]), spare=self._spare)
+        address = str(peer[0])
+        leave = self._admission.enter(address, spare=self._spare)
         if leave is None:
             connection.close()
             return
         served = _Counted(self._protocol(), leave)
-        task = asyncio.create_task(self._begin(connection, served), name="gamecast gateway connection")
+        task = asyncio.create_task(self._begin(connection, served, address), name="gamecast gateway connection")
         self._beginning.add(task)
 
         def begun(task: asyncio.Task[None]) -> None:
@@ -259,17 +294,22 @@ class Listener:
 
         task.add_done_callback(begun)
 
-    async def _begin(self, connection: socket.socket, served: _Counted) -> None:
-        loop, more = asyncio.get_running_loop(), dict[str, Any]()
+    async def _begin(self, connection: socket.socket, served: _Counted, address: str) -> None:
+        loop = asyncio.get_running_loop()
         with suppress(OSError):  # the handshake failed or took too long (`TimeoutError`), or the client has gone
-            if self._tls is not None:
-                end = loop.time() + self._handshake_timeout_s
-                async with asyncio.timeout_at(end):
-                    await _until_readable(connection)
-                left_s = max(0.001, end - loop.time())
-                more = {"ssl": self._tls, "ssl_handshake_timeout": left_s}
-                more["ssl_shutdown_timeout"] = self._handshake_timeout_s
-            await loop.connect_accepted_socket(lambda: served, connection, **more)
+            if self._tls() is None:
+                await loop.connect_accepted_socket(lambda: served, connection)
+                return
+            async with asyncio.timeout(self._handshake_timeout_s):
+                await _until_readable(connection)
+                async with self._admission.handshake(address):
+                    await loop.connect_accepted_socket(
+                        lambda: served,
+                        connection,
+                        ssl=self._tls(),
+                        ssl_handshake_timeout=self._handshake_timeout_s,
+                        ssl_shutdown_timeout=self._handshake_timeout_s,
+                    )
 
 
 async def _until_readable(connection: socket.socket) -> None:

@@ -6,17 +6,17 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import cast
 
 from aiohttp import web
 
 from adapters.gateway.gateway import GATEWAY
-from adapters.gateway.listening import BACKLOG, Admission, Listener, connections_bound
+from adapters.gateway.listening import BACKLOG, Admission, Listener, Turns, connections_bound
 from adapters.gateway.messages import Code
 from adapters.gateway.settings import GatewayLimits
+from adapters.gateway.tls import TlsFiles
 from sequencing.errors import UsageError
 
 ADMIN_CONNECTIONS = 32
@@ -26,8 +26,10 @@ REQUEST_END_S_MAX = 0.5
 
 
 @asynccontextmanager
-async def serving(application: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def serving(application: web.Application, tls: ssl.SSLContext | TlsFiles | None = None) -> AsyncIterator[str]:
     """Listen while the context is open; its value is the URL. Raises `UsageError` when the place is taken."""
+    fixed = tls if isinstance(tls, ssl.SSLContext) else None
+    context = tls.context if isinstance(tls, TlsFiles) else lambda: fixed
     settings = application[GATEWAY].settings
     limits = settings.limits
     runner = web.AppRunner(
@@ -49,10 +51,13 @@ async def serving(application: web.Application, tls: ssl.SSLContext | None = Non
             gateway.addresses,
             gateway.guard.is_proxy,
             lambda: gateway.metrics.refused(str(Code.LIMIT)),
+            handshakes=Turns(limits.tls_handshakes_max, limits.tls_handshakes_per_address_max),
         )
-        host, port = await _listen(runner, (settings.host, settings.port), limits, tls, admission=admission)
+        host, port = await _listen(runner, (settings.host, settings.port), limits, context, admission=admission)
         if settings.admin is not None:
-            _, admin_port = await _listen(runner, settings.admin, limits, None, spare=spare, admission=admission)
+            _, admin_port = await _listen(
+                runner, settings.admin, limits, lambda: None, spare=spare, admission=admission
+            )
             if admin_port == port:  # at two addresses, which were free both
                 raise UsageError(f"the address for operators needs a port of its own, not {port}")
             application[GATEWAY].guard.admin_ports.add(admin_port)
@@ -65,7 +70,7 @@ async def _listen(
     runner: web.AppRunner,
     address: tuple[str, int],
     limits: GatewayLimits,
-    tls: ssl.SSLContext | None,
+    tls: Callable[[], ssl.SSLContext | None],
     *,
     spare: int = 0,
     admission: Admission,
@@ -99,11 +104,12 @@ class _Site(web.BaseSite):
         runner: web.AppRunner,
         address: tuple[str, int],
         limits: GatewayLimits,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext | None],
         spare: int,
         admission: Admission,
     ) -> None:
-        super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
+        super().__init__(runner, backlog=BACKLOG)
+        self._tls = tls
         self._address, self._limits, self._spare, self._admission = address, limits, spare, admission
 
     @property
@@ -117,7 +123,7 @@ class _Site(web.BaseSite):
         listener = Listener(
             server,
             self._admission,
-            tls=self._ssl_context,
+            tls=self._tls,
             handshake_timeout_s=self._limits.tls_handshake_timeout_s,
             spare=self._spare,
         )
@@ -139,14 +145,3 @@ COLLECT_EVERY = 100
 
 TOKEN_FIELD_BYTES = 16_380
 """A header line: tokens are long."""
-
-
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return what TLS needs of a server; raises `UsageError` naming the file."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"the certificate {certificate} and key {key} cannot be read: {error}") from error
-    return context

@@ -20,6 +20,10 @@ class GatewayLimits:
     """The same from one address; trusted proxies may have all."""
     tls_handshake_timeout_s: float = 5.0
     """Until a connection has negotiated TLS."""
+    tls_handshakes_max: int = 256
+    """Negotiations of TLS under way at a time, after the client's first byte; others wait. Each takes 300 kB."""
+    tls_handshakes_per_address_max: int = 16
+    """The same of one address; trusted proxies may have all."""
     sessions_max: int = 2_000
     """WebSocket sessions and event streams together."""
     sessions_per_token_max: int = 64

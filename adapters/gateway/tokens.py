@@ -144,18 +144,20 @@ class KeyFile:
 
     def keys(self) -> Keys:
         """Return the keys of now."""
-        now = time.monotonic()
-        if now - self._looked_at >= self.LOOK_S:
-            self._looked_at = now
-            state = self._state()
-            if state == self._seen:
-                self.error = None
+        if time.monotonic() - self._looked_at >= self.LOOK_S:
+            if self._state() == self._seen:
+                self._looked_at, self.error = time.monotonic(), None
             else:
-                try:
-                    self._keys, self._seen, self.error = Keys.read(self._file, may_be_empty=True), state, None
-                except UsageError as error:
-                    self.error = str(error)
+                self.reload()
         return self._keys
+
+    def reload(self) -> None:
+        """Read the file now; what goes wrong is told by ``error``."""
+        self._looked_at, state = time.monotonic(), self._state()
+        try:
+            self._keys, self._seen, self.error = Keys.read(self._file, may_be_empty=True), state, None
+        except UsageError as error:
+            self.error = str(error)
 
     def _state(self) -> tuple[int, int, int]:
         try:

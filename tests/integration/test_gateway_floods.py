@@ -23,8 +23,8 @@ import trustme
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway import messages
-from adapters.gateway.serving import tls_context
 from adapters.gateway.settings import parse_networks
+from adapters.gateway.tls import tls_context
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from tests.integration.gateway_clients import Running, Socket, running_gateway
 from tests.patience import patience
