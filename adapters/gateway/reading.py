@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from adapters.gateway.answers import answer
-from adapters.gateway.eventtexts import parted
+from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
@@ -21,6 +21,8 @@ from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 
 LIMIT_EVENTS = 100
 ID_LETTERS_MAX = 8_000
+FIRST_PART_EVENTS = 64
+"""So many events of a page are read at first; then as many as have room, if they are as large."""
 
 
 async def history(request: web.Request) -> web.Response:
@@ -37,12 +39,39 @@ async def history(request: web.Request) -> web.Response:
     if not (given.isascii() and given.isdecimal() and len(given) < 10 and 0 < int(given) <= most):
         raise Refusal(Code.MALFORMED, f"limit is a number from 1 to {most}")
     try:
-        page = await gateway.door.history(region, after=after, events_max=int(given))
+        told, end, more = await _page(gateway, grant, region, after=after, events_max=int(given))
     except InvalidInput as error:
         raise Refusal(Code.MALFORMED, str(error)) from error
-    subject.read_history(len(page.items))
-    events = [orjson.Fragment(gateway.texts.encode(item).text) for item in page.items]
-    return answer({"region": region, "events": events, "next": page.next, "more": page.more})
+    events = [orjson.Fragment(item.text) for item in told]
+    return answer({"region": region, "events": events, "next": end, "more": more})
+
+
+async def _page(
+    gateway: Gateway, grant: Grant, region: str, *, after: str, events_max: int
+) -> tuple[list[Told], str, bool]:
+    """Return what comes after a position, where to go on, and whether there is more now.
+
+    It ends when it has so many events, or `message_bytes_max`: a larger event comes alone. It is read in parts, so that
+    no more than some of what is too much is ever in memory.
+    """
+    told: list[Told] = []
+    bytes_max, told_bytes, end = gateway.settings.limits.message_bytes_max, 0, after
+    while True:
+        mean_bytes = told_bytes / len(told) if told else bytes_max / FIRST_PART_EVENTS
+        part_max = max(1, min(events_max - len(told), int((bytes_max - told_bytes) / mean_bytes)))
+        page = await gateway.door.history(region, after=end, events_max=part_max)
+        gateway.subject(grant).read_history(len(page.items))
+        for item in page.items:
+            text = gateway.texts.encode(item)
+            if told and told_bytes + len(text.text) > bytes_max and text.position is not None:
+                return told, end, True
+            told.append(text)
+            told_bytes += len(text.text) + 1
+            if text.position is not None:
+                end = position_text(text.position)
+        end = page.next
+        if not (page.more and page.items) or len(told) >= events_max or told_bytes >= bytes_max:
+            return told, end, page.more
 
 
 async def stream(request: web.Request) -> web.StreamResponse:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
+import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from cli.main import cli
@@ -182,3 +183,46 @@ def test_what_is_no_holders_name_is_not_revoked(shared_redis: EmbeddedServer, co
     result = CliRunner().invoke(cli, ["token", command, shared_redis.url, "--subject", subject])
     assert isinstance(result.exception, UsageError), result.output
     assert "--subject" in str(result.exception)
+
+
+@pytest.mark.parametrize("bytes_max", [262_144, 100_000])
+async def test_history_pages_have_a_bound_of_bytes_and_leave_nothing_out(
+    shared_redis: EmbeddedServer, tmp_path: Path, bytes_max: int
+) -> None:
+    region = f"pages/{tmp_path.name}"
+    sizes = [60_000] * 12 + [10] * 300 + [60_000, 10] * 5
+    async with gamecast.connect(shared_redis.url) as server:
+        await asyncio.gather(*(server.publish(region, [number, "x" * size]) for number, size in enumerate(sizes)))
+    async with (
+        running_gateway(shared_redis.url, message_bytes_max=bytes_max) as running,
+        aiohttp.ClientSession() as client,
+    ):
+        came, after, pages = list[int](), "0-0", list[int]()
+        async with patience(20):
+            while len(came) < len(sizes):
+                address = f"{running.url}/v1/regions/{region.replace('/', '%2F')}/events?limit=1000&after={after}"
+                async with client.get(address) as response:
+                    text = await response.read()
+                assert len(text) <= bytes_max + 200
+                page = orjson.loads(text)
+                assert page["events"]
+                came += [event["payload"][0] for event in page["events"]]
+                pages.append(len(page["events"]))
+                after = page["next"]
+                assert page["more"] or len(came) == len(sizes)
+    assert came == list(range(len(sizes)))
+    assert max(pages) > 100
+
+
+async def test_an_event_larger_than_a_history_page_comes_alone(shared_redis: EmbeddedServer, tmp_path: Path) -> None:
+    region = f"alone-{tmp_path.name}"
+    async with gamecast.connect(shared_redis.url) as server:
+        for number in range(3):
+            await server.publish(region, [number, "x" * 5_000])
+    async with running_gateway(shared_redis.url, message_bytes_max=1_000) as running, aiohttp.ClientSession() as client:
+        after = "0-0"
+        for number in range(3):
+            async with client.get(f"{running.url}/v1/regions/{region}/events?after={after}") as response:
+                page = await response.json()
+            assert [event["payload"][0] for event in page["events"]] == [number]
+            after = page["next"]
