@@ -302,3 +302,42 @@ async def serving_by_hand(application: web.Application) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+DEAD = """
+import { connect } from "%(client)s";
+const said = (error) => [error.code, error.definite, error.retriable, error.message];
+const game = connect("%(url)s", { name: "js", connectTimeoutMs: 300 });
+const first = await Promise.allSettled([game.subscribe("forest"), game.publish("forest", 1)]);
+console.log(JSON.stringify({ refused: first.map(({ reason }) => said(reason)), last: said(game.lastError) }));
+for (let done = false; !done;) {
+  await game.subscribe("river").then(() => { done = true; }, (error) => { if (error.code !== "unreachable") throw error; });
+}
+console.log(JSON.stringify({ region: (await game.publish("river", 2)).region, joined: Object.keys(game.positions) }));
+game.close();
+const patient = connect("%(dead)s", { connectTimeoutMs: Infinity });
+const waits = await Promise.race([patient.subscribe("forest").then(() => "joined", (error) => error.code), new Promise((resolve) => setTimeout(resolve, 600, "waits"))]);
+patient.close();
+console.log(JSON.stringify({ waits }));
+"""
+
+
+async def test_calls_at_a_dead_address_are_refused_with_a_reason_and_the_client_keeps_trying(
+    shared_redis: EmbeddedServer, tmp_path: Path
+) -> None:
+    port, dead = free_port(), free_port()
+    script = tmp_path / "dead.mjs"
+    urls = {"url": f"ws://127.0.0.1:{port}", "dead": f"ws://127.0.0.1:{dead}"}
+    script.write_text(DEAD % {"client": (CLIENT / "gamecast.js").as_uri(), **urls})
+    process = await asyncio.create_subprocess_exec(*node(), str(script), stdout=asyncio.subprocess.PIPE)
+    lines = lines_of(process)
+    async with patience(30):
+        said = await anext(lines)
+        for code, definite, retriable, message in (*said["refused"], said["last"]):
+            assert (code, definite, retriable) == ("unreachable", True, True)
+            assert f"no gateway answers at ws://127.0.0.1:{port}" in message
+        assert all(" for 0.3 s" in message for *_, message in said["refused"])
+        async with running_gateway(shared_redis.url, port=port):
+            assert await anext(lines) == {"region": "river", "joined": ["river"]}
+        assert await anext(lines) == {"waits": "waits"}
+        assert await process.wait() == 0

@@ -42,6 +42,8 @@ export interface Options {
   unansweredMax?: number;
   /** Events that the program has not taken, at most (100,000). */
   queueMax?: number;
+  /** After so long without a connection, `subscribe` and `publish` reject (10,000); `Infinity`: they wait. */
+  connectTimeoutMs?: number;
   /** Where there is no global one. */
   WebSocket?: unknown;
 }
@@ -59,6 +61,7 @@ export class GamecastError extends Error {
 
 export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
   name: string | null;
+  /** Why the last attempt to connect failed, or what the gateway refused last that belongs to no call. */
   lastError?: GamecastError;
   readonly positions: { [region: string]: Position };
   subscribe(regions: string | Iterable<string>, options?: { since?: Since | null }): Promise<{ [region: string]: Position }>;

@@ -13,6 +13,7 @@ const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
 const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4009, "superseded"]]);
 const NEEDS_TOKEN = new Set([4001, 4010]);
 const QUEUE_MAX = 100_000;
+const CONNECT_TIMEOUT_MS = 10_000;
 
 export class GamecastError extends Error {
   constructor({ code, message, definite = true, retriable = false, retry_after_ms = null }) {
@@ -41,6 +42,7 @@ export class Client {
   #queue = []; #taker = null; #handlers = { event: [], gap: [], status: [] };
   #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
   #batchLimit = 64;
+  #trouble = null;           // why the last attempt to connect failed
 
   constructor(urls, options) {
     this.#urls = (Array.isArray(urls) ? urls : [urls]).map(socketAddress);
@@ -62,7 +64,9 @@ export class Client {
     regions = typeof regions === "string" ? [regions] : [...regions];
     return new Promise((resolve, reject) => {
       if (this.#isOver(reject)) return;
-      this.#joining.set(id, { regions, since, resolve, reject });
+      const entry = { regions, since, resolve, reject, added: regions.filter((region) => !this.#wanted.has(region)) };
+      this.#joining.set(id, entry);
+      this.#limit(this.#joining, id, entry);
       for (const region of regions) {
         const from = since !== null && typeof since === "object" ? since[region] : since;
         if (!this.#wanted.has(region)) this.#wanted.set(region, typeof from === "string" ? from : null);
@@ -95,6 +99,7 @@ export class Client {
       }
       const entry = { message, sent: false, after: null, resolve, reject };
       this.#publishes.set(id, entry);
+      this.#limit(this.#publishes, id, entry);
       if (this.#ready) this.#sayPublish(entry);
     });
   }
@@ -176,6 +181,7 @@ export class Client {
     this.#heartbeatMs = welcome.heartbeat_ms;
     this.#batchLimit = welcome.limits.messages_per_array;
     this.#attempt = 0;
+    this.#trouble = null;
     // One message for all regions that positions are known of: two would have two cuts.
     const resumed = Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
     if (Object.keys(resumed).length) {
@@ -263,7 +269,32 @@ export class Client {
     }
   }
 
+  /** Reject a call if there is no connection for too long. */
+  #limit(waiting, id, entry) {
+    const timeoutMs = this.#options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
+    if (this.#ready || !Number.isFinite(timeoutMs)) return;
+    const deadline = entry.deadline = Date.now() + timeoutMs;
+    const timer = setTimeout(() => {
+      // It may have been answered, or connected and lost again, which sets another deadline.
+      if (this.#ready || waiting.get(id) !== entry || entry.deadline !== deadline) return;
+      waiting.delete(id);
+      if (waiting === this.#joining) entry.added.forEach((region) => this.#wanted.delete(region));
+      const error = this.lastError = this.#unreachable(` for ${timeoutMs / 1000} s`);
+      entry.reject(entry.sent
+        ? new GamecastError({ code: "uncertain", message: `${error.message}: it may or may not have been published`, definite: false })
+        : error);
+    }, timeoutMs);
+    timer.unref?.();
+  }
+
+  #unreachable(since = "") {
+    const why = this.#trouble ? ` (${this.#trouble})` : "";
+    const message = `no gateway answers at ${this.#urls.join(" or ")}${since}${why}; the client keeps trying until close()`;
+    return new GamecastError({ code: "unreachable", message, retriable: true });
+  }
+
   #gone(code, reason) {
+    const wasReady = this.#ready;
     this.#ready = false;
     this.#socket = null;
     clearInterval(this.#beating);
@@ -272,11 +303,19 @@ export class Client {
     if (NEEDS_TOKEN.has(code) && typeof this.#options.token !== "function") {
       return this.#end(new GamecastError({ code: code === 4010 ? "expired" : "unauthorized", message: reason || "no good token" }));
     }
-    this.#again();
+    if (wasReady) {
+      for (const waiting of [this.#joining, this.#publishes]) {
+        for (const [id, entry] of waiting) this.#limit(waiting, id, entry);
+      }
+    }
+    this.#again(reason || `closed with ${code}`);
   }
 
-  #again() {
+  /** Connect again, after a while. `trouble`: why. */
+  #again(trouble) {
     if (this.#closed) return;
+    this.#trouble = trouble?.message ?? trouble ?? null;
+    this.lastError = this.#unreachable();
     const wait = RECONNECT_MS[Math.min(this.#attempt, RECONNECT_MS.length - 1)];
     this.#attempt += 1;
     this.#tell("status", "waiting");
