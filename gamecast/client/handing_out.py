@@ -18,6 +18,10 @@ from sequencing.frames import FrameKind, StampedFrame, decode_body
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
+_EVENTS = int(FrameKind.EVENTS)
+_MARKERS = frozenset({int(FrameKind.JOIN), int(FrameKind.TICK)})
+"""Kinds of frames that carry nothing for the application."""
+
 _new_event = partial(tuple.__new__, Event)
 
 
@@ -51,6 +55,10 @@ class HandingOut:
             return
         frame, meta = item
         first = frame.last - meta.events + 1
+        if meta.kind != _EVENTS:
+            reason = f"this version of gamecast knows no frames of kind {meta.kind}: upgrade it"
+            self.announce(Gap(frame.region, frame.epoch, first, frame.last, reason), batch)
+            return
         try:
             sent_at_ns, payloads = decode_body(frame.body)
             if len(payloads) != meta.events:
@@ -79,7 +87,7 @@ class HandingOut:
         """Hand out what comes next of a history; return whether that was something."""
         items = await history.next_items()
         for item in items:
-            if isinstance(item, Missing) or item.meta.kind == FrameKind.EVENTS:
+            if isinstance(item, Missing) or item.meta.kind not in _MARKERS:
                 self.hand_out(item, batch, replayed=True)
         return bool(items)
 
