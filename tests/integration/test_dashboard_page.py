@@ -7,6 +7,7 @@ directory that keeps what all looked like.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -32,6 +33,7 @@ from tests.integration.gateway_clients import Running, running_gateway
 from tests.integration.test_dashboard import signing
 from tests.patience import scaled
 
+PAGE = Path(__file__).parents[2] / "adapters" / "gateway" / "dashboard" / "page"
 SCREENSHOTS = os.environ.get("GAMECAST_SCREENSHOTS")
 AXE = "axe-core@4.10.3"
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -226,6 +228,9 @@ async def test_a_node_that_dies_is_shown_red_with_what_to_do_and_that_it_came_ba
             assert "Do: Start the server" in await alert.inner_text()
             await page.locator("#notes li.bad", has_text="n2 does not answer").wait_for()
             assert "1 down" in await page.locator("#totals .bad").first.inner_text()
+            boxes = await page.locator("#alerts article").count()
+            total = page.locator("#totals > div", has_text="alerts").locator("dd")
+            assert await total.inner_text() == str(boxes), "it counts the boxes that it shows"
             await asyncio.to_thread(redis.servers[1].restart)
             await page.locator("#notes li", has_text="n2 answers again").wait_for()
             await page.get_by_text("no answer").wait_for(state="detached")
@@ -343,3 +348,23 @@ async def _registered(redis: EmbeddedServers) -> gamecast.Cast:
         await cast.subscribe("forest")
     assert (await survey(redis.urls[0])).plan is not None
     return gamecast.connect(redis.urls[0], name="s1")
+
+
+COUNTING = """
+import { boxesOf } from "%(story)s";
+const of = (subject, seen) => ({ level: "warning", subject, seen, advice: null });
+const same = ["n1", "n2", "n3"].map((node) => of(node, "it may lose events"));
+const found = [...same, of("n4", "it is slow")];
+const counts = [boxesOf({ alerts: found, alerts_total: 4 }), boxesOf({ alerts: found, alerts_total: 60 })];
+console.log(JSON.stringify(counts.map(({ boxes, total }) => [boxes.map(({ subject }) => subject), total])));
+"""
+
+
+def test_alerts_that_share_a_box_are_counted_once(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed")
+    script = tmp_path / "counting.mjs"
+    script.write_text(COUNTING % {"story": (PAGE / "script" / "story.js").as_uri()})
+    done = subprocess.run([node, script], capture_output=True, text=True, check=False, timeout=scaled(30))
+    assert json.loads(done.stdout) == [[["n1, n2, n3", "n4"], 2], [["n1, n2, n3", "n4"], 58]], done.stderr

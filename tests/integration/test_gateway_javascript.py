@@ -311,12 +311,14 @@ const game = connect("%(url)s", { name: "js", connectTimeoutMs: 300 });
 const first = await Promise.allSettled([game.subscribe("forest"), game.publish("forest", 1)]);
 console.log(JSON.stringify({ refused: first.map(({ reason }) => said(reason)), last: said(game.lastError) }));
 for (let done = false; !done;) {
-  await game.subscribe("river").then(() => { done = true; }, (error) => { if (error.code !== "unreachable") throw error; });
+  const joined = game.subscribe("river").then(() => true);
+  done = await joined.catch(({ code }) => { if (code !== "unreachable") throw new Error(code); });
 }
 console.log(JSON.stringify({ region: (await game.publish("river", 2)).region, joined: Object.keys(game.positions) }));
 game.close();
 const patient = connect("%(dead)s", { connectTimeoutMs: Infinity });
-const waits = await Promise.race([patient.subscribe("forest").then(() => "joined", (error) => error.code), new Promise((resolve) => setTimeout(resolve, 600, "waits"))]);
+const ended = patient.subscribe("forest").then(() => "joined", ({ code }) => code);
+const waits = await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 600, "waits"))]);
 patient.close();
 console.log(JSON.stringify({ waits }));
 """

@@ -1,5 +1,5 @@
 // Puts the parts together: one state every other second, shown by each of them.
-import { showAlerts, showNotes } from "./story.js";
+import { boxesOf, showAlerts, showNotes } from "./story.js";
 import { showCharts } from "./charts.js";
 import { byId, make, say } from "./dom.js";
 import { clock, count, counted, rate, span } from "./format.js";
@@ -93,7 +93,8 @@ function planned({ plan, transition, leader }) {
 }
 
 function showTotals({ totals, alerts, alerts_total }) {
-  const problems = alerts.filter(({ level }) => level === "problem").length;
+  const { boxes, total } = boxesOf({ alerts, alerts_total });
+  const problems = boxes.filter(({ level }) => level === "problem").length;
   const down = totals.nodes - totals.nodes_answering;
   const rows = [
     [rate(totals.events_per_s), "events a second"],
@@ -103,7 +104,7 @@ function showTotals({ totals, alerts, alerts_total }) {
     [count(totals.atoms), "atoms"],
     [String(totals.path_nodes), "nodes a path"],
     [count(totals.behind), "events on the way"],
-    [count(alerts_total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : alerts_total ? "warn" : ""],
+    [count(total), problems ? `alerts, ${counted(problems, "problem")}` : "alerts", problems ? "bad" : total ? "warn" : ""],
   ];
   const list = byId("totals");
   if (list.children.length !== rows.length) {

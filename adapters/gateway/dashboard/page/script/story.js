@@ -11,7 +11,7 @@ export function showAlerts({ alerts, alerts_total: total, checks_fine: fine }) {
   const key = JSON.stringify([alerts, total]);
   if (key === shownAlerts) return;
   shownAlerts = key;
-  const shown = together(alerts).map(({ level, subject, seen, advice }) =>
+  const shown = boxesOf({ alerts, alerts_total: total }).boxes.map(({ level, subject, seen, advice }) =>
     make("article", { class: `alert ${level}` },
       make("h3", {}, `${level === "problem" ? "Problem" : "Warning"}: ${subject}`),
       make("p", {}, sentence(seen)),
@@ -34,6 +34,12 @@ export function showNotes(notes) {
       make("span", { class: "what" }, text)));
   if (!shown.length) shown.push(make("li", { class: "nothing" }, "Nothing since this gateway began to watch."));
   byId("notes").replaceChildren(...shown);
+}
+
+/** The boxes for alerts, and how many there are with those that the gateway left out. */
+export function boxesOf({ alerts, alerts_total: total }) {
+  const boxes = together(alerts);
+  return { boxes, total: boxes.length + total - alerts.length };
 }
 
 // What is the same with several nodes is said once.
