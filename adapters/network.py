@@ -46,6 +46,9 @@ class Reader(Protocol):
         somebody has waited for long enough.
         """
 
+    def forged(self) -> Sequence[tuple[str, int, int, int]]:
+        """Return what was read and is known now to be no event: region, epoch, first and last region sequence, once."""
+
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each stream, (region, epoch), None of an empty one.
 

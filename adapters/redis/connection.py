@@ -23,7 +23,7 @@ import hiredis
 from redis import exceptions
 
 from adapters.redis.deadline import Deadline
-from adapters.redis.evidence import Exchange
+from adapters.redis.evidence import Missing
 from adapters.redis.places import connection_to, is_from_no_master, places_of
 from adapters.urls import redacted
 from sequencing.errors import (
@@ -122,7 +122,8 @@ class RedisConnection:
         self._refusal: NotAllowed | None = None
         self._deadline = Deadline()
         self._used_at = 0.0
-        self._found_run = ""
+        self.found_run = ""
+        """The run that the server was in when the connection was opened."""
         self._is_in_cluster = False
         self._was_taken = False
         """Whether the connection, as it was opened last, came through: a server that answers nothing then hangs."""
@@ -130,7 +131,7 @@ class RedisConnection:
         """How often it was opened."""
         self.run_wanted = ""
         """The run that the server must be in, if that matters: another one may have lost something."""
-        self.missing: Callable[[str, Exchange], Awaitable[str]] | None = None
+        self.missing: Missing | None = None
         """Returns in words what the server lacks of what it had, asked when the connection is opened again."""
         self.on_loss: Callable[[str, str], Awaitable[None]] | None = None
         """Told of the run in which something is missing, and what."""
@@ -221,6 +222,11 @@ class RedisConnection:
                 ) from (self._refusal.__cause__ if self._refusal is not None else error)
             raise
 
+    async def is_in(self, run: str) -> bool:
+        """Return whether the server is in a run, as `found_run` was; reaches it first. Raises as `call`."""
+        await self.call("PING")
+        return self.found_run == run
+
     async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
         """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
         if self._places is not None and self._places.check is not None:
@@ -279,20 +285,20 @@ class RedisConnection:
         info = parse_info((await self._exchange((self._info,)))[0])
         _require_version(info)
         self._require_master(info)
-        self._found_run = self.run_in(info)
+        before, self.found_run = self.found_run, self.run_in(info)
         self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
             raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
         if self.opened > 1 and self.missing is not None and not self.run_wanted:
-            await self._require_all(self.missing)
+            await self._require_all(self.missing, before)
 
-    async def _require_all(self, missing: Callable[[str, Exchange], Awaitable[str]]) -> None:
+    async def _require_all(self, missing: Missing, before: str) -> None:
         """Speak to no server that lacks what it had, before a plan says how the network goes on without that."""
-        lost = await missing(self._found_run, self._exchange)
+        lost = await missing(self.found_run, before, self._exchange)
         if not lost:
             return
         if self.on_loss is not None:
-            await self.on_loss(self._found_run, lost)
+            await self.on_loss(self.found_run, lost)
         raise Unreachable(
             f"the server at {redacted(self.url)} has lost events ({lost}), and no plan speaks of that yet"
         )
@@ -308,7 +314,7 @@ class RedisConnection:
             raise Unreachable(f"what was the master of {redacted(self.url)} is a replica now")
 
     def _is_other_run(self) -> bool:
-        return self.run_wanted not in ("", self._found_run)
+        return self.run_wanted not in ("", self.found_run)
 
     async def _exchange(self, commands: Sequence[tuple[Any, ...] | bytes]) -> list[Any]:
         # redis-py's own packing, in Python, takes longer than the server's answer to a small command.

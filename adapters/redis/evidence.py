@@ -10,7 +10,6 @@ the regions of the node begin a new epoch.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sequencing.frames import PublishedFrame
@@ -21,6 +20,9 @@ Item = TypeVar("Item")
 Exchange = Callable[[Sequence[tuple[Any, ...]]], Awaitable[list[Any]]]
 """Sends commands and returns their replies."""
 
+Missing = Callable[[str, str, Exchange], Awaitable[str]]
+"""`Evidence.missing`."""
+
 Stream = tuple[str, int]
 """Region and epoch."""
 
@@ -29,33 +31,22 @@ PAGE = 500
 """How many streams, or fields, one request asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Receipt:
-    """What a node has acknowledged: the number of its last event, and by which frame of which publisher."""
-
-    region: str
-    epoch: int
-    sequence: int
-    publisher: str
-    incarnation: int
-    last: int
-
-
 class Evidence:
     """The last frames that one connection to one node has read there, and the last that it got receipts for."""
 
     def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
-        self._receipts: dict[str, _Receipt] = {}
+        self._receipts: dict[str, tuple[str, int, int, tuple[int, ...]]] = {}
+        """Region → publisher, incarnation and last number of the last frame that was acknowledged, and its position."""
         self._read: dict[Stream, tuple[int, bytes]] = {}
         self._run = ""
         """The run of the server in which something was found missing, and what."""
         self._lost = ""
 
-    def accepted(self, frame: PublishedFrame, epoch: int, sequence: int) -> None:
-        """Note that the node has acknowledged a frame, and the position of its last event."""
+    def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
+        """Note that the node has acknowledged a frame, and the position of its last event: (epoch, region sequence)."""
         last = frame.first + frame.count - 1
-        self._receipts[frame.region] = _Receipt(frame.region, epoch, sequence, frame.publisher, frame.incarnation, last)
+        self._receipts[frame.region] = frame.publisher, frame.incarnation, last, position
 
     def read(self, stream: Stream, last: int, meta: bytes) -> None:
         """Note the last frame that was read of a stream."""
@@ -66,16 +57,20 @@ class Evidence:
         if len(self._read) > 2 * len(streams):
             self._read = {stream: last for stream, last in self._read.items() if stream in streams}
 
-    async def missing(self, run: str, exchange: Exchange) -> str:
+    async def missing(self, run: str, before: str, exchange: Exchange) -> str:
         """Return in words what is missing at the node, empty if nothing is as far as this connection knows.
 
-        ``run``: of the server. What was missing once in a run is so for good, also when others have filled it up.
+        ``run``: of the server, and ``before``: in which it was the last time. In one run only being emptied counts:
+        what was pushed may have been forged. What was missing once in a run is so for good, also when others have
+        filled it up.
         """
         if run == self._run:
             return self._lost
         if not self._read and not self._receipts:
             return ""
         is_empty = not (await exchange([("EXISTS", self._keys.node)]))[0]
+        if run == before and not is_empty:
+            return ""
         lost = await self._lost_of_streams(exchange, is_empty=is_empty)
         lost += await self._lost_of_receipts(exchange, is_empty=is_empty)
         if lost:
@@ -108,23 +103,24 @@ class Evidence:
 
     async def _lost_of_receipts(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
         lost: list[str] = []
-        for page in _pages(list(self._receipts.values())):
-            fields = [f"{each.epoch} {each.region}" for each in page]
+        for page in _pages(list(self._receipts.items())):
+            fields = [f"{position[0]} {region}" for region, (*_, position) in page]
             steps, drawn, accepted = await exchange(
                 [
                     ("HMGET", self._keys.steps, *fields),
                     ("HMGET", self._keys.counters, *(f"r {field}" for field in fields)),
-                    ("HMGET", self._keys.publishers, *(f"{each.region}\n{each.publisher}" for each in page)),
+                    ("HMGET", self._keys.publishers, *(f"{region}\n{publisher}" for region, (publisher, *_) in page)),
                 ]
             )
-            for each, step, number, last in zip(page, steps, drawn, accepted, strict=True):
+            for (region, known), step, number, there in zip(page, steps, drawn, accepted, strict=True):
                 if not step and not is_empty:
                     continue  # the epoch has ended
+                _, incarnation, last, (epoch, sequence) = known
                 # A publisher that has been away for long may be forgotten.
-                incarnation, accepted_last = map(int, last.split()[:2]) if last else (each.incarnation, each.last)
-                is_lost = incarnation == each.incarnation and accepted_last < each.last
-                if is_lost or int(number or 0) < each.sequence:
-                    lost.append(f"{each.region} {each.epoch}-{each.sequence}, which was acknowledged")
+                there_incarnation, there_last = map(int, there.split()[:2]) if there else (incarnation, last)
+                is_lost = there_incarnation == incarnation and there_last < last
+                if is_lost or int(number or 0) < sequence:
+                    lost.append(f"{region} {epoch}-{sequence}, which was acknowledged")
         return lost
 
 

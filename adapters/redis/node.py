@@ -12,6 +12,7 @@ from typing import Any
 from adapters.network import Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
+from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
 from sequencing.cut import Looks, Reading
 from sequencing.errors import OtherSideError, PlanError
@@ -71,6 +72,10 @@ class RedisNode:
         self._client_of = 0
         self.follow(plan)
         self._pushes = Pushes(url)
+        self._pushed_frames = PushedFrames(name)
+        self._pushed_in = ""
+        """The run of the server in which they were pushed."""
+        self._forged: list[Forged] = []
         self._caught_up: Mapping[str, Position] | None = None
         """After what a look, since there is listening, has found all, and what was pushed since is the next."""
         self._last_of: dict[bytes, int] | None = None
@@ -93,9 +98,10 @@ class RedisNode:
             arguments += (frame.region, frame.epoch, frame.publisher, frame.incarnation)
             arguments += (frame.first, frame.count, int(frame.kind), frame.body)
         answers = [Answer.decode(each) for each in await self._connection.run(STEP, self._step_keys, *arguments)]
+        accepted = self._evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict is Verdict.OK:
-                self._evidence.accepted(frame, *answer.numbers)
+                accepted(frame, answer.numbers)
         return answers
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
@@ -122,20 +128,31 @@ class RedisNode:
                     pushes.found(len(frames), waited=True)
                     return self._looks.found(lookout.streams, frames, len(frames) + 1)
             waits = waits and not pushes.is_on
+        if self._pushed_frames:
+            if await self._connection.is_in(self._pushed_in):
+                self._forged += await self._pushed_frames.compare(self._connection.pipeline)
+            else:
+                self._pushed_frames.forget()
         frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
         pushes.found(len(frames), waited=waits)
         self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
         return self._looks.found(lookout.streams, frames, frames_max)
+
+    def forged(self) -> list[Forged]:
+        """See `Reader.forged`."""
+        forged, self._forged = self._forged, []
+        return forged
 
     async def _pushed(self, pushes: Pushes, lookout: _Lookout, block_ms: int) -> list[StampedFrame]:
         """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
         if self._last_of is None:
             self._last_of = lookout.last_of()
         while (come := await pushes.next(block_ms / 1000)) is not None:
-            frames, are_all = next_of(come, lookout.places, self._last_of)
+            frames, are_all = next_of(come, lookout.places, self._last_of, self._pushed_frames)
             if not are_all:
                 self._caught_up = None
             if frames or not are_all:
+                self._pushed_in = self._connection.found_run
                 lookout.moved(frames)
                 return frames
         return []

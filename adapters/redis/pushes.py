@@ -27,6 +27,7 @@ import hiredis
 from redis import exceptions
 
 from adapters.redis.deadline import Deadline
+from adapters.redis.forgery import PushedFrames
 from adapters.redis.places import connection_to
 from sequencing.errors import Unreachable
 from sequencing.frames import StampedFrame
@@ -225,11 +226,15 @@ class Pushes:
 
 
 def next_of(
-    come: Iterable[Pushed], streams: Mapping[bytes, tuple[str, int]], last_of: dict[bytes, int]
+    come: Iterable[Pushed],
+    streams: Mapping[bytes, tuple[str, int]],
+    last_of: dict[bytes, int],
+    pushed_before: PushedFrames,
 ) -> tuple[list[StampedFrame], bool]:
     """Return the frames that were pushed, in order, and whether that is all that came, for only a look tells the rest.
 
     ``streams``: channel → (region, epoch). ``last_of``: channel → the last event that is known; moved on.
+    ``pushed_before``: what was pushed is noted there.
     """
     frames: list[StampedFrame] = []
     for channel, said in come:
@@ -242,11 +247,16 @@ def next_of(
             before = last - int(meta.split(b" ", 2)[1]) if pushed else None
         except (ValueError, IndexError):  # no script says that
             return frames, False
-        if last <= last_of[channel]:
+        if not pushed and last <= last_of[channel]:
             continue
-        if before != last_of[channel]:
+        if before != last_of[channel] and last > last_of[channel]:
             return frames, False
-        last_of[channel] = last
         region, epoch = streams[channel]
-        frames.append(StampedFrame(region, epoch, last, meta, stamp, parts[meta_size + stamp_size :]))
-    return frames, True
+        frame = StampedFrame(region, epoch, last, meta, stamp, parts[meta_size + stamp_size :])
+        if last <= last_of[channel]:
+            pushed_before.again(channel, frame)
+            continue
+        last_of[channel] = last
+        pushed_before.add(channel, frame)
+        frames.append(frame)
+    return frames, not pushed_before.is_doubtful

@@ -37,6 +37,18 @@ local function push(key, frames, last, meta, stamp, body)
   end
 end
 
+-- Steps are written by managers; a user who publishes could write one as well, and reading it blocks the server.
+local STEP_BYTES_MAX, STEPS_BYTES_MAX = 262144, 4194304
+local steps_bytes = 0
+
+local function decoded(step)
+  steps_bytes = steps_bytes + #step
+  if #step > STEP_BYTES_MAX or steps_bytes > STEPS_BYTES_MAX then
+    error('ERR a step of a plan has ' .. #step .. ' bytes, which no manager writes')
+  end
+  return cjson.decode(step)
+end
+
 -- A frame alone that goes on where its publisher stopped, at an ingress that is open: what a quiet world publishes, and
 -- waits for. Nothing is written here unless it is that; whatever else it may be is found out below, which takes half as
 -- long again.
@@ -45,7 +57,7 @@ if ARGV[1] == 'publish' and #ARGV == 9 then
   local region, epoch, publisher, incarnation, first, count = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   local field, from = epoch .. ' ' .. region, region .. '\n' .. publisher
   local step, before = redis.call('HGET', steps_key, field), redis.call('HGET', publishers_key, from)
-  step = step and cjson.decode(step)
+  step = step and decoded(step)
   local before_incarnation, before_last = string.match(before or '', '^(%d+) (%d+) ')
   local goes_on = before_incarnation == incarnation and tonumber(first) == before_last + 1
   if goes_on and step and step[1] == 'I' and #step < ATOMS_MAX then
@@ -166,7 +178,7 @@ local steps = {}
 local function read_steps(fields)
   local earlier = {}
   for field, raw in pairs(read(steps_key, fields)) do
-    local step = cjson.decode(raw)
+    local step = decoded(raw)
     steps[field] = step
     local size = #counter_fields
     for i = 3, #step do

@@ -325,6 +325,10 @@ class SharedReader:
         self._interrupted = True
         self._wake()
 
+    def forged(self) -> Sequence[tuple[str, int, int, int]]:
+        """See `Reader.forged`: nothing is pushed here."""
+        return ()
+
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
         return await self._node.newest(streams)

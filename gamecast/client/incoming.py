@@ -321,6 +321,12 @@ class Incoming:
         await self._taken.wait()
         return False
 
+    def announce(self, gap: Gap) -> None:
+        """Hand out a gap behind what is there."""
+        if gap.region in self._subscriber.joined:
+            self._inbox.put([gap])
+            self._arrived.set()
+
     def hand_over(self, items: list[Ready | Missing]) -> None:
         """Take what the subscriber delivers."""
         if self.holding:

@@ -25,7 +25,7 @@ from gamecast.client.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
-from gamecast.client.watching import Health, Quiet
+from gamecast.client.watching import Health, Late, Quiet
 from gamecast.event import Receipt
 from sequencing.depth import is_deeper
 from sequencing.errors import (
@@ -398,7 +398,7 @@ class Outgoing:
             self._wakes[node].set()
 
     async def _serve(self, node: str, lane: Lane) -> None:
-        wake, limit = self._wakes[node], Deadline()
+        wake, limit, late = self._wakes[node], Deadline(), Late(self._health, _way(node), LATE_S)
         busy = False
         try:
             while not self._closing:
@@ -411,7 +411,7 @@ class Outgoing:
                         await wake.wait()
                     continue
                 try:
-                    answers = await self._offer(node, lane, frames, limit)
+                    answers = await self._offer(node, lane, frames, limit, late)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
                     if not isinstance(error, OtherSideError):
                         self._publisher.unanswered(node)
@@ -428,6 +428,7 @@ class Outgoing:
             self.end(error)
         finally:
             limit.close()
+            late.close()
             await lane.close()
 
     async def _linger(self, node: str) -> None:
@@ -437,17 +438,19 @@ class Outgoing:
             await asyncio.sleep(0)
             before, waiting = waiting, self._publisher.waiting_events(node)
 
-    async def _offer(self, node: str, lane: Lane, frames: Sequence[PublishedFrame], limit: Deadline) -> list[Answer]:
+    async def _offer(
+        self, node: str, lane: Lane, frames: Sequence[PublishedFrame], limit: Deadline, late: Late
+    ) -> list[Answer]:
         """Offer frames until the node answers; raises the last error when that takes too long.
 
-        ``limit``: of this node, for one request at a time.
+        ``limit`` and ``late``: of this node, for one request at a time.
         """
         backoff, way = Backoff(), _way(node)
         began = time.monotonic()
         deadline = began + self._limits.publish_timeout_s
         while True:
             left_s = max(REQUEST_S_MIN, deadline - time.monotonic())
-            late = self._health.late(way, LATE_S)
+            late.begin()
             try:
                 with limit.within(left_s):
                     answers = await lane.publish(frames)
@@ -468,7 +471,7 @@ class Outgoing:
                     ) from failed
                 await asyncio.sleep(wait_s)
             finally:
-                late.cancel()
+                late.end()
 
     def _give_up(self, node: str, error: GamecastError) -> None:
         """Fail what is buffered for a node."""

@@ -15,7 +15,8 @@ from typing import Protocol
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.client.configuration import Limits
-from gamecast.client.watching import Health
+from gamecast.client.watching import Health, Late
+from gamecast.event import Gap
 from sequencing.cut import Reading
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, is_passing
@@ -46,6 +47,8 @@ core."""
 LATE_S = 2.5
 """A read that is not answered within this, half a second after its end, counts as a way that is lost."""
 
+FORGED = "a forged event was delivered in their place"
+
 DRAIN_BLOCK_MS = 200
 """For how long nothing must come until a connection that is drained has everything."""
 
@@ -59,6 +62,7 @@ class _Reading:
 
     reader: Reader
     way: str
+    late: Late
     turn: int = -1
     after: dict[str, Position] = field(default_factory=dict)
     streams: Collection[tuple[str, int]] = ()
@@ -79,6 +83,9 @@ class Taker(Protocol):
 
     def hand_over(self, items: list[Ready | Missing]) -> None:
         """Take what the subscriber delivers besides."""
+
+    def announce(self, gap: Gap) -> None:
+        """Take a gap that the subscriber does not know of."""
 
     def fail(self, error: Exception) -> None:
         """Hear that there is no reading any more."""
@@ -117,7 +124,9 @@ class Readings:
         for node, wanted in streams.items():
             reading = self._readings.get(node)
             if reading is None:
-                reading = self._readings[node] = _Reading(self._network.reader(node, plan), f"reading at {node}")
+                way = f"reading at {node}"
+                late = Late(self._health, way, LATE_S)
+                reading = self._readings[node] = _Reading(self._network.reader(node, plan), way, late)
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
             reading.stirred.set()
@@ -171,6 +180,8 @@ class Readings:
                     if frame.epoch == epoch and frame.last > last:
                         after[frame.region] = epoch, frame.last
                 self._taker.take(found)
+                for place in reading.reader.forged():
+                    self._taker.announce(Gap(*place, FORGED))
                 if not found.frames and self._draining:
                     return
                 # The application first, then the next request; and when much comes, not for every little of it.
@@ -179,6 +190,7 @@ class Readings:
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's iterator raises it
             self._taker.fail(error)
         finally:
+            reading.late.close()
             await reading.reader.close()
 
     async def _look(self, node: str, reading: _Reading, frame_bytes: int) -> Reading | None:
@@ -222,12 +234,12 @@ class Readings:
     ) -> Reading:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
         reading.waits_for = streams
-        late = self._health.late(reading.way, LATE_S)
+        reading.late.begin()
         try:
             block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
             return await reading.reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
-            late.cancel()
+            reading.late.end()
             reading.waits_for = None
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -126,13 +127,6 @@ class Health:
         if self.state.name == "connected":
             self._go(State("disconnected", error))
 
-    def late(self, way: str, after_s: float) -> asyncio.TimerHandle:
-        """Count a way as lost if the handle is not cancelled in time; a request under way there may be answered yet."""
-        error = Unreachable(
-            f"{way}: the server has not answered for {after_s:g} s: it hangs, is stopped, or has too much to do"
-        )
-        return asyncio.get_running_loop().call_later(after_s, self.lost, way, error)
-
     def found(self, way: str) -> None:
         """Hear that a way is there. It takes nothing where none is lost."""
         if self._lost and self._lost.pop(way, None) is not None and not self._lost:
@@ -156,6 +150,51 @@ class Health:
         if not has_ended:
             self.state = state
             self.callbacks.tell(state)
+
+
+class Late:
+    """Counts a way as lost when a request there is not answered in time; it may be answered yet.
+
+    One timer stays for one request after the other: setting one up for each takes longer than all else here.
+    """
+
+    def __init__(self, health: Health, way: str, after_s: float) -> None:
+        self._health, self._way, self._after_s = health, way, after_s
+        self._loop = asyncio.get_running_loop()
+        self._due = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Note that a request goes out."""
+        self._due = self._loop.time() + self._after_s
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._due, self._look)
+
+    def end(self) -> None:
+        """Note that it was answered, or given up."""
+        self._due = math.inf
+
+    def close(self) -> None:
+        """Take the timer back."""
+        self._due = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._due == math.inf:
+            return
+        if self._loop.time() < self._due:
+            self._timer = self._loop.call_at(self._due, self._look)
+            return
+        self._health.lost(
+            self._way,
+            Unreachable(
+                f"{self._way}: the server has not answered for {self._after_s:g} s: it hangs, is stopped, or has too "
+                "much to do"
+            ),
+        )
 
 
 class Quiet:

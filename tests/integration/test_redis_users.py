@@ -381,3 +381,21 @@ def test_a_node_without_a_user_is_reached_as_the_control_is() -> None:
     assert as_user_of("redis://v:q@h:1", "redis://u:p@c") == "redis://v:q@h:1"
     assert as_user_of("", "redis://u:p@c") == ""
     assert repr(new_users()["relay"]) == "RedisUser('relay')"
+
+
+async def test_a_step_that_a_publisher_wrote_blocks_no_server(secured: EmbeddedNetwork) -> None:
+    async with gamecast.connect(secured.url_of("subscriber"), name="s", publish_timeout_s=2) as cast:
+        receipt = await cast.publish("a", 1)
+        plan = await cast.plan()
+        assert plan is not None
+        node = plan.paths["a"][0]
+        url = as_user_of(plan.nodes[node] or secured.url, secured.url_of("publisher"))
+        key, field = f"gamecast:{{{node}}}:steps", f"{receipt.epoch} a"
+        with redis.Redis.from_url(url) as client:
+            written = client.hmget(key, field)[0]
+            client.hset(key, field, json.dumps(["I", "-", *(str(atom) for atom in range(200_000))]))
+            for _ in range(2):
+                with pytest.raises(gamecast.GamecastError, match="which no manager writes"):
+                    await cast.publish("a", 2)
+            client.hset(key, field, written)
+        await cast.publish("a", 3)

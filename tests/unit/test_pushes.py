@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.redis.forgery import PushedFrames
 from adapters.redis.pushes import Pushed, next_of
 from sequencing.frames import StampedFrame
 
@@ -23,14 +24,14 @@ def frame(region: str, last: int, body: bytes = b"[]") -> StampedFrame:
 def test_what_follows_on_what_is_known_is_next() -> None:
     last_of = {A: 2, B: 0}
     come = [pushed(A, 4), pushed(B, 2, b"\n with a line"), pushed(A, 6)]
-    found = next_of(come, STREAMS, last_of)
+    found = next_of(come, STREAMS, last_of, PushedFrames("n1"))
     assert found == ([frame("a", 4), frame("b", 2, b"\n with a line"), frame("a", 6)], True)
     assert last_of == {A: 6, B: 2}
 
 
 def test_what_is_known_and_what_nobody_asked_for_is_left_out() -> None:
     come = [pushed(A, 2), (A, b"2"), pushed(b"another", 9), pushed(A, 4)]
-    assert next_of(come, STREAMS, {A: 2, B: 0}) == ([frame("a", 4)], True)
+    assert next_of(come, STREAMS, {A: 2, B: 0}, PushedFrames("n1")) == ([frame("a", 4)], True)
 
 
 @pytest.mark.parametrize(
@@ -50,5 +51,14 @@ def test_what_is_known_and_what_nobody_asked_for_is_left_out() -> None:
 )
 def test_after_anything_else_only_a_look_tells(come: Pushed) -> None:
     last_of = {A: 2, B: 0}
-    assert next_of([pushed(B, 2), come, pushed(B, 4)], STREAMS, last_of) == ([frame("b", 2)], False)
+    found = next_of([pushed(B, 2), come, pushed(B, 4)], STREAMS, last_of, PushedFrames("n1"))
+    assert found == ([frame("b", 2)], False)
     assert last_of == {A: 2, B: 2}
+
+
+def test_a_number_that_is_pushed_twice_in_different_words_is_doubtful() -> None:
+    before, last_of = PushedFrames("n1"), {A: 2, B: 0}
+    assert next_of([pushed(A, 4, b"forged")], STREAMS, last_of, before) == ([frame("a", 4, b"forged")], True)
+    assert next_of([pushed(A, 4, b"forged")], STREAMS, last_of, before) == ([], True)
+    assert next_of([pushed(A, 4, b"true")], STREAMS, last_of, before) == ([], False)
+    assert before.is_doubtful
