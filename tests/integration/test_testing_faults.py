@@ -61,6 +61,7 @@ async def test_a_gap_comes_at_once_and_in_its_place(cast: Cast, fault: Faults) -
     assert is_gap(gap, "forest", 3)
     assert isinstance(gap, Gap)
     assert gap.first_sequence == before.sequence + 1
+    assert "no longer has them" in gap.reason
     assert isinstance(after, Event)
     assert (after.payload, after.position) == ("after", receipt.position)
     fault.gap("river")
