@@ -215,7 +215,9 @@ def _tell(made: Analysis, out: Path | None) -> None:
         console.print(f"Put aside: {entry.count:,} × {entry.what}: {entry.reason}{named}")
     for note in made.notes:
         console.print(f"Note: {note}.")
-    if made.audit.fine:
+    if made.audit.fine and made.unrecorded:
+        console.print(Text("The recording is incomplete: no promise was seen broken in what is there.", style="yellow"))
+    elif made.audit.fine:
         console.print(Text("The promises are kept, as far as these records can tell.", style="bold green"))
     else:
         console.print(Text("The promises are broken:", style="bold red"))

@@ -93,6 +93,9 @@ def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Seque
         console.print(_pairs(pairs))
     for note in _notes(verdict, index_gaps):
         console.print(f"Note: {note}")
+    if verdict.first is None and index_gaps:
+        console.print(Text("The logs are incomplete: no promise was seen broken in what is there.", style="yellow"))
+        return
     if verdict.first is None:
         console.print(Text("The promises are kept, as far as these logs can tell.", style="bold green"))
         return

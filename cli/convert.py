@@ -78,6 +78,11 @@ def convert(
             click.echo(f"What was published is in {published_beside(out)}.")
         for what, rows in done.left_out.items():
             click.echo(f"{rows:,} {what} have no place in a log.")
+        for what, rows in done.dropped.items():
+            click.echo(
+                f"the recorder dropped {rows:,} rows of {what}: the logs lack them, and `gamecast audit` cannot tell",
+                err=True,
+            )
         for file, why in done.quarantined.items():
             click.echo(f"left out: {file}: {why}", err=True)
     if done.quarantined:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,8 @@ OnStage = Callable[[str], None]
 MakeDirect = Callable[[DataFrame], DataFrame]
 """From cells (`analytics.jobs.cells`) to direct ways (`analytics.jobs.stretch.DIRECT`)."""
 PAIRS_WRITTEN_MAX = 100_000
+JUDGED = ("deliveries", "publishes", "stays", "gaps")
+"""The tables without whose rows the audit misses what is broken, or takes for broken what is not."""
 OVERLOADED = 1.05
 """So many times what the busiest subscriber receives; a little more is nothing to rearrange a network for."""
 
@@ -96,6 +98,13 @@ class Analysis:
     notes: tuple[str, ...]
     membership: Sequence[tuple[str, str]] = field(default=())
 
+    @property
+    def unrecorded(self) -> Mapping[str, int]:
+        """Rows that recorders dropped of what the audit judges, by table and reason: it cannot vouch for those."""
+        return {
+            what: rows for what, rows in self.load.recorder_losses.items() if rows and what.partition(":")[0] in JUDGED
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for ``--json``."""
         return {
@@ -111,6 +120,7 @@ class Analysis:
             "advice": [each.as_dict() for each in self.advice],
             "sessions": list(self.sessions),
             "notes": list(self.notes),
+            "unrecorded": dict(self.unrecorded),
         }
 
     def stretch(self) -> dict[str, Any] | None:
@@ -212,6 +222,9 @@ def analyse(
         tuple(_notes(sources, cells, audit)),
         membership,
     )
+    if dropped := ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items()):
+        lacking = f"recorders dropped rows ({dropped}): what they lack is not judged, or counts as lost"
+        found = replace(found, notes=(lacking, *found.notes))
     slices.release()
     cells.unpersist()
     return found

@@ -13,6 +13,7 @@ PAGE = Template("""<!doctype html>
   main, header > div { max-width: 1080px; margin: 0 auto; padding: 0 24px; }
   header { color: white; background: var(--good); padding: 22px 0 18px; }
   header.broken { background: var(--bad); }
+  header.unknown { background: #8a6100; }
   header h1 { margin: 2px 0; font-size: 27px; font-weight: 650; }
   header p { margin: 0; overflow-wrap: anywhere; }
   header small { opacity: .8; }

@@ -78,18 +78,27 @@ def render(found: Analysis) -> str:
     from plotly.offline import get_plotlyjs
 
     drawn = figures_of(found)
-    fine = found.audit.fine
+    verdict, headline = _verdict(found)
     sessions = ", ".join(found.sessions) or "delivery logs"
     return PAGE.substitute(
         plotly=get_plotlyjs(),
         sessions=html.escape(sessions),
-        verdict="kept" if fine else "broken",
-        headline=html.escape("Every promise was kept." if fine else "A promise was broken."),
+        verdict=verdict,
+        headline=html.escape(headline),
         headline_more=html.escape(_headline(found)),
         cards="".join(_cards(found)),
         producer="".join(_producer(found, drawn)),
         engineer="".join(_engineer(found, drawn)),
     )
+
+
+def _verdict(found: Analysis) -> tuple[str, str]:
+    """Return the class of the header, and what it says."""
+    if not found.audit.fine:
+        return "broken", "A promise was broken." if not found.unrecorded else "A promise was broken, or not recorded."
+    if found.unrecorded:
+        return "unknown", "The recording is incomplete: no promise was seen broken."
+    return "kept", "Every promise was kept."
 
 
 def _headline(found: Analysis) -> str:
@@ -99,6 +108,9 @@ def _headline(found: Analysis) -> str:
     )
     if not found.audit.fine:
         said += f" {found.audit.examples[0].describe()}."
+    if found.unrecorded:
+        dropped = ", ".join(f"{rows:,} of {what}" for what, rows in found.unrecorded.items())
+        said += f" Recorders dropped rows: {dropped}."
     return said
 
 
@@ -144,9 +156,10 @@ def _producer(found: Analysis, drawn: Mapping[str, str]) -> Iterator[str]:
 def _order(found: Analysis) -> Iterator[str]:
     audit = found.audit
     if audit.fine:
+        held = "As far as it was recorded, yes" if found.unrecorded else "Yes"
         yield (
-            f"<p>Yes. In {audit.order.pairs_compared:,} pairs of regions that servers have in common, all of them saw "
-            "one order, and everything once.</p>"
+            f"<p>{held}. In {audit.order.pairs_compared:,} pairs of regions that servers have in common, all of them "
+            "saw one order, and everything once.</p>"
         )
         return
     yield "<p>No. An example of each kind:</p><ul>"

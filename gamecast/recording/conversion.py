@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 import orjson
 
 from analytics.session.manifest import begin_session
-from analytics.session.schema import DELIVERIES, PUBLISHES, STAYS, Table
+from analytics.session.schema import DELIVERIES, LOSSES, PUBLISHES, STAYS, Table
 from gamecast.recording.columns import rows_of
 from gamecast.recording.deliverylog import (
     check_delivery,
@@ -45,13 +45,17 @@ STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number")
 
 @dataclass(slots=True)
 class Converted:
-    """What was converted; ``left_out``: what the other form cannot say, → how many rows."""
+    """What was converted.
+
+    ``left_out``: what the other form cannot say, → how many rows; ``dropped``: what recorders could not keep, likewise.
+    """
 
     deliveries: int = 0
     stays: int = 0
     published: int = 0
     files: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
 
     def leave_out(self, what: str, rows: int = 1) -> None:
@@ -83,6 +87,7 @@ def session_to_logs(source: Path, target: Path) -> Converted:
             done.stays += 1
         done.files = len(logs.names)
     done.published = _write_published(reader, published_beside(target), done)
+    done.dropped = _dropped(reader)
     done.quarantined = {str(file): why for file, why in reader.quarantined.items()}
     return done
 
@@ -189,6 +194,21 @@ def _offsets(reader: SessionReader) -> dict[Connection, int]:
         offsets[key] = before.get(key[0], 0)
         before[key[0]] = offsets[key] + lengths[key]
     return offsets
+
+
+def _dropped(reader: SessionReader) -> dict[str, int]:
+    """Return what recorders could not keep of what logs have."""
+    most: dict[tuple[str, str, str], int] = {}
+    for batch in reader.rows(LOSSES):
+        for row in batch.to_pylist():
+            if row["table"] in ("deliveries", "publishes", "stays"):
+                key = row["table"], row["reason"], row["recorder"]
+                most[key] = max(row["rows"], most.get(key, 0))
+    dropped: dict[str, int] = {}
+    for (table, reason, _), rows in most.items():
+        what = f"{table} ({reason})"
+        dropped[what] = dropped.get(what, 0) + rows
+    return dropped
 
 
 def _delivery_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> bytes:

@@ -1,0 +1,123 @@
+"""The promises through the recorder: what it dropped is said by audit and report, and causal order is judged."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyarrow")
+from pyspark.sql import SparkSession
+
+import gamecast
+from analytics.jobs.analysis import Analysis, analyse
+from analytics.report.report import render
+from analytics.session.reading import read_sources
+from cli.audit import audit
+from cli.convert import convert
+from gamecast.testing import memory_url
+from tests.events import take
+from tests.integration.spark_session import needs_spark
+
+pytestmark = [needs_spark, pytest.mark.timeout(600)]
+
+BURST = 400
+
+
+async def record(directory: Path) -> None:
+    """Record two servers; of a burst, rows of what was published and delivered are dropped."""
+    recording = gamecast.Recording(directory, pending_rows_max=50, roll_s=0.1)
+    url = memory_url(nodes=3)
+    async with (
+        gamecast.connect(url, name="a", record=recording) as a,
+        gamecast.connect(url, name="b", record=recording) as b,
+    ):
+
+        async def play(events: int) -> None:
+            for number in range(events):
+                await asyncio.gather(*(cast.publish(("forest", "river")[number % 2], number) for cast in (a, b)))
+                for cast in (a, b):
+                    await take(cast, 2)
+                await asyncio.sleep(0.02)
+
+        for cast in (a, b):
+            await cast.subscribe("forest", "river")
+        await play(10)
+        await asyncio.sleep(0.3)
+        sent = [cast.publish_soon(("forest", "river")[n % 2], n) for n in range(BURST) for cast in (a, b)]
+        await asyncio.gather(*sent)
+        for cast in (a, b):
+            await take(cast, 2 * BURST)
+        await asyncio.sleep(0.3)
+        await play(10)
+    found = a.recording()
+    assert found is not None
+    assert found.lost_rows["deliveries", "full"] > 0
+    assert found.rolled_rows["deliveries"] > 0
+
+
+def analysed(spark: SparkSession, directory: Path) -> Analysis:
+    return analyse(spark, read_sources(spark, [directory]))
+
+
+def test_rows_that_a_recorder_dropped_are_said_by_report_conversion_and_audit_and_nothing_is_called_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    session, logs = tmp_path / "session", tmp_path / "logs"
+    asyncio.run(record(session))
+    found = analysed(spark, session)
+    dropped = found.unrecorded["deliveries: full"]
+    assert dropped > 0
+    assert any(f"{dropped:,} of deliveries: full" in note for note in found.notes)
+    assert found.as_dict()["unrecorded"] == found.unrecorded
+    # Where the rows of publishes are missing too, nothing looks broken.
+    unseen = replace(found, audit=replace(found.audit, examples=()))
+    for analysis in (found, unseen):
+        page = render(analysis)
+        assert "Recorders dropped rows: " in page
+        assert f"{dropped:,} of deliveries: full" in page
+        assert '<header class="kept"' not in page
+        assert "Every promise was kept" not in page
+    assert unseen.audit.fine
+
+    converted = CliRunner().invoke(convert, [str(session), str(logs), "--to", "log"])
+    assert converted.exit_code == 0, converted.output
+    assert f"the recorder dropped {dropped:,} rows of deliveries (full)" in converted.output
+    audited = CliRunner().invoke(audit, [str(logs)])
+    assert f"{dropped:,} indices missing between the lines" in audited.output
+    assert "promises are kept" not in audited.output
+
+
+async def ring(directory: Path) -> None:
+    """Record servers around a ring of regions; one publishes to its two in turn, and what is second is caused."""
+    url, members = memory_url(nodes=3), {"one": "ab", "watcher": "ab", "other": "bc", "flood": "ca"}
+    rounds, flooding = 60, 6
+    casts = {name: gamecast.connect(url, name=name, ordering="causal", record=directory) for name in members}
+    for name, cast in casts.items():
+        await cast.open()
+        await cast.subscribe(*members[name])
+    sent = []
+    for number in range(rounds):
+        flood = [casts["flood"].publish_soon("a", number) for _ in range(flooding)]
+        turn = ("a", "b") if number % 2 else ("b", "a")
+        sent += [casts["one"].publish_soon(region, number) for region in turn]
+        if number % 6 == 5:
+            await asyncio.gather(*flood)
+    await asyncio.gather(*sent)
+    for name, cast in casts.items():
+        of_region = {"a": rounds * (1 + flooding), "b": rounds, "c": 0}
+        await take(cast, sum(of_region[region] for region in members[name]))
+        await cast.close()
+
+
+def test_a_causal_network_is_recorded_and_judged_causally(spark: SparkSession, tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    asyncio.run(ring(session))
+    found = analysed(spark, session)
+    assert found.audit.causality is not None, "the session says that its order is causal"
+    assert found.audit.causality.violations == 0
+    assert found.audit.fine
+    assert found.unrecorded == {}
