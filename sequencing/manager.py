@@ -102,7 +102,10 @@ def following_record(
         # Who comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
-            return replace(record, plan=plan, members=grown)
+            members = {name: regions for name, mine in grown.items() if (regions := mine & kept(name))}
+            # Without links nothing of what a subscriber has left is under way, so it can be let go of at once.
+            may_let_go = members != grown and announced and not plan.atoms and not plan.links
+            return replace(record, plan=plan, members=members if may_let_go else grown)
         leaving: Members = {}
         if orders_all(plan.ordering, pairs):
             leaving = {name: grown[name] - kept(name) for name in moving}

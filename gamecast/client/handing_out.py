@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from adapters.network import Position
 from gamecast.client.history import History
+from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
 _EVENTS = int(FrameKind.EVENTS)
-_MARKERS = frozenset({int(FrameKind.JOIN), int(FrameKind.TICK)})
-"""Kinds of frames that carry nothing for the application."""
 
 _new_event = partial(tuple.__new__, Event)
 
@@ -87,7 +86,7 @@ class HandingOut:
         """Hand out what comes next of a history; return whether that was something."""
         items = await history.next_items()
         for item in items:
-            if isinstance(item, Missing) or item.meta.kind not in _MARKERS:
+            if isinstance(item, Missing) or item.meta.kind not in MARKERS:
                 self.hand_out(item, batch, replayed=True)
         return bool(items)
 

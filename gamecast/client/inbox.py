@@ -14,7 +14,8 @@ from sequencing.frames import FrameKind
 
 Item = Ready | Missing | Gap | History
 
-EVENTS = int(FrameKind.EVENTS)
+MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
+"""Kinds of frames that carry nothing for the application. It is told of kinds that nobody here knows."""
 SKIPPED = "the application was too far behind, and asked to skip"
 
 
@@ -41,7 +42,7 @@ class Inbox:
         for item in items:
             if isinstance(item, Ready):
                 frame, (kind, count, _) = item
-                if kind != EVENTS:
+                if kind in MARKERS:
                     continue
                 events += count
                 size += len(frame.body)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from adapters.gateway.ports import Page
 from adapters.network import Network, Reader
 from gamecast.client.history import LATE_S_MAX, is_of_another, never_given, of_another, parse_since
+from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, decode_body, parse_meta
@@ -169,8 +170,10 @@ class RegionHistory:
             if sequence + 1 < first:
                 last = first - 1 if first < UNKNOWN_END else 0
                 items.append(Gap(frame.region, frame.epoch, sequence + 1, last, GONE))
-            if meta.kind != FrameKind.EVENTS:
+            if meta.kind in MARKERS:
                 return frame.last
+            if meta.kind != FrameKind.EVENTS:
+                raise InvalidInput(f"this version of gamecast knows no frames of kind {meta.kind}: upgrade it")
             sent_at_ns, payloads = decode_body(frame.body)
             if len(payloads) != meta.events:
                 raise InvalidInput(f"a frame of {meta.events} events has {len(payloads)}")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 import pytest
 import redis
 
 import gamecast
 from adapters.embedded.network import EmbeddedNetwork
+from adapters.embedded.server import EmbeddedServer
 from adapters.redis import pushes
 from adapters.redis.control import RedisControl
+from adapters.redis.node import RedisNode
 from adapters.redis.users import ROLES
 from gamecast import Event, Gap
+from sequencing.frames import FrameKind, PublishedFrame
 from tests.patience import patience
 
 SENDERS = [role for role, rules in ROLES.items() if "+publish" in rules]
@@ -83,3 +87,21 @@ async def test_what_is_pushed_by_hand_is_noticed_and_what_it_hid_is_a_gap(
     alerts = [each for each in caplog.records if each.name == "gamecast.security"]
     assert [each.levelno for each in alerts] == [logging.ERROR]
     assert "'forest'" in alerts[0].getMessage()
+
+
+async def test_a_frame_of_a_kind_that_this_version_does_not_know_is_a_gap(redis_server: EmbeddedServer) -> None:
+    async with gamecast.connect(redis_server.url, name="reader") as reader, patience(30):
+        await reader.subscribe("forest")
+        receipt = await reader.publish("forest", 1)
+        plan = await reader.plan()
+        assert plan is not None
+        node = RedisNode("control", redis_server.url, plan)
+        frame = PublishedFrame("forest", receipt.epoch, "newer", 9, 1, 1, b"?", cast(FrameKind, 7))
+        [answer] = await node.publish([frame])
+        assert answer.verdict == "ok"
+        await node.close()
+        await reader.publish("forest", 2)
+        first, gap, last = [await next_item(reader) for _ in range(3)]
+        assert isinstance(gap, Gap)
+        assert "knows no frames of kind 7" in gap.reason
+        assert [item.payload for item in (first, last) if isinstance(item, Event)] == [1, 2]

@@ -18,7 +18,8 @@ BROUGHT = {"gamecast", "adapters", "sequencing"}
 """What the library adds to its foundations: nothing that is not its own."""
 
 ROOMS = {
-    *("adapters.backoff", "adapters.leadership", "adapters.manager", "adapters.network", "adapters.redis"),
+    *("adapters.backoff", "adapters.leadership", "adapters.manager", "adapters.network", "adapters.outage"),
+    *("adapters.redis",),
     *(
         "adapters.urls",
         "gamecast.client",

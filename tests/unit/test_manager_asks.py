@@ -107,8 +107,18 @@ def test_who_wants_nothing_any_more_is_reckoned_with_no_longer_once_an_epoch_beg
     after = changed(record, {"s1": wish("ab"), "s3": wish("ac"), "s4": wish("ac")}, planner := Planner())
     assert after.members == {"s1": set("ab"), "s3": set("ac"), "s4": set("ac")}
     assert "s2" not in planner.asked[0][0]
-    stays = changed(record, {"s3": wish("de"), "s4": wish("de")}, Planner())
-    assert stays.members["s2"] == set("ab"), "within an epoch it may come back"
+    linked = replace(record, plan=replace(record.plan, paths={**record.plan.paths, "z": ("n1", "n2")}))
+    stays = changed(linked, {"s3": wish("de"), "s4": wish("de")}, Planner())
+    assert stays.members["s2"] == set("ab"), "what it has delivered may be before what is under way on a link"
+
+
+def test_a_subscriber_that_has_gone_is_let_go_of_in_place_where_no_link_carries_anything() -> None:
+    record = changed(EMPTY, {"s1": wish("ab"), "s2": wish("ab")}, Planner())
+    kept = changed(record, {"s3": wish("de"), "s4": wish("de")}, Planner(), away={"s2": frozenset("ab")})
+    assert kept.members.keys() == {"s2", "s3", "s4"}, "it may come back for a while"
+    for number in range(100):
+        record = changed(record, {"s1": wish("ab"), f"guest-{number}": wish("a")}, Planner())
+        assert record.members.keys() == {"s1", f"guest-{number}"}
 
 
 def test_regions_get_their_places_in_an_order_that_does_not_depend_on_chance() -> None:
