@@ -119,8 +119,12 @@ class Readings:
     def turn_to(self, plan: Plan) -> None:
         """See to it that all streams that are to be read are, at once."""
         streams: dict[str, set[tuple[str, int]]] = {}
+        asking: set[str] = set()
+        """The nodes that are to be asked where a stream ends: also of one that a read under way waits for already."""
         for region, read in self._subscriber.reads().items():
             streams.setdefault(read.node, set()).add((region, read.epoch))
+            if read.after is None:
+                asking.add(read.node)
         for node, wanted in streams.items():
             reading = self._readings.get(node)
             if reading is None:
@@ -130,7 +134,7 @@ class Readings:
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
             reading.stirred.set()
-            if reading.waits_for is not None and not wanted <= set(reading.waits_for):
+            if reading.waits_for is not None and (node in asking or not wanted <= set(reading.waits_for)):
                 self._interrupt(node, reading)
 
     def drain(self) -> None:

@@ -243,6 +243,25 @@ async def test_regions_without_a_common_order_are_replayed_in_one_call_in_any_or
         assert [event.payload for event in await take(late, 1)] == ["live"]
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_a_region_that_is_left_and_wanted_again_is_joined_at_once(nodes: int) -> None:
+    async with (
+        gamecast.connect(f"embedded://?nodes={nodes}", name="walker") as walker,
+        gamecast.connect(walker.url, name="other") as other,
+    ):
+        await other.subscribe("a", "b")
+        await walker.subscribe("a", "b")
+        loop = asyncio.get_running_loop()
+        took = []
+        for _ in range(5):
+            await asyncio.sleep(0.1)  # a read waits again
+            await walker.unsubscribe("a")
+            before = loop.time()
+            await walker.subscribe("a")
+            took.append(loop.time() - before)
+        assert sorted(took)[2] < scaled(0.5), "a read that waits takes up to 2 s"
+
+
 async def test_regions_with_a_common_order_keep_it_beside_one_that_has_none() -> None:
     async with AsyncExitStack() as stack:
         keeper = await stack.enter_async_context(gamecast.connect("embedded://?nodes=3", name="keeper"))
