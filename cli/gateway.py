@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import orjson
 
+from adapters.gateway.settings import WhenDown
 from adapters.urls import redacted
 from cli.daemons import END_S_MAX, Stop, run_until_stopped
 from cli.outfiles import writing
@@ -26,7 +27,7 @@ from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
     from adapters.gateway.guard import Guard
-    from adapters.gateway.settings import GatewaySettings
+    from adapters.gateway.settings import GatewaySettings, HookName, HookSettings
     from adapters.gateway.tls import TlsFiles
     from adapters.gateway.tokens import KeySource
 
@@ -92,6 +93,25 @@ logger = logging.getLogger("gamecast.gateway")
 @click.option(
     "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/gateway.md lists them."
 )
+@click.option(
+    "--hook-connect",
+    metavar="URL",
+    help="URL of the game's backend, asked before a session or an event stream begins; see docs/gateway.md.",
+)
+@click.option("--hook-subscribe", metavar="URL", help="The same, asked before regions are read.")
+@click.option("--hook-publish", metavar="URL", help="The same, asked before an event is published.")
+@click.option(
+    "--hook-secret",
+    type=click.Path(path_type=Path),
+    help="File with a secret that signs all calls of hooks. Make one with `openssl rand -hex 32`.",
+)
+@click.option(
+    "--hooks-when-down",
+    type=click.Choice(get_args(WhenDown)),
+    default="deny",
+    show_default=True,
+    help="What happens to what a hook decides while the backend does not answer.",
+)
 @click.option("--trace", is_flag=True, help="Traces by OpenTelemetry, which its own environment variables set up.")
 def gateway(
     url: str,
@@ -108,6 +128,11 @@ def gateway(
     tls_certificate: Path | None,
     tls_key: Path | None,
     client_ca: Path | None,
+    hook_connect: str | None,
+    hook_subscribe: str | None,
+    hook_publish: str | None,
+    hook_secret: Path | None,
+    hooks_when_down: WhenDown,
     **options: Any,
 ) -> None:
     """Serve a network by WebSocket and HTTP: see docs/gateway.md.
@@ -150,6 +175,11 @@ def gateway(
         trusted_proxies=parse_networks(proxies),
         when_behind=when_behind,
         limits=parse_limits(limits),
+        hooks=_hook_settings(
+            {"connect": hook_connect, "subscribe": hook_subscribe, "publish": hook_publish},
+            hook_secret,
+            hooks_when_down,
+        ),
     )
     end_s_max = settings.limits.drain_s + END_S_MAX
     run_until_stopped(lambda stop: _run(url, settings, stop, keys=keys, tls=tls, **options), end_s_max=end_s_max)
@@ -266,6 +296,29 @@ async def _key_source(keys: str) -> KeySource:
             err=True,
         )
     return published
+
+
+def _hook_settings(
+    urls: Mapping[HookName, str | None], secret: Path | None, when_down: WhenDown
+) -> HookSettings | None:
+    from adapters.gateway.settings import HookSettings, read_hook_secret
+
+    given = {name: url for name, url in urls.items() if url is not None}
+    if not given:
+        if secret is not None:
+            raise UsageError(
+                "--hook-secret signs calls of hooks: give --hook-connect, --hook-subscribe or --hook-publish"
+            )
+        return None
+    if secret is None:
+        raise UsageError(
+            "hooks need --hook-secret FILE, by which the game's backend recognises the gateway: make the file with "
+            "`openssl rand -hex 32 > hook.secret`"
+        )
+    settings = HookSettings(urls=given, secret=read_hook_secret(secret), when_down=when_down)
+    if secret.stat().st_mode & 0o004:
+        click.echo(f"warning: everybody on this machine can read {secret}, and sign calls with it: chmod 600", err=True)
+    return settings
 
 
 def _warn_of_readers(keys: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from adapters.gateway.settings import GatewaySettings
+from adapters.gateway.settings import GatewaySettings, HookSettings
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
@@ -94,12 +94,14 @@ async def local_gateway(
     ordering: Ordering = "acyclic",
     port: int = 0,
     keys: Path | None = None,
+    hooks: HookSettings | None = None,
 ) -> AsyncIterator[str]:
     """Serve a network to this machine while the context is open; its value is the gateway's URL.
 
     ``watch_url``: see `extensions`. ``keys``: of the tokens that clients need; by default none.
+    ``hooks``: the game's backend that decides what clients may do; by default none.
     """
-    settings = GatewaySettings(port=port)
+    settings = GatewaySettings(port=port, hooks=hooks)
     shelf = RedisShelf(url)
     guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None)
     door = CastDoor(url, ordering=ordering)

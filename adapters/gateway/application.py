@@ -211,6 +211,7 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
         task.cancel()
     await publishers.close()
     await gateway.connections.finish()
+    await gateway.hooks.close()
     await gateway.guard.close()
     await gateway.shelf.close()
     await gateway.door.close()

@@ -51,6 +51,11 @@ class Caller:
             "peer": self.peer,
         }
 
+    @property
+    def asker(self) -> dict[str, Any]:
+        """What the game's backend learns of the session, besides its token."""
+        return {"transport": "websocket", "session": self.session, "name": self.name, "peer": self.peer}
+
     def heard(self) -> None:
         """Note that something came from the client."""
         self._heard_at = time.monotonic()

@@ -17,6 +17,7 @@ from adapters.gateway.connections import Connections
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant, Subject, Subjects
 from adapters.gateway.guard import Guard
+from adapters.gateway.hooks import Hooks
 from adapters.gateway.listening import Addresses
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
@@ -82,6 +83,7 @@ class Gateway:
         self.audit = audit or AuditLog(None)
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
+        self.hooks = Hooks(settings, self.metrics, gateway=self.id)
         self.texts = EventTexts(door.event_type, self._first_seen)
         self.addresses = Addresses(settings.limits.connections_per_address_max)
         self.sessions: set[Named] = set()

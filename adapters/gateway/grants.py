@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from adapters.gateway.messages import Code, Refusal
 from adapters.gateway.regions import RegionPatterns
@@ -33,7 +34,7 @@ class Grant:
 
     ``subject``: its holder's connections are called that, or that followed by ``~`` and anything.
     ``token_id``: by which the audit log knows the token; ``key_id``: of the key that signed it. ``watch``: whether
-    metrics and the dashboard are shown.
+    metrics and the dashboard are shown. ``claims``: all that the token says, for the game's backend.
     """
 
     subject: str
@@ -47,6 +48,7 @@ class Grant:
     burst_events: int | None = None
     payload_bytes_max: int | None = None
     sessions_max: int | None = None
+    claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def require_name(self, name: str) -> str:
         """Return a name that a holder may have; raises `Refusal`."""

@@ -52,6 +52,8 @@ class Code(StrEnum):
     CONFLICT = "conflict"
     NOT_FOUND = "not-found"
     INTERNAL = "internal"
+    DENIED = "denied"
+    BACKEND_DOWN = "backend-down"
 
 
 class Close:
@@ -65,6 +67,7 @@ class Close:
     MALFORMED = 4000
     UNAUTHORIZED = 4001
     HELLO_TIMEOUT = 4002
+    DENIED = 4003
     TOO_SLOW = 4008
     SUPERSEDED = 4009
     EXPIRED = 4010

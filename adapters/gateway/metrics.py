@@ -80,6 +80,47 @@ class GatewayMetrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=self.registry,
         )
+        self._hook_calls = Counter(
+            "gamecast_gateway_hook_calls",
+            "Requests of clients about which a hook decided, or should have.",
+            ["hook", "outcome"],
+            registry=self.registry,
+        )
+        self._hook_failures = Counter(
+            "gamecast_gateway_hook_failures",
+            "Calls of hooks that the game's backend did not answer as it should.",
+            ["hook", "reason"],
+            registry=self.registry,
+        )
+        self._hook_breakers = Gauge(
+            "gamecast_gateway_hook_breaker",
+            "Circuit breaker of a hook: 0 closed, 1 open (the hook is not called), 0.5 the next call tries it again.",
+            ["hook"],
+            registry=self.registry,
+        )
+        self._hook_seconds = Histogram(
+            "gamecast_gateway_hook_seconds",
+            "Calls of hooks, until their answer or their failure.",
+            ["hook"],
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=self.registry,
+        )
+
+    def hook_decided(self, hook: str, outcome: str) -> None:
+        """Count what became of a request: ``allowed``, ``denied``; without an answer ``refused``, ``let-through``."""
+        self._hook_calls.labels(hook, outcome).inc()
+
+    def hook_failed(self, hook: str, reason: str) -> None:
+        """Count a call without an answer that makes sense."""
+        self._hook_failures.labels(hook, reason).inc()
+
+    def hook_breaker(self, hook: str, state: float) -> None:
+        """Note the state of a circuit breaker."""
+        self._hook_breakers.labels(hook).set(state)
+
+    def hook_took(self, hook: str, took_s: float) -> None:
+        """Count how long a call took."""
+        self._hook_seconds.labels(hook).observe(took_s)
 
     def resumed(self, resent: int) -> None:
         """Count a session that went on in a place that was kept."""

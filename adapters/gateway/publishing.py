@@ -17,6 +17,7 @@ from adapters.gateway.answers import answer, read_object
 from adapters.gateway.ended import ENDS_CONNECTION
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import ANYBODY, SEPARATOR, Grant
+from adapters.gateway.hooks import CALLS_AT_ONCE
 from adapters.gateway.messages import Code, Refusal, read_payload, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError
@@ -79,11 +80,12 @@ def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
 
 async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
     await request.app[GATEWAY].admit_regions(grant, (region for region, _ in events))
-    begun_ns, tracing = time.time_ns(), request.app[GATEWAY].tracing
-    publishers = request.app[PUBLISHERS]
+    publishers, tracing = request.app[PUBLISHERS], request.app[GATEWAY].tracing
+    asked = await _asked(request, grant, events, publishers.name_of(grant))
+    begun_ns = time.time_ns()
     async with publishers.connection(grant) as connection:
         results = await asyncio.gather(
-            *(_receipt(publishers, connection, region, payload) for region, payload in events)
+            *(_receipt(publishers, connection, region, payload) for region, payload in asked)
         )
     for result in results:
         if tracing is not None and "position" in result:
@@ -91,7 +93,30 @@ async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[st
     return results
 
 
+async def _asked(
+    request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]], name: str
+) -> Sequence[tuple[str, Any]]:
+    """Return the events as the game's backend wants them; the payload of one that may not be is its `Refusal`."""
+    hooks = request.app[GATEWAY].hooks
+    if not hooks.asks("publish"):
+        return events
+    turns = asyncio.Semaphore(CALLS_AT_ONCE)
+    asker: dict[str, Any] = {"transport": "http", "name": name, "peer": request.remote}
+
+    async def ask(region: str, payload: Any) -> tuple[str, Any]:
+        async with turns:
+            try:
+                return region, await hooks.publish(grant, region, payload, **asker)
+            except Refusal as refusal:
+                request.app[GATEWAY].refused(refusal.code, refusal.message, subject=grant.subject, peer=request.remote)
+                return region, refusal
+
+    return await asyncio.gather(*(ask(region, payload) for region, payload in events))
+
+
 async def _receipt(publishers: Publishers, connection: Connection, region: str, payload: Any) -> dict[str, Any]:
+    if isinstance(payload, Refusal):
+        return {"region": region, "error": payload.document(), "status": payload.status}
     try:
         receipt = await connection.publish_soon(region, payload)
     except GamecastError as error:
@@ -224,9 +249,13 @@ class Publishers:
             if not publisher.users and time.monotonic() - publisher.idle_since_s > idle_s:
                 self._forget(publisher)
 
-    def _publisher(self, grant: Grant) -> _Publisher:
+    def name_of(self, grant: Grant) -> str:
+        """Return the name under which a subject publishes over HTTP."""
         name = "web" if grant.subject == ANYBODY else grant.subject
-        name = f"{GUEST}{name}{SEPARATOR}http-{self._gateway.id}"
+        return f"{GUEST}{name}{SEPARATOR}http-{self._gateway.id}"
+
+    def _publisher(self, grant: Grant) -> _Publisher:
+        name = self.name_of(grant)
         publisher = self._publishers.get(name)
         if publisher is None:
             limits = self._gateway.settings.limits

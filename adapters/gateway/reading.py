@@ -34,6 +34,7 @@ async def history(request: web.Request) -> web.Response:
     region = read_region(request.match_info["region"])
     grant.require_read(region)
     subject.require_history()
+    await gateway.hooks.subscribe(grant, (region,), transport="history", peer=request.remote)
     after = read_position(request.query.get("after", "0-0"))
     given, most = request.query.get("limit", str(LIMIT_EVENTS)), gateway.settings.limits.history_events_max
     if not (given.isascii() and given.isdecimal() and len(given) < 10 and 0 < int(given) <= most):
@@ -84,10 +85,13 @@ async def stream(request: web.Request) -> web.StreamResponse:
         grant.require_read(region)
     if since is not None:
         gateway.subject(grant).require_history()
-    await gateway.admit_regions(grant, regions)
     reader = _StreamReader(gateway, grant, regions, since)
     gateway.enter(reader, grant)
     try:
+        asker = reader.asker | {"peer": request.remote}
+        await gateway.hooks.connect(grant, **asker)
+        await gateway.hooks.subscribe(grant, regions, **asker)
+        await gateway.admit_regions(grant, regions)
         return await reader.run(request)
     finally:
         gateway.leave(reader)
@@ -103,8 +107,13 @@ class _StreamReader:
         self._past = Past()
         if since is not None:
             self._past.asked_for()
-        self._id = gateway.new_id("e")
+        self._id, self._name = gateway.new_id("e"), gateway.session_name(grant, None)
         self._leaving = asyncio.Event()
+
+    @property
+    def asker(self) -> dict[str, Any]:
+        """What the game's backend learns of the stream, besides its token."""
+        return {"transport": "stream", "session": self._id, "name": self._name}
 
     def leave(self, close_code: int, reason: str) -> None:
         """Have the stream end: the client comes again by itself."""
@@ -112,8 +121,7 @@ class _StreamReader:
 
     async def run(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client goes, the token expires or the gateway ends."""
-        gateway = self._gateway
-        name = gateway.session_name(self.grant, None)
+        gateway, name = self._gateway, self._name
         connection = await gateway.connect(name)
         ids = {"session": self._id, "subject": self.grant.subject, "token_id": self.grant.token_id, "name": name}
         try:

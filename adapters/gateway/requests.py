@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from aiohttp import WSMessage, WSMsgType, web
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ENDS_CONNECTION, Ended
 from adapters.gateway.gateway import Gateway
+from adapters.gateway.hooks import CALLS_AT_ONCE
 from adapters.gateway.messages import (
     Close,
     Code,
@@ -50,6 +52,8 @@ class Requests:
         self._retries = Retries(gateway.door, caller.name, page_events=self._limits.history_events_max)
         self._unanswered = 0
         self._answered = asyncio.Event()
+        self._turns: asyncio.Queue[tuple[Publish, asyncio.Task[Publish]]] = asyncio.Queue(CALLS_AT_ONCE)
+        """Publishes about which the game's backend is asked, in the order in which they came."""
 
     async def take(self, socket: web.WebSocketResponse) -> None:
         """Read until the client goes; then raise `Ended`."""
@@ -135,8 +139,48 @@ class Requests:
         welcome = self._caller.welcome(self._gateway.id, self._limits)
         self._outbox.reply("welcome", **welcome, message_bytes_max=bytes_max)
 
+    async def publish_in_turn(self) -> None:
+        """Publish what the game's backend allows, in the order in which it came, without end."""
+        try:
+            while True:
+                message, asking = await self._turns.get()
+                try:
+                    await self._carry_out(await asking)
+                except Refusal as refusal:
+                    self._outbox.deny(refusal, {"id": message.id})
+                except GamecastError as error:
+                    if isinstance(error, ENDS_CONNECTION):
+                        raise
+                    self._outbox.deny(Refusal.of(error), {"id": message.id})
+                await self._outbox.until_room_for_replies()
+        finally:
+            while not self._turns.empty():
+                self._turns.get_nowait()[1].cancel()
+
     async def _publish(self, message: Publish) -> None:
-        encoded = await self._admitted(message)
+        await self._admit(message)
+        if not self._gateway.hooks.asks("publish"):
+            await self._carry_out(message)
+            return
+        asking = asyncio.create_task(self._asked(message), name="gamecast gateway publish hook")
+        asking.add_done_callback(_retrieved)
+        try:
+            await self._turns.put((message, asking))
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+
+    async def _asked(self, message: Publish) -> Publish:
+        """Return a publish as the game's backend wants it; raises `Refusal`."""
+        payload = await self._gateway.hooks.publish(
+            self._caller.grant, message.region, message.payload, retry=message.retry, **self._caller.asker
+        )
+        if payload is message.payload:
+            return message
+        return replace(message, payload=payload, payload_bytes=len(_encoded(payload)))
+
+    async def _carry_out(self, message: Publish) -> None:
+        encoded = _encoded(message.payload)
         place = await self._resumption.place_to_publish()
         if message.retry and (position := await self._published_before(message, encoded, place)) is not None:
             self._outbox.ack(message.id, region=message.region, position=position, repeated=True)
@@ -150,8 +194,8 @@ class Requests:
         self._gateway.metrics.published(message.region, message.payload_bytes)
         receipt.add_done_callback(lambda receipt: self._answer(message, receipt, begun_ns))
 
-    async def _admitted(self, message: Publish) -> bytes:
-        """Check that an event may be published, and wait for its turn; return its payload, encoded."""
+    async def _admit(self, message: Publish) -> None:
+        """Check that an event may be published, and wait until there is room for it."""
         grant, limits = self._caller.grant, self._limits
         grant.require_write(message.region)
         most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
@@ -163,7 +207,6 @@ class Requests:
         while self._unanswered >= limits.unanswered_max:
             self._answered.clear()
             await self._answered.wait()
-        return message.payload if isinstance(message.payload, bytes) else orjson.dumps(message.payload)
 
     def _answer(self, message: Publish, receipt: asyncio.Future[Any], begun_ns: int) -> None:
         self._unanswered -= 1
@@ -196,3 +239,12 @@ class Requests:
             self._resumption.give_up()
             raise Ended(Close.TRY_LATER, "the answer to a publish was lost: come again, and it can be told")
         return position
+
+
+def _encoded(payload: Any) -> bytes:
+    return payload if isinstance(payload, bytes) else orjson.dumps(payload)
+
+
+def _retrieved(asking: asyncio.Task[Publish]) -> None:
+    if not asking.cancelled():
+        asking.exception()  # a session that has ended meanwhile does not ask for it

@@ -36,6 +36,8 @@ _CLOSES = {
     Code.EXPIRED: Close.EXPIRED,
     Code.RATE: Close.RATE,
     Code.UNREACHABLE: Close.TRY_LATER,
+    Code.DENIED: Close.DENIED,
+    Code.BACKEND_DOWN: Close.TRY_LATER,
 }
 """The close codes of refused hellos; of any other refusal it is that of a bad token."""
 
@@ -124,13 +126,15 @@ class Session:
             gateway.subject(caller.given).require_request()
             caller.name = gateway.session_name(caller.grant, hello.name)
             gateway.enter_session(self, caller.grant)
+            approval = await gateway.hooks.connect(caller.grant, **self._caller.asker)
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             raise Ended(_CLOSES.get(refusal.code, Close.UNAUTHORIZED), refusal.message) from refusal
         await self._resumption.begin(await gateway.place_of(self))
         gateway.audit.note("session-opened", **caller.ids)
         bytes_max = self._outbox.bound_messages(hello.message_bytes_max)
-        self._outbox.reply("welcome", **caller.welcome(gateway.id, self._limits), message_bytes_max=bytes_max)
+        welcome = caller.welcome(gateway.id, self._limits) | approval.fields
+        self._outbox.reply("welcome", **welcome, message_bytes_max=bytes_max)
         return hello
 
     async def _hello(self) -> Hello:
@@ -161,6 +165,7 @@ class Session:
         async with asyncio.TaskGroup() as group:
             for work in (
                 requests.take(self._socket),
+                requests.publish_in_turn(),
                 subscriptions.run(),
                 self._deliver(),
                 outbox.write(batch_s),

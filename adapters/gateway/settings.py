@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
 from adapters.gateway.ports import WhenBehind
+from adapters.urls import redacted
 from sequencing.errors import UsageError
 
 
@@ -83,6 +87,14 @@ class GatewayLimits:
     """Events of one page."""
     stream_regions_max: int = 32
     """Regions of one event stream: all their positions are in each event id."""
+    hook_timeout_s: float = 1.0
+    """How long the game's backend has to answer a hook, and a call to get its turn."""
+    hook_calls_max: int = 256
+    """Calls of one hook under way at a time; others wait for their turn."""
+    hook_failures_max: int = 5
+    """So many failures of a hook in a row open its circuit breaker: it is not called for `hook_pause_s`."""
+    hook_pause_s: float = 5.0
+    """How long a hook is not called before one call tries it again."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -94,6 +106,32 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 """IPv4 addresses as sockets for IPv6 show them."""
+
+
+HookName = Literal["connect", "subscribe", "publish"]
+WhenDown = Literal["deny", "allow"]
+HOOK_SECRET_BYTES_MIN = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSettings:
+    """Where the game's backend is asked before clients connect, subscribe or publish."""
+
+    urls: Mapping[HookName, str]
+    """The URL of each hook that the backend has; hooks without a URL are not called."""
+    secret: bytes
+    """Signs each call, so that the backend can tell that it comes from the gateway."""
+    when_down: WhenDown = "deny"
+    """What happens to clients' requests while the backend does not answer."""
+
+    def __post_init__(self) -> None:
+        for name, url in self.urls.items():
+            _check_hook_url(name, url)
+        if len(self.secret) < HOOK_SECRET_BYTES_MIN:
+            raise UsageError(
+                f"the secret of the hooks has {len(self.secret)} bytes, fewer than {HOOK_SECRET_BYTES_MIN}: make one "
+                "with `openssl rand -hex 32`"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +150,30 @@ class GatewaySettings:
     trusted_proxies: tuple[IPNetwork, ...] = ()
     """Whose X-Forwarded-For is believed."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
+    hooks: HookSettings | None = None
+    """The game's backend; None: there is none, and tokens and limits alone decide."""
 
     def __post_init__(self) -> None:
         if self.admin is not None and self.port and self.admin[1] == self.port:
             raise UsageError(f"the address for operators needs a port of its own, not {self.port}")
+
+
+def read_hook_secret(file: Path) -> bytes:
+    """Read the secret that signs calls of hooks, without the white space at its ends; raises `UsageError`."""
+    try:
+        return file.read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"cannot read the secret of the hooks: {error}") from error
+
+
+def _check_hook_url(name: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.fragment
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise UsageError(f"the {name} hook needs a URL like https://game.example/hooks/{name}, not {redacted(url)!r}")
 
 
 def is_loopback(host: str) -> bool:

@@ -41,6 +41,7 @@ class Subscriptions:
             most = self._gateway.settings.limits.regions_per_session_max
             if len(self._caller.regions | set(message.regions)) > most:
                 raise Refusal(Code.LIMIT, f"a session has at most {most} regions", status=429)
+            await self._gateway.hooks.subscribe(self._caller.grant, message.regions, **self._caller.asker)
             if message.since is not None:
                 self._gateway.subject(self._caller.grant).require_history()
                 self._caller.past.asked_for()

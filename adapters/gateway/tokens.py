@@ -293,6 +293,7 @@ def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
         burst_events=_whole(claims, "burst"),
         payload_bytes_max=_whole(claims, "payload_bytes"),
         sessions_max=_whole(claims, "sessions"),
+        claims=claims,
     )
 
 

@@ -61,6 +61,8 @@ export class GamecastError extends Error {
 
 export class Client implements AsyncIterable<GamecastEvent | GamecastGap> {
   name: string | null;
+  /** What the game's backend has for this client, as its connect hook answered; null if it said nothing. */
+  data: Payload;
   /** Why the last attempt to connect failed, or what the gateway refused last that belongs to no call. */
   lastError?: GamecastError;
   readonly positions: { [region: string]: Position };

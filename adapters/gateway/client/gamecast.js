@@ -10,7 +10,7 @@
 // network no longer has comes as an event with `gap`.
 
 const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
-const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4009, "superseded"]]);
+const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4003, "denied"], [4009, "superseded"]]);
 const NEEDS_TOKEN = new Set([4001, 4010]);
 const QUEUE_MAX = 100_000;
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -50,6 +50,8 @@ export class Client {
     this.#options = options;
     /** By which others know this sender; given by the gateway if it was not asked for. */
     this.name = options.name ?? null;
+    /** What the game's backend has for this client, as its connect hook answered; null if it said nothing. */
+    this.data = null;
     this.#open();
   }
 
@@ -178,6 +180,8 @@ export class Client {
 
   #begin(welcome) {
     this.name = welcome.name;
+    this.data = welcome.data ?? null;
+    for (const region of welcome.subscribe ?? []) if (!this.#wanted.has(region)) this.#wanted.set(region, null);
     this.#heartbeatMs = welcome.heartbeat_ms;
     this.#batchLimit = welcome.limits.messages_per_array;
     this.#attempt = 0;
