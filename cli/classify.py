@@ -1,4 +1,4 @@
-"""`gamecast classify`: what kind of execution was that?"""
+"""`gamecast lab classify`: what kind of execution was that?"""
 
 from __future__ import annotations
 

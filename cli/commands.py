@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
@@ -13,17 +14,33 @@ INDENTS = 6
 """What click leaves free of a line beside a command's name and its help."""
 
 
+def command_of(name: str) -> click.Command:
+    """Import and return the command that a module here has under its own name."""
+    command = getattr(import_module(f"{__package__}.{name}"), name)
+    assert isinstance(command, click.Command), f"{name} is not a command"
+    return command
+
+
 class Commands(click.Group):
     """Subcommands of which one is imported: a daemon should not load what only the demo needs, and --help nothing."""
 
-    def __init__(self, *, lines: Mapping[str, str], load: Callable[[str], click.Command], **attributes: Any) -> None:
-        """``lines``: name → the first sentence of its help, in the order in which a newcomer meets them.
+    def __init__(
+        self,
+        *,
+        sections: Mapping[str, Mapping[str, str]],
+        load: Callable[[str], click.Command],
+        moved: Mapping[str, str] | None = None,
+        **attributes: Any,
+    ) -> None:
+        """``sections``: heading → name → the first sentence of its help, in the order in which a newcomer meets them.
 
-        ``load``: imports the command of a name.
+        ``load``: imports the command of a name. ``moved``: former name → how the command is called now.
         """
         super().__init__(**attributes)
-        self._lines = lines
+        self._sections = sections
+        self._lines = {name: line for lines in sections.values() for name, line in lines.items()}
         self._load = load
+        self._moved = moved or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names."""
@@ -35,8 +52,21 @@ class Commands(click.Group):
             return self._load(cmd_name) if cmd_name in self._lines else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and their lines, as far as there is room for them."""
-        room = formatter.width - INDENTS - max(map(len, self._lines))
-        rows = [(name, click.Command(name, help=line).get_short_help_str(room)) for name, line in self._lines.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write the names and their lines, section by section, as far as there is room for them."""
+        widest = max(map(len, self._lines))
+        room = formatter.width - INDENTS - widest
+        for heading, lines in self._sections.items():
+            rows = [
+                (f"{name:<{widest}}", click.Command(name, help=line).get_short_help_str(room))
+                for name, line in lines.items()
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that arguments name; for a former name, say how it is called now."""
+        if args and (now := self._moved.get(args[0])) is not None:
+            ctx.fail(f"`{ctx.command_path} {args[0]}` is now `{now}`.")
+        return super().resolve_command(ctx, args)

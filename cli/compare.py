@@ -1,4 +1,4 @@
-"""`gamecast compare`: the classic protocols and ours on one topology and one workload."""
+"""`gamecast lab compare`: the classic protocols and ours on one topology and one workload."""
 
 from __future__ import annotations
 

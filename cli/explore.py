@@ -1,4 +1,4 @@
-"""`gamecast simulate explore`: every interleaving of small worlds."""
+"""`gamecast lab explore`: every interleaving of small worlds."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ With --counterexamples it searches for what goes wrong when a rule is left out (
 each as a scenario script into the directory.
 
 \b
-  gamecast simulate explore planned --every 10        a quick look
-  gamecast simulate explore changes                   joins and epochs, interleaved with traffic
-  gamecast simulate explore --counterexamples found   what the rules are for
+  gamecast lab explore planned --every 10        a quick look
+  gamecast lab explore changes                   joins and epochs, interleaved with traffic
+  gamecast lab explore --counterexamples found   what the rules are for
 
 Exit status: 0 if every promise holds at every end, 1 if one is broken, 2 for wrong use. A world with more than
 --states-max states is given up and counted as unfinished."""

@@ -1,4 +1,4 @@
-"""``gamecast simulate protocols``: what the classic protocols declare, held against adversarial worlds."""
+"""``gamecast lab simulate protocols``: what the classic protocols declare, held against adversarial worlds."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _judge_chunk(chunk: tuple[str, list[int]], *, claim: str | None) -> tuple[st
         part["crashes"] += len(outcome.record.faulty)
         if outcome.violations:
             worst = outcome.violations[0]
-            replay = f"gamecast simulate protocols --protocol {name} --seed {number}"
+            replay = f"gamecast lab simulate protocols --protocol {name} --seed {number}"
             replay += f" --claim '{claim}'" if claim else ""
             violation = {"seed": number, "guarantee": worst.guarantee, "what": worst.text, "replay": replay}
             part["violations"].append(violation)

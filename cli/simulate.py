@@ -1,4 +1,4 @@
-"""``gamecast simulate``: the core's state machines in a simulated world."""
+"""``gamecast lab simulate``: the core's state machines in a simulated world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.explore import explore
 from cli.protocols import protocols
 from cli.simulate_paper import paper
 from cli.simulate_placement import placement
@@ -42,7 +41,7 @@ def simulate() -> None:
     """
 
 
-@simulate.command("attack")
+@simulate.command("faults")
 @click.option("--seeds", default=300, show_default=True, type=click.IntRange(1), help="How many worlds to attack.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), help="Only this one: replays a failure.")
@@ -146,7 +145,6 @@ def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int
         click.get_current_context().exit(BROKEN)
 
 
-simulate.add_command(explore)
 simulate.add_command(paper)
 simulate.add_command(placement)
 simulate.add_command(protocols)
@@ -180,7 +178,7 @@ def _replay(outcome: Outcome) -> str:
     """The command that runs a scenario again: what differs from the seed's own is given with it."""
     drawn, shrunk = asdict(Scenario.of(outcome.scenario.seed)), asdict(outcome.scenario)
     changes = {name: value for name, value in shrunk.items() if value != drawn[name]}
-    command = f"gamecast simulate attack --seed {outcome.scenario.seed}"
+    command = f"gamecast lab simulate faults --seed {outcome.scenario.seed}"
     return command + (f" --scenario '{orjson.dumps(changes).decode()}'" if changes else "")
 
 

@@ -1,4 +1,4 @@
-"""``gamecast simulate paper``: seed 002's experiment, with ours beside it."""
+"""``gamecast lab simulate paper``: seed 002's experiment, with ours beside it."""
 
 from __future__ import annotations
 

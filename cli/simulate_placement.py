@@ -1,4 +1,4 @@
-"""``gamecast simulate placement``: ours against central and random placement on topologies from files."""
+"""``gamecast lab simulate placement``: ours against central and random placement on topologies from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gamecast simulate trees``: ways from a region's last node to its subscribers, side by side."""
+"""``gamecast lab simulate trees``: ways from a region's last node to its subscribers, side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gamecast simulate wan``: what a replay under a latency matrix should take, without running it."""
+"""``gamecast lab simulate wan``: what a replay under a latency matrix should take, without running it."""
 
 from __future__ import annotations
 

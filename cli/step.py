@@ -1,4 +1,4 @@
-"""`gamecast step`: a classic protocol, message by message."""
+"""`gamecast lab step`: a classic protocol, message by message."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""``./dev loadtest``: starts a network, unless there is one, and runs locust on it without a browser.
+"""``gamecast loadtest`` and ``./dev loadtest``: start a network, unless there is one, and run locust on it.
 
-Writes into a directory: ``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``. The exit status is 0
-when every promise was kept and no request failed, 1 when a promise was broken, 2 for wrong use, 3 if the network is not
-there, the run comes to no judgement, or requests failed though every promise was kept, and 130 when it is interrupted:
-then what there is is judged, and a promise that was broken is told by 1.
+Put load on a network by game servers and clients, and judge what all of them saw. Writes into a directory:
+``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``.
+
+Exit status: 0 if every promise was kept and no request failed; 1 if a promise was broken; 2 for wrong use; 3 if the
+network is not there, the run comes to no judgement, or requests failed; 130 if it is interrupted: then it judges what
+there is, and a broken promise is 1.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 
 from gamecast import blocking
 from gamecast.client.networks import require_reachable
 from gamecast.ending import BROKEN, DONE
-from gamecast.errors import ProcessFailed
+from gamecast.errors import ProcessFailed, UsageError
 from gamecast.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 from sequencing.errors import unwritable
@@ -41,17 +44,27 @@ COMMAND = ("-m", "gamecast")
 """Python's arguments that run ``gamecast``, wherever it is installed."""
 
 
-def load_test(arguments: Sequence[str] | None = None) -> int:
+def load_test(arguments: Sequence[str] | None = None, *, program: str = "./dev loadtest") -> int:
     """Run the load test that the arguments ask for; return the exit status. Raises what hinders it."""
-    parsed = _parser().parse_args(arguments)
+    parsed = _parser(program).parse_args(arguments)
     parsed.run = parsed.run or f"load-{secrets.token_hex(3)}"
     with Raised(), ExitStack() as stack:
         return _run(parsed, stack)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="./dev loadtest", description=(__doc__ or "").partition("\n\n")[2], allow_abbrev=False
+class _Parser(argparse.ArgumentParser):
+    """Refuses wrong arguments as the other commands do: in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=program,
+        description=(__doc__ or "").partition("\n\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--nodes", type=int, default=3, help="Sequencing nodes of the network that is started.  [default: 3]"

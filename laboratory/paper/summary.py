@@ -1,4 +1,4 @@
-"""What many runs come to, as the document that `gamecast simulate paper --json` prints and as CSV."""
+"""What many runs come to, as the document that `gamecast lab simulate paper --json` prints and as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execution logs: JSON Lines, one event a line, as `gamecast classify` reads them, whoever wrote them.
+"""Execution logs: JSON Lines, one event a line, as `gamecast lab classify` reads them, whoever wrote them.
 
     {"process": "p1", "event": "send", "message": "m1", "to": ["p2", "p3"]}
     {"process": "p2", "event": "receive", "message": "m1"}

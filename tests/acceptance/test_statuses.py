@@ -78,17 +78,18 @@ ROWS = {
     "bench plan": Row(),
     "bench recording": Row(),
     "capacity": Row(reaches="{nowhere}"),
-    "simulate attack": Row("--seeds 1 --jobs 1", quick=True),
-    "simulate sessions": Row("--worlds 1 --jobs 1", quick=True),
-    "simulate explore": Row("planned --every 100000", quick=True, writes=("--counterexamples {out}",)),
-    "simulate paper": Row(),
-    "simulate placement": Row("{matrix}", reads=("{input}.csv",)),
-    "simulate protocols": Row("--seeds 1 --protocol fifo --claim validity --jobs 1", quick=True),
-    "simulate trees": Row("{edges} --source a --destinations c", quick=True, reads=("{input}_edges.csv",)),
-    "simulate wan": Row("{matrix}", reads=("{input}.csv", "{matrix} {input}")),
-    "compare": Row("--protocol fifo", reads=("--topology {input}.csv",)),
-    "classify": Row("{execution}", quick=True, reads=("{input}",), writes=("{execution} --picture {out}",)),
-    "step": Row("fifo {script}", quick=True, reads=("fifo {input}",), writes=("fifo {script} --picture {out}",)),
+    "lab simulate faults": Row("--seeds 1 --jobs 1", quick=True),
+    "lab simulate sessions": Row("--worlds 1 --jobs 1", quick=True),
+    "lab explore": Row("planned --every 100000", quick=True, writes=("--counterexamples {out}",)),
+    "lab simulate paper": Row(),
+    "lab simulate placement": Row("{matrix}", reads=("{input}.csv",)),
+    "lab simulate protocols": Row("--seeds 1 --protocol fifo --claim validity --jobs 1", quick=True),
+    "lab simulate trees": Row("{edges} --source a --destinations c", quick=True, reads=("{input}_edges.csv",)),
+    "lab simulate wan": Row("{matrix}", reads=("{input}.csv", "{matrix} {input}")),
+    "lab compare": Row("--protocol fifo", reads=("--topology {input}.csv",)),
+    "lab classify": Row("{execution}", quick=True, reads=("{input}",), writes=("{execution} --picture {out}",)),
+    "lab step": Row("fifo {script}", quick=True, reads=("fifo {input}",), writes=("fifo {script} --picture {out}",)),
+    "loadtest": Row(reaches="--network {nowhere} --out {new}"),
     "chaos": Row(writes=("--keep {out}",)),
     "up": Row(reads=("--expect {input}",)),
     "node": Row(
@@ -336,7 +337,7 @@ def test_an_output_that_cannot_be_written_is_wrong_use_and_named(
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("plan", "{membership} --out {out}"), ("step", "fifo {script} --picture {out}")],
+    [("plan", "{membership} --out {out}"), ("lab step", "fifo {script} --picture {out}")],
 )
 def test_a_full_disk_is_no_wrong_use(name: str, arguments: str, call: Any) -> None:
     status, said, complained = call(name, arguments, out="/dev/full")
@@ -357,8 +358,8 @@ def test_what_was_judged_is_0_or_1(call: Any, tmp_path: Path) -> None:
     assert call("audit", "{log}")[0] == DONE
     (tmp_path / "log.jsonl").write_text(LOG + LOG.replace('"index": 0', '"index": 1'))
     assert call("audit", "{log}")[0] == BROKEN
-    assert call("classify", "{execution} --expect rsc")[0] == DONE
-    assert call("classify", "{execution} --expect total")[0] in (DONE, BROKEN)
+    assert call("lab classify", "{execution} --expect rsc")[0] == DONE
+    assert call("lab classify", "{execution} --expect total")[0] in (DONE, BROKEN)
 
 
 # What follows is about processes: how they begin, are interrupted, and end.
@@ -400,7 +401,7 @@ def test_ctrl_c_at_work_and_at_the_very_end_does_the_same(where: str, places: di
 @pytest.fixture
 def spread(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], set[int]]]:
     """A command that works in two more processes, in a group of its own; and these."""
-    command = [*DOORS["gamecast"], "simulate", "attack", "--seeds", "3000", "--jobs", "2"]
+    command = [*DOORS["gamecast"], "lab", "simulate", "faults", "--seeds", "3000", "--jobs", "2"]
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE) as running:
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         deadline = Deadline(60)

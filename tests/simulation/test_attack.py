@@ -28,7 +28,7 @@ ROOT = MUTATE.parents[2]
 def test_every_promise_holds_under_attack(first: int) -> None:
     for seed in range(first, first + 50):
         outcome = attack(Scenario.of(seed))
-        assert outcome.violations == (), f"replay: gamecast simulate attack --seed {seed}"
+        assert outcome.violations == (), f"replay: gamecast lab simulate faults --seed {seed}"
 
 
 def test_a_seed_has_one_outcome() -> None:
@@ -89,7 +89,7 @@ def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch: pyte
     result = CliRunner().invoke(simulate, ["attack", "--seed", str(seed), "--json"])
     assert result.exit_code == 1
     [failure] = orjson.loads(result.stdout)["failures"]
-    _, _, options = failure["replay"].partition("gamecast simulate attack ")
+    _, _, options = failure["replay"].partition("gamecast lab simulate faults ")
     number, _, changes = options.removeprefix("--seed ").partition(" --scenario ")
     arguments = ["attack", "--seed", number, *(["--scenario", changes.strip("'")] if changes else []), "--json"]
     again = CliRunner().invoke(simulate, arguments)

@@ -46,7 +46,7 @@ QUICK = {
     "faults": Bounds(every=5),
     "chains": Bounds(every=250),
 }
-"""Each so manieth world; `gamecast simulate explore` goes through all of them."""
+"""Each so manieth world; `gamecast lab explore` goes through all of them."""
 
 QUICK_CHANGES = (
     "s3 joins what s1 and s2 share: in place",

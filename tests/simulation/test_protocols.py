@@ -53,7 +53,7 @@ def seeds_that_break(protocol: type[Process], guarantee: Guarantee, *, seeds: in
 def test_every_declared_guarantee_holds_in_adversarial_worlds(name: str) -> None:
     for seed in range(SEEDS):
         outcome = judge_protocol(PROTOCOLS[name], seed)
-        assert outcome.violations == (), f"gamecast simulate protocols --protocol {name} --seed {seed}"
+        assert outcome.violations == (), f"gamecast lab simulate protocols --protocol {name} --seed {seed}"
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

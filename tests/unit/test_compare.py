@@ -1,4 +1,4 @@
-"""`gamecast compare`: everyone on one workload, measured alike."""
+"""`gamecast lab compare`: everyone on one workload, measured alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def regions(*, processes: int = 10) -> Workload:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["compare", "--jobs", "1", *map(str, arguments)], catch_exceptions=True)
+    return CliRunner().invoke(cli, ["lab", "compare", "--jobs", "1", *map(str, arguments)], catch_exceptions=True)
 
 
 @pytest.mark.parametrize("name", COMPARED)

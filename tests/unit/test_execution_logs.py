@@ -1,4 +1,4 @@
-"""Execution logs, `gamecast classify`, `gamecast step`: what they read, say, draw and refuse."""
+"""Execution logs, `gamecast lab classify`, `gamecast lab step`: what they read, say, draw and refuse."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_events_that_wait_for_each_other_are_no_execution(tmp_path: Path) -> Non
 
 
 def test_classify_tells_the_class_the_crown_and_what_is_broken_as_json(tmp_path: Path) -> None:
-    result = run("classify", write(tmp_path / "log.jsonl", OVERTAKEN), "--delta", 5, "--json")
+    result = run("lab", "classify", write(tmp_path / "log.jsonl", OVERTAKEN), "--delta", 5, "--json")
     report = orjson.loads(result.stdout)
     assert result.exit_code == 0
     assert report["class"] == "FIFO"
@@ -97,16 +97,16 @@ def test_classify_tells_the_class_the_crown_and_what_is_broken_as_json(tmp_path:
 
 
 def test_classify_prints_a_schedule_where_there_is_no_crown(tmp_path: Path) -> None:
-    result = run("classify", write(tmp_path / "log.jsonl", [*OVERTAKEN[:3]]))
+    result = run("lab", "classify", write(tmp_path / "log.jsonl", [*OVERTAKEN[:3]]))
     assert "class: RSC" in result.stdout
     assert "a schedule with every message at once: m2" in result.stdout
 
 
 def test_classify_exits_with_1_where_an_expectation_does_not_hold(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", OVERTAKEN)
-    assert run("classify", log, "--expect", "fifo", "--expect", "total").exit_code == 0
+    assert run("lab", "classify", log, "--expect", "fifo", "--expect", "total").exit_code == 0
     for what in ("co", "rsc", "causal"):
-        assert run("classify", log, "--expect", what).exit_code == 1
+        assert run("lab", "classify", log, "--expect", what).exit_code == 1
 
 
 def test_crashed_processes_are_bound_by_the_uniform_flavour_only(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_crashed_processes_are_bound_by_the_uniform_flavour_only(tmp_path: Path)
         {"process": "p", "event": "crash"},
         {"process": "q", "event": "other"},
     ]
-    report = orjson.loads(run("classify", write(tmp_path / "log.jsonl", lines), "--json").stdout)
+    report = orjson.loads(run("lab", "classify", write(tmp_path / "log.jsonl", lines), "--json").stdout)
     assert report["crashed"] == ["p"]
     assert report["guarantees"]["agreement"] is None
     assert "p delivers m, and q never does" in report["guarantees"]["uniform agreement"]
@@ -131,7 +131,7 @@ def test_timeliness_of_crashed_processes_counts_in_the_uniform_flavour_only(tmp_
 
 def test_the_picture_has_a_line_for_each_process_and_marks_what_is_overtaken(tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
-    run("classify", write(tmp_path / "log.jsonl", OVERTAKEN), "--picture", picture)
+    run("lab", "classify", write(tmp_path / "log.jsonl", OVERTAKEN), "--picture", picture)
     svg = ET.fromstring(picture.read_text())
     lines = list(svg.iter("{http://www.w3.org/2000/svg}line"))
     arrows = {line[0].text: line.get("stroke") for line in lines if len(line)}
@@ -148,7 +148,7 @@ def test_a_scenario_comes_out_as_it_went_in(file: Path) -> None:
 
 def test_step_prints_what_each_process_does_and_draws_it(tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
-    result = run("step", "isis-overlapping", SCENARIOS / "isis.txt", "--picture", picture)
+    result = run("lab", "step", "isis-overlapping", SCENARIOS / "isis.txt", "--picture", picture)
     assert result.exit_code == 0
     assert "d sends a: Propose(ma, 2)" in result.stdout
     assert "class:" in result.stdout
@@ -165,18 +165,18 @@ def test_step_tells_what_a_script_may_not_do_by_file_and_line(tmp_path: Path) ->
         ("processes a b\n", "has no line ---"),
     ):
         script.write_text(text)
-        result = run("step", "fifo", script)
+        result = run("lab", "step", "fifo", script)
         assert isinstance(result.exception, InvalidInput)
         assert complaint in str(result.exception)
 
 
 def test_step_refuses_a_protocol_whose_assumptions_the_script_breaks() -> None:
-    result = run("step", "isis", SCENARIOS / "isis.txt")
+    result = run("lab", "step", "isis", SCENARIOS / "isis.txt")
     assert "assumes that links are FIFO" in str(result.exception)
 
 
 def test_simulate_protocols_counts_and_refutes_as_json() -> None:
-    result = run("simulate", "protocols", "--seeds", 5, "--protocol", "fifo", "--jobs", 1, "--json")
+    result = run("lab", "simulate", "protocols", "--seeds", 5, "--protocol", "fifo", "--jobs", 1, "--json")
     report = orjson.loads(result.stdout)
     assert result.exit_code == 0
     assert report["failed"] == 0
@@ -185,9 +185,9 @@ def test_simulate_protocols_counts_and_refutes_as_json() -> None:
 
 
 def test_simulate_protocols_exits_with_1_and_tells_how_to_replay_a_wrong_claim() -> None:
-    result = run("simulate", "protocols", "--seed", 1, "--protocol", "fifo", "--claim", "causal")
+    result = run("lab", "simulate", "protocols", "--seed", 1, "--protocol", "fifo", "--claim", "causal")
     assert result.exit_code == 1
-    assert "gamecast simulate protocols --protocol fifo --seed 1 --claim 'causal'" in result.stdout
+    assert "gamecast lab simulate protocols --protocol fifo --seed 1 --claim 'causal'" in result.stdout
 
 
 def test_every_protocol_names_its_source_and_says_what_it_promises_and_assumes() -> None:

@@ -1,4 +1,4 @@
-"""``gamecast simulate paper`` and ``… placement``: the documents, tables and pictures that they write."""
+"""``gamecast lab simulate paper`` and ``… placement``: the documents, tables and pictures that they write."""
 
 from __future__ import annotations
 

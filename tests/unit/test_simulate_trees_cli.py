@@ -1,4 +1,4 @@
-"""``gamecast simulate trees``: what it reads, prints and refuses."""
+"""``gamecast lab simulate trees``: what it reads, prints and refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def links(tmp_path: Path) -> Path:
 
 
 def trees(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["simulate", "trees", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["lab", "simulate", "trees", *map(str, arguments)])
 
 
 def test_a_tree_is_cheaper_than_unicast_and_as_fast(links: Path) -> None:

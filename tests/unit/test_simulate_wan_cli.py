@@ -1,4 +1,4 @@
-"""``gamecast simulate wan``: a prediction without a network, and what is refused."""
+"""``gamecast lab simulate wan``: a prediction without a network, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def matrix(tmp_path: Path) -> Path:
 
 
 def simulate_wan(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["simulate", "wan", *map(str, arguments), "--start-s", "200", "--duration-s", "5"])
+    return CliRunner().invoke(
+        cli, ["lab", "simulate", "wan", *map(str, arguments), "--start-s", "200", "--duration-s", "5"]
+    )
 
 
 def figures(*arguments: object) -> Any:
