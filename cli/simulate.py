@@ -51,7 +51,7 @@ def simulate() -> None:
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def attack_command(
+def faults_command(
     seeds: int, first: int, seed: int | None, scenario: str | None, ordering: str | None, jobs: int, as_json: bool
 ) -> None:
     """Attack small networks with every fault, and judge what their servers delivered.

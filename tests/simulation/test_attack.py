@@ -86,25 +86,25 @@ def size(scenario: Scenario) -> float:
 def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     seed = first_failure().scenario.seed
-    result = CliRunner().invoke(simulate, ["attack", "--seed", str(seed), "--json"])
+    result = CliRunner().invoke(simulate, ["faults", "--seed", str(seed), "--json"])
     assert result.exit_code == 1
     [failure] = orjson.loads(result.stdout)["failures"]
     _, _, options = failure["replay"].partition("gamecast lab simulate faults ")
     number, _, changes = options.removeprefix("--seed ").partition(" --scenario ")
-    arguments = ["attack", "--seed", number, *(["--scenario", changes.strip("'")] if changes else []), "--json"]
+    arguments = ["faults", "--seed", number, *(["--scenario", changes.strip("'")] if changes else []), "--json"]
     again = CliRunner().invoke(simulate, arguments)
     assert again.exit_code == 1
     assert orjson.loads(again.stdout)["failures"][0]["violations"] == failure["violations"]
 
 
 def test_what_held_is_said_with_figures() -> None:
-    result = CliRunner().invoke(simulate, ["attack", "--seeds", "3", "--ordering", "causal", "--jobs", "1"])
+    result = CliRunner().invoke(simulate, ["faults", "--seeds", "3", "--ordering", "causal", "--jobs", "1"])
     assert (result.exit_code, "every promise held" in result.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("changes", ["{", '{"wind": 3}', '{"weather": {"hail": 1}}'])
 def test_a_scenario_that_is_none_is_wrong_use(changes: str) -> None:
-    result = CliRunner().invoke(simulate, ["attack", "--seed", "1", "--scenario", changes])
+    result = CliRunner().invoke(simulate, ["faults", "--seed", "1", "--scenario", changes])
     assert (result.exit_code, "--scenario" in result.stderr) == (2, True)
 
 
