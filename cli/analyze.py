@@ -79,7 +79,8 @@ def analyze(
     idle: float,
     as_json: bool,
 ) -> None:
-    """Analyse recorded sessions: who is how far away, did the order hold, who carries what, what to move.
+    """Analyze recorded sessions: latency, order, load, placement. It says how far subscribers are from each other,
+    whether the order held, which node carries what, and what to move.
 
     SESSION is the directory of a recorded session, or a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
     audit` reads it, or a directory of those; several are analysed together. What cannot be used is put aside and

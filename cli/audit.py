@@ -42,7 +42,7 @@ PUBLISHERS_NAMED_MAX = 3
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def audit(context: click.Context, files: Sequence[Path], *, published: Path | None, pairs: bool, as_json: bool) -> None:
-    """Judge delivery logs: did all subscribers see one order, nothing twice, nothing lost?
+    """Judge delivery logs: one order, nothing lost or repeated?
 
     FILE is JSON Lines, gzip-compressed or not, one delivery a line: {"subscriber": "s1", "index": 0, "event": "any
     unique id", "region": "forest", "sender": "s2"}. A directory stands for all *.jsonl and *.jsonl.gz in it.

@@ -99,7 +99,7 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure gamecast beside what you would pick instead, on this machine.
+    """Measure gamecast beside what you would pick instead.
 
     S subscribers, and about 190 bytes of JSON an event, decoded and handed to a callback on every delivery. Publishers
     and subscribers have a process each, and every trial a fresh private redis-server.

@@ -62,7 +62,7 @@ def capacity(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the highest rate at which delays and hold times stay within bounds.
+    """Find the highest rate at which delays stay within bounds. Hold times have a bound, too.
 
     Of the network at URL, or, without one, of a network that is started on this machine. Rates double until the bounds
     are exceeded, or something is lost; then the step is narrowed to 10%. The load is that of `gamecast bench`: two

@@ -53,7 +53,8 @@ def chaos(
     keep: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a network of real processes while all kinds of faults befall it, and judge what its servers got.
+    """Run a real network under injected faults, and judge it. The order checkers judge what its servers
+    delivered.
 
     Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers are a
     process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded

@@ -53,7 +53,7 @@ def classify(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Say what kind of execution some logs hold: RSC, causally ordered, FIFO or none of these, and more.
+    """Say what kind of execution logs hold: RSC, causal, FIFO.
 
     LOG is JSON Lines, gzip-compressed or not, one event a line, each process' in its order: {"process": "p1", "event":
     "send", "message": "m1", "to": ["p2"]} and {"process": "p2", "event": "receive", "message": "m1"}; a process that

@@ -88,7 +88,7 @@ def compare(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare protocols on one topology and one workload: latency, packets, bytes, load, what is held.
+    """Compare protocols on one topology and one workload. It reports latency, packets, bytes, load, and what is held.
 
     Of several numbers the first is the base, and the others are tried one at a time, the rest being as in the base: in
     one group of all, and in the first number of groups above 1.

@@ -32,7 +32,7 @@ from sequencing.extras import require
 def convert(
     context: click.Context, sources: Sequence[Path], out: Path, *, form: str, published: Path | None, as_json: bool
 ) -> None:
-    """Convert a recorded session to delivery logs, or delivery logs to a session.
+    """Convert between recorded sessions and delivery logs.
 
     With --to log, SOURCE is one session; OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`, and
     OUT_DIR.published.jsonl what was published, if that was recorded. With --to session, SOURCE are logs, or directories

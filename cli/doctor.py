@@ -36,7 +36,7 @@ _MARKS: Mapping[Level, tuple[str, str]] = {
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
-    """Examine the network of a control Redis, and say what to do about each finding. Nothing stays changed.
+    """Find what is wrong with a network, and say what to do. Nothing stays changed.
 
     Servers: version, eviction, memory, persistence, clock, what the user may do. Control: somebody leads, who wants
     something is granted it, and the way to a new plan comes to its end. Nodes: reachable, with the published plan

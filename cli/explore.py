@@ -21,7 +21,7 @@ _FAMILIES_HELP = "\n".join(f"  {name:<9} {about(name)}" for name in FAMILIES)
 
 
 @click.command(
-    help=f"""Explore small worlds exhaustively: the real machines, moved in every possible order.
+    help=f"""Explore every interleaving of small worlds. The real machines are moved in every possible order.
 
 Where a simulation draws some schedules of a large world, this goes through all schedules of small ones: who publishes,
 which node passes which frame on, which region a subscriber reads next. Each end is judged by the checkers that judge

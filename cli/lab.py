@@ -9,10 +9,10 @@ from cli.commands import Commands, command_of
 SECTIONS = {
     "Commands": {
         "simulate": "Run the protocol's own state machines in a simulated world.",
-        "explore": "Explore small worlds exhaustively: the real machines, moved in every possible order.",
-        "compare": "Compare protocols on one topology and one workload: latency, packets, bytes, load, hold.",
-        "classify": "Say what kind of execution some logs hold: RSC, causally ordered, FIFO, or none of these.",
-        "step": "Replay a scenario script under a protocol, message by message, and say what came of it.",
+        "explore": "Explore every interleaving of small worlds.",
+        "compare": "Compare protocols on one topology and one workload.",
+        "classify": "Say what kind of execution logs hold: RSC, causal, FIFO.",
+        "step": "Replay a scenario script, message by message.",
     }
 }
 

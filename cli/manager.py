@@ -51,7 +51,7 @@ logger = logging.getLogger("gamecast.manager.daemon")
 def manager(
     control_url: str, *, ordering: Ordering, retention_events: int, resume_s: float, expect: Path | None, wait_s: float
 ) -> None:
-    """Stand for leading the network of a control Redis: who leads makes the plans.
+    """Run a leader candidate: the leader plans the network.
 
     Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
     should not have to plan, or come and go. Of several, one leads; when it dies, another one does within seconds.

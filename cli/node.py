@@ -25,7 +25,7 @@ from gamecast.errors import Unreachable
 )
 @wait_option
 def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
-    """Register a sequencing node, and carry its frames to the next ones.
+    """Register a sequencing node, and carry its frames onward.
 
     Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
     that are new and for those whose next epoch begins. One that is registered stays so, and its links stand still until

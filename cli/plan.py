@@ -141,7 +141,8 @@ def plan(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Plan a sequencing network: who must be ordered against whom, where, and what each node will carry.
+    """Plan a sequencing network from a membership file. The plan says which regions must be ordered together, where,
+    and what each node carries.
 
     MEMBERSHIP has a row for each subscription, CSV or JSON Lines, gzip-compressed or not; - is standard input.
 

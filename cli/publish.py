@@ -44,7 +44,7 @@ def publish(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Publish events to a region and print their receipts: region, and epoch-sequence.
+    """Publish events to a region, and print their receipts. A receipt is a region and a position, epoch-sequence.
 
     A PAYLOAD is JSON if it can be read as such, else a string; put -- before those that begin with a dash. Without
     PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Subscribers that

@@ -50,7 +50,8 @@ def record(
     host: str | None,
     as_json: bool,
 ) -> None:
-    """Record a live network into a session: its frames, when each passed each node, its epochs, its members.
+    """Record a live network into a session. A session has the frames, when each passed each node, the epochs, and the
+    members.
 
     It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. What game servers receive
     and deliver is not to be seen from outside: have them record too, `gamecast.connect(record=DIR)`, into the same

@@ -28,7 +28,7 @@ PIPED_WIDTH = 10_000
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def status(context: click.Context, url: str, *, regions: bool, as_json: bool) -> None:
-    """Show what the network of a control Redis looks like, without joining it and without changing anything.
+    """Show a network, without joining it or changing anything.
 
     Exit status: 0 if all nodes answer, 2 for wrong use, 3 if one does not, or the control Redis is not there.
     """

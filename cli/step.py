@@ -26,7 +26,7 @@ from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path | None, as_json: bool) -> None:
-    """Replay a scenario script under a protocol, message by message, and say what came of it.
+    """Replay a scenario script, message by message. A protocol of the catalogue receives the messages.
 
     A script names the processes and groups, and after a line --- what happens: "a publishes m", "b receives from a", "c
     suspects a", "the rest is received". What each process does is printed below each step; at the end, what each has

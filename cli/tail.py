@@ -45,7 +45,7 @@ def tail(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Subscribe to regions and print their events as they are delivered, in order, one line each.
+    """Subscribe to regions, and print their events in order. One line each, as they are delivered.
 
     Without --since it prints only events that are published after it has subscribed, which it reports on standard
     error. With --since it replays earlier events first; regions without a common order are replayed in any order.

@@ -22,7 +22,7 @@ FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @click.group()
 def token() -> None:
-    """Make keys, and the tokens that clients of the gateway hold.
+    """Make keys, and tokens for the gateway's clients.
 
     \b
     Example:

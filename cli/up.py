@@ -64,7 +64,7 @@ def up(
     keys: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a network on this machine: private redis-servers, relays between them, a manager, and a gateway.
+    """Run a network on this machine: servers, manager and gateway. Private redis-servers, with relays between them.
 
     Tells its URL when it is ready, and runs until SIGINT or SIGTERM. Nothing is kept, and no process stays, however it
     ends.

@@ -41,7 +41,7 @@ _ROLES = click.option(
 
 @click.group()
 def users() -> None:
-    """Make and change the Redis users of a network, on all of its servers.
+    """Make and change the Redis users of a network. The users are the same on all of its servers.
 
     Give the URLs of all Redis servers of the network, each as a user who may change users (the one without a name, or
     one that you made). A game server connects as `subscriber` or `publisher`, a gateway as `gateway` with `watcher` for

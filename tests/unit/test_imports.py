@@ -4,10 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import gamecast
-from cli.main import COMMANDS, cli
+from cli.lab import SECTIONS as LAB
+from cli.lab import lab
+from cli.main import SECTIONS, cli
 
 ROOT = Path(__file__).parents[2]
 FOUNDATIONS = "import asyncio, orjson, redis.asyncio"
@@ -106,12 +110,27 @@ def test_the_command_loads_click_and_nothing_else_to_tell_about_itself(option: s
     }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_line_of_a_command_is_the_first_sentence_of_its_help(name: str) -> None:
-    command = cli.commands.get(name) or cli.get_command(None, name)  # type: ignore[arg-type] # it needs none
+@pytest.mark.parametrize(
+    ("group", "name", "line"),
+    [
+        (group, name, line)
+        for group, sections in ((cli, SECTIONS), (lab, LAB))
+        for lines in sections.values()
+        for name, line in lines.items()
+    ],
+)
+def test_the_line_of_a_command_is_the_first_sentence_of_its_help(group: click.Group, name: str, line: str) -> None:
+    command = group.commands.get(name) or group.get_command(None, name)  # type: ignore[arg-type] # it needs none
     assert command is not None
     assert command.name == name
-    assert command.get_short_help_str(limit=1_000) == COMMANDS[name]
+    assert command.get_short_help_str(limit=1_000) == line
+
+
+@pytest.mark.parametrize("former", ["simulate", "compare", "classify", "step"])
+def test_a_former_spelling_says_how_the_command_is_called_now(former: str) -> None:
+    result = CliRunner().invoke(cli, [former, "--seeds", "1"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"is now `gamecast lab {former}`" in result.stderr
 
 
 def test_a_wrong_command_is_refused_without_loading_any() -> None:
