@@ -94,7 +94,7 @@ class Outbox:
         self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
         if refusal.code is Code.RATE:
             self.slow_down()
-        elif self._faults.take():
+        elif refusal.code is not Code.BACKEND_DOWN and self._faults.take():
             raise Ended(Close.RATE, "too many messages that had to be refused")
 
     def slow_down(self) -> None:

@@ -163,15 +163,17 @@ class Session:
         subscriptions = Subscriptions(self._gateway, caller, outbox=outbox, resumption=resumption)
         requests = Requests(self._gateway, caller, outbox=outbox, resumption=resumption, subscriptions=subscriptions)
         async with asyncio.TaskGroup() as group:
-            for work in (
+            works = [
                 requests.take(self._socket),
-                requests.publish_in_turn(),
                 subscriptions.run(),
                 self._deliver(),
                 outbox.write(batch_s),
                 caller.watch(self._limits),
                 self._leave(),
-            ):
+            ]
+            if self._gateway.hooks.asks("publish"):
+                works.append(requests.publish_in_turn())
+            for work in works:
                 group.create_task(self._ending(work), name=f"gamecast session {caller.session}")
 
     @staticmethod

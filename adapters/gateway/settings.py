@@ -88,7 +88,7 @@ class GatewayLimits:
     stream_regions_max: int = 32
     """Regions of one event stream: all their positions are in each event id."""
     hook_timeout_s: float = 1.0
-    """How long the game's backend has to answer a hook, and a call to get its turn."""
+    """How long the game's backend has to answer a hook; before that, a call waits as long for its turn."""
     hook_calls_max: int = 256
     """Calls of one hook under way at a time; others wait for their turn."""
     hook_failures_max: int = 5

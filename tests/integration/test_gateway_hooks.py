@@ -485,3 +485,20 @@ async def test_the_javascript_client_follows_what_the_backend_says(
         async with patience(30):
             out, _ = await process.communicate()
     assert json.loads(out) == [{"level": 3}, "hi", "denied", "banned"]
+
+
+async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedServer, unused_tcp_port: int) -> None:
+    backend = Backend()
+    backend.url = f"http://127.0.0.1:{unused_tcp_port}"
+    async with (
+        hooked(shared_redis.url, backend, "publish", requests_per_s=1, burst_requests=5, hook_pause_s=0.2) as running,
+        Socket.open(running.url, name="grace") as socket,
+    ):
+        await socket.subscribe("outlasted")
+        for number in range(500):  # more refusals than a client at fault may cause
+            await socket.say(type="publish", id=number, region="outlasted", payload=number)
+        assert (await socket.reply(499))["code"] == "backend-down"
+        async with backend.listening(unused_tcp_port), patience(10):
+            while (await socket.publish("outlasted", "again", id=500))["type"] != "ack":  # noqa: ASYNC110 - the pause ends
+                await asyncio.sleep(0.05)
+        assert [event["payload"] for event in await socket.take(1)] == ["again"]
