@@ -502,3 +502,34 @@ async def test_a_session_outlasts_a_backend_that_is_down(shared_redis: EmbeddedS
             while (await socket.publish("outlasted", "again", id=500))["type"] != "ack":  # noqa: ASYNC110 - the pause ends
                 await asyncio.sleep(0.05)
         assert [event["payload"] for event in await socket.take(1)] == ["again"]
+
+
+async def test_the_javascript_client_resumes_when_the_backend_is_back(
+    shared_redis: EmbeddedServer, backend: Backend, tmp_path: Path
+) -> None:
+    async with hooked(shared_redis.url, backend, hook_pause_s=0.1) as running:
+        script = tmp_path / "run.mjs"
+        script.write_text(
+            f"""
+            import {{ connect }} from {json.dumps((CLIENT / "gamecast.js").as_uri())};
+            const joy = connect({json.dumps(running.url)}, {{ name: "joy" }});
+            await joy.subscribe("js/resumed");
+            console.log("subscribed");
+            const {{ value: event }} = await joy[Symbol.asyncIterator]().next();
+            console.log(event.payload);
+            joy.close();
+            """
+        )
+        process = await asyncio.create_subprocess_exec(*node(), str(script), stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None
+        async with patience(30):
+            assert await process.stdout.readline() == b"subscribed\n"
+            backend.answers["subscribe"] = lambda question: web.Response(status=503)
+            for session in list(running.gateway.sessions):
+                session.leave(1001, "go on in a new session")
+            await running.is_noted("refused", code="backend-down")
+            async with Socket.open(running.url, name="other") as socket:
+                await socket.publish("js/resumed", "missed")
+            backend.answers.clear()
+            out, _ = await process.communicate()
+    assert out == b"missed\n"
