@@ -22,6 +22,7 @@ EXTRA_OF = {
     "cryptography": "gateway",
     "jwt": "gateway",
     "prometheus_client": "gateway",
+    "pybreaker": "gateway",
     "opentelemetry": "tracing",
     "pyarrow": "recording",
     "plotly": "analytics",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -29,17 +30,22 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ports = {f"10.0.0.{number}": free_port() for number in (1, 2, 3)}
+        self._passwords: dict[str, str] = {}
+        """Of the Redis users that the page creates."""
         self.running: list[tuple[str, subprocess.Popen[str]]] = []
 
     def run(self, line: str) -> None:
         background = line.endswith("&")
         words = shlex.split(line.removesuffix("&"))
+        words = [re.sub(r"(\w+):PASSWORD@", self._known, word) for word in words]
         for address, port in self._ports.items():
             words = [word.replace(f"{address}:6379", f"127.0.0.1:{port}") for word in words]
             if address in words:
                 words[words.index("--bind") + 1], words[words.index("--port") + 1] = "127.0.0.1", str(port)
         folder = self._folder / str(len(list(self._folder.iterdir())))
         folder.mkdir()
+        if "--aclfile" in words:
+            (folder / "users.acl").write_text(blocks("acl")[0])
         program = {"gamecast": [sys.executable, "-m", "gamecast"]}.get(words[0])
         command = [*(program or [find_redis_server()]), *words[1:]]
         environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
@@ -53,6 +59,8 @@ class Machine:
             return
         assert process.wait(timeout=scaled(DONE_S_MAX)) == 0, (folder / "output").read_text()
         self.running.pop()
+        if "--file" in words:
+            self._passwords = json.loads((folder / "users.json").read_text())
 
     def end(self) -> None:
         """Everything in the background goes on until it is asked to end, or has what it wanted; then it ends well."""
@@ -67,6 +75,9 @@ class Machine:
         for _, process in self.running:
             process.kill()
             process.wait()
+
+    def _known(self, user: re.Match[str]) -> str:
+        return f"{user[1]}:{self._passwords[user[1]]}@"
 
     def _await_words(self, output: Path, process: subprocess.Popen[str]) -> None:
         deadline = Deadline(READY_S_MAX)
@@ -85,9 +96,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         machine.kill()
 
 
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 def commands() -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()]
+    return [line for block in blocks("sh") for line in block.splitlines()]
 
 
 def test_every_command_of_the_page_does_what_it_says(machine: Machine) -> None:
