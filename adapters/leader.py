@@ -13,11 +13,11 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
-from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, Hands, Seen
+from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering, Plan, first_plan
-from sequencing.record import Members, Record, Wish
+from sequencing.record import Interest, Members, Record
 from sequencing.transition import Task, Transition
 
 GATHER_S = 0.005
@@ -39,14 +39,20 @@ class Leader:
     """What a manager does while it leads."""
 
     def __init__(
-        self, control: Control, hands: Hands, ordering: Ordering, token: str, stop: asyncio.Event, resume_s: float
+        self,
+        control: Control,
+        operator: NodeOperator,
+        ordering: Ordering,
+        token: str,
+        stop: asyncio.Event,
+        resume_s: float,
     ) -> None:
         """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end.
 
         ``resume_s``: for how long who has gone is reckoned with.
         """
         self._control = control
-        self._hands = hands
+        self._operator = operator
         self._ordering: Ordering = ordering
         self._token = token
         self._stop = stop
@@ -68,7 +74,7 @@ class Leader:
         if latest is None:
             return
         record = latest.record or Record(first_plan(self._ordering, latest.nodes, time.time_ns() // 1_000_000))
-        self._note_gone(record, latest.wishes)
+        self._note_gone(record, latest.interests)
         following = await self._following(latest, record)
         if following is not None:
             if Transition(following).finished:
@@ -86,7 +92,7 @@ class Leader:
         if self._forgetting is not None:
             self._forgetting.cancel()
             await asyncio.gather(self._forgetting, return_exceptions=True)
-        await self._hands.close()
+        await self._operator.close()
 
     async def _gather(self, seen: Seen) -> Seen | None:
         """Look until nobody wants anything new; None when somebody else leads now."""
@@ -116,18 +122,18 @@ class Leader:
             return None
         if not seen.is_announced(record.plan):
             return None
-        changes = changes_asked(record, seen.wishes, seen.published, expected=record.expected)
+        changes = changes_asked(record, seen.interests, seen.published, expected=record.expected)
         if changes is None or changes.missing:
             return None
         from adapters.planning import following
 
-        found = following(record, changes, seen.wishes, nodes=seen.nodes, announced=True, away=self._away())
+        found = following(record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._away())
         return found if found.plan.is_laid_out_as(record.plan) else None
 
     async def _following(self, seen: Seen, record: Record) -> Record | None:
         if (following := self._in_place(seen, record)) is not None:
             return following
-        runs = await self._hands.runs(seen.nodes)
+        runs = await self._operator.runs(seen.nodes)
         announced = not record.plan.paths or seen.is_announced(record.plan)
         # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
@@ -142,9 +148,9 @@ class Leader:
         expected = record.expected
         if seen.expected != len(expected):
             expected = await self._control.expected()
-        changes = partial(changes_asked, record, seen.wishes, seen.published, runs=losing, expected=expected)
+        changes = partial(changes_asked, record, seen.interests, seen.published, runs=losing, expected=expected)
         deciding = asyncio.ensure_future(
-            asyncio.to_thread(_decide, record, changes, seen.wishes, there, announced, self._away())
+            asyncio.to_thread(_decide, record, changes, seen.interests, there, announced, self._away())
         )
         if not await self._leads_until(deciding):
             return None
@@ -165,21 +171,21 @@ class Leader:
         last, names = await self._control.incarnations()
         self._connected = now, last, names
         if before is not None:
-            forgetting = self._hands.forget_publishers(plan, before[1], names | before[2])
+            forgetting = self._operator.forget_publishers(plan, before[1], names | before[2])
             self._forgetting = asyncio.create_task(forgetting, name="gamecast forgetting")
 
-    def _note_gone(self, record: Record, wishes: Mapping[str, Wish]) -> None:
+    def _note_gone(self, record: Record, interests: Mapping[str, Interest]) -> None:
         """Note who has gone; who has come back, as a newer connection, may not have asked for all that it had yet."""
         now, gone = time.monotonic(), dict[str, tuple[float, frozenset[str]]]()
         for name, regions in record.members.items():
-            wish, heard = wishes.get(name), record.heard.get(name)
+            interest, heard = interests.get(name), record.heard.get(name)
             if name in self._gone:
                 since, had = self._gone[name]
-            elif wish is None or (heard is not None and heard.incarnation != wish.incarnation):
+            elif interest is None or (heard is not None and heard.incarnation != interest.incarnation):
                 since, had = now, regions
             else:
                 continue
-            if left := had.difference(wish.since if wish is not None else ()):
+            if left := had.difference(interest.since if interest is not None else ()):
                 gone[name] = since, left
         self._gone = gone
 
@@ -229,7 +235,7 @@ class Leader:
         if seen is None or seen.taken:
             return False
         named = self._named_runs(seen, plan) & plan.nodes.keys()
-        runs = await self._hands.runs({name: plan.nodes[name] for name in named})
+        runs = await self._operator.runs({name: plan.nodes[name] for name in named})
         return all(plan.runs.get(name) == run for name, run in runs.items())
 
     @staticmethod
@@ -241,7 +247,7 @@ class Leader:
 
     async def _perform(self, task: Task, plan: Plan) -> Any:
         try:
-            return await self._hands.perform(task, plan)
+            return await self._operator.perform(task, plan)
         except GamecastError as error:
             if self._waits_for != (waits_for := (plan.epoch, plan.version, task.node)):
                 self._waits_for = waits_for
@@ -252,7 +258,7 @@ class Leader:
 def _decide(
     record: Record,
     changes_of: Callable[[], Changes | None],
-    wishes: Mapping[str, Wish],
+    interests: Mapping[str, Interest],
     nodes: Mapping[str, str],
     announced: bool,
     away: Members,
@@ -265,4 +271,4 @@ def _decide(
     except Exception as error:  # libraries that do not fit each other raise all kinds of them
         raise ImportError(str(error)) from error
 
-    return following(record, changes, wishes, nodes=nodes, announced=announced, away=away)
+    return following(record, changes, interests, nodes=nodes, announced=announced, away=away)

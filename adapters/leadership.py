@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sequencing.plan import Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 
 if TYPE_CHECKING:  # a candidate performs none
     from sequencing.transition import Task
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     """
 
     record: Record | None
-    wishes: Mapping[str, Wish]
+    interests: Mapping[str, Interest]
     published: frozenset[str]
     announced: tuple[int, int]
     asked: str
@@ -50,9 +50,9 @@ class Seen(NamedTuple):
     def is_crowded(self) -> bool:
         """Return whether somebody of many wants something that is likely to concern all of them: on one node, never."""
         record = self.record
-        if record is None or record.behind or self.expected or len(self.wishes) < CROWD or len(self.nodes) == 1:
+        if record is None or record.behind or self.expected or len(self.interests) < CROWD or len(self.nodes) == 1:
             return False
-        return any(wish.after(record.heard.get(name)) for name, wish in self.wishes.items())
+        return any(interest.after(record.heard.get(name)) for name, interest in self.interests.items())
 
     def is_announced(self, plan: Plan) -> bool:
         """Return whether everybody may know of a plan."""
@@ -93,7 +93,7 @@ class Control(Protocol):
         """Release the connection."""
 
 
-class Hands(Protocol):
+class NodeOperator(Protocol):
     """The nodes, as a manager reaches them."""
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 from adapters.backoff import Backoff
-from adapters.leadership import LEASE_MS, RESUME_S, Control, Hands
+from adapters.leadership import LEASE_MS, RESUME_S, Control, NodeOperator
 from adapters.outage import Outage
 from sequencing.errors import GamecastError, NotAllowed
 from sequencing.plan import Ordering
@@ -36,15 +36,20 @@ class Manager:
     """One candidate for leading a network."""
 
     def __init__(
-        self, control: Control, make_hands: Callable[[], Hands], ordering: Ordering, *, resume_s: float = RESUME_S
+        self,
+        control: Control,
+        make_operator: Callable[[], NodeOperator],
+        ordering: Ordering,
+        *,
+        resume_s: float = RESUME_S,
     ) -> None:
-        """``make_hands``: a way to the nodes, for when it leads; ``ordering``: of the network, if it is new.
+        """``make_operator``: a way to the nodes, for when it leads; ``ordering``: of the network, if it is new.
 
         ``resume_s``: for how long who has gone is reckoned with.
         """
         self._control = control
         self._resume_s = resume_s
-        self._make_hands = make_hands
+        self._make_operator = make_operator
         self._ordering: Ordering = ordering
         self._token = f"{gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
         self._stop = asyncio.Event()
@@ -115,7 +120,7 @@ class Manager:
             from adapters.leader import Leader  # most candidates never do
 
             self._leader = Leader(
-                self._control, self._make_hands(), self._ordering, self._token, self._stop, self._resume_s
+                self._control, self._make_operator(), self._ordering, self._token, self._stop, self._resume_s
             )
         return self._leader
 

@@ -17,21 +17,21 @@ from adapters.leadership import RESUME_S, Seen
 from adapters.manager import Manager
 from adapters.network import Position
 from adapters.relay import Relays, RelayTask
-from sequencing.cut import Looks, Reading
+from sequencing.cut import Looks, ReadResult
 from sequencing.errors import (
-    NobodyLeads,
+    NoLeader,
+    SessionExpired,
     Superseded,
-    TakenForGone,
     Unreachable,
     UsageError,
+    session_expired_message,
     superseded_message,
-    taken_for_gone_message,
 )
 from sequencing.extras import require
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 from sequencing.transition import Task
 
 NODES_MAX = 64
@@ -48,7 +48,7 @@ class MemoryWorld:
         """The last one that was given."""
         self.newest: dict[str, int] = {}
         """Of each name, the connection that speaks for it."""
-        self.wishes: dict[str, Wish] = {}
+        self.interests: dict[str, Interest] = {}
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
         self.published: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class MemoryWorld:
         self.relays = Relays(self._relay)
         self.faults = MemoryFaults(self)
         self._changed = asyncio.Event()
-        self._manager = Manager(MemoryControl(self), partial(MemoryHands, self), ordering, resume_s=resume_s)
+        self._manager = Manager(MemoryControl(self), partial(MemoryNodeOperator, self), ordering, resume_s=resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     @property
@@ -139,7 +139,7 @@ class MemoryFaults:
         """Go on without the connection of a name, which is told so when it asks for news."""
         world = self._world
         self._expired.add(world.newest.pop(name))
-        world.wishes.pop(name, None)
+        world.interests.pop(name, None)
         world.told += 1
         world.changed()
 
@@ -149,10 +149,10 @@ class MemoryFaults:
             raise Unreachable(f"the test disconnected {name!r}: faults.reconnect({name!r}) connects it again")
 
     def require_known(self, name: str, connection: int) -> None:
-        """Raise `Unreachable`, or `TakenForGone` for a connection that has expired."""
+        """Raise `Unreachable`, or `SessionExpired` for a connection that has expired."""
         self.require_reachable(name)
         if connection in self._expired:
-            raise TakenForGone(taken_for_gone_message(name))
+            raise SessionExpired(session_expired_message(name))
 
     def stepped(self, node: Node) -> None:
         """Lose what a step of a node has brought and is to be lost."""
@@ -224,7 +224,7 @@ class MemoryControl:
         announced = (plan.epoch, plan.version) if plan is not None else (0, 0)
         nodes = dict.fromkeys(world.nodes, "")
         return Seen(
-            *(world.record, dict(world.wishes), world.published, announced, str(world.told), nodes),
+            *(world.record, dict(world.interests), world.published, announced, str(world.told), nodes),
             expected=len(world.expected),
         )
 
@@ -271,30 +271,30 @@ class MemoryControl:
         self._world.changed()
 
 
-class MemoryHands:
-    """The nodes in memory. Implements `adapters.leadership.Hands`."""
+class MemoryNodeOperator:
+    """The nodes in memory. Implements `adapters.leadership.NodeOperator`."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Hands.runs`."""
+        """See `NodeOperator.runs`."""
         return nodes
 
     async def perform(self, task: Task, plan: Plan) -> Any:
-        """See `Hands.perform`."""
+        """See `NodeOperator.perform`."""
         node = self._world.nodes[task.node]
         answer = task.perform(node)
         self._world.stepped(node)
         return answer
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
-        """See `Hands.forget_publishers`."""
+        """See `NodeOperator.forget_publishers`."""
         for node in self._world.nodes.values():
             node.forget_publishers([each for each in node.accepted_of if each[1] not in living], upto)
 
     async def close(self) -> None:
-        """See `Hands.close`."""
+        """See `NodeOperator.close`."""
 
 
 _worlds: dict[str, MemoryWorld] = {}
@@ -327,7 +327,7 @@ class MemoryNode:
         self._world.stepped(self._node)
         return answer
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """See `Reader.read`."""
         self._world.faults.require_reachable(self._of)
         streams = {region: epoch for region, (epoch, _) in after.items()}
@@ -432,16 +432,16 @@ class MemoryNetwork:
         self._open_world.incarnation = max(self._open_world.incarnation, after) + 1
         return self._open_world.incarnation
 
-    async def want(self, wish: Wish, published: frozenset[str]) -> None:
-        """See `Network.want`."""
+    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
+        """See `Network.set_interest`."""
         world = self._open_world
         await self.beat()
-        world.wishes[self._name] = wish
+        world.interests[self._name] = interest
         world.published |= published
         world.told += 1
         world.changed()
 
-    async def expect(self, overlaps: frozenset[Pair]) -> None:
+    async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.expect`."""
         self._require_known()
         world = self._open_world
@@ -461,7 +461,7 @@ class MemoryNetwork:
         world = self._open_world
         if world.newest.get(self._name) == self._connection:
             del world.newest[self._name]
-            world.wishes.pop(self._name, None)
+            world.interests.pop(self._name, None)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""
@@ -505,12 +505,12 @@ class MemoryNetwork:
         record = self._open_world.record
         return record.ending() if record is not None else frozenset()
 
-    async def unled(self) -> NobodyLeads | None:
-        """See `Network.unled`."""
+    async def no_leader_error(self) -> NoLeader | None:
+        """See `Network.no_leader_error`."""
         lacking = self._open_world.cannot_plan
         if lacking is None:
             return None
-        return NobodyLeads(f"nobody can plan for the network, and what is asked for waits for that: {lacking}")
+        return NoLeader(f"nobody can plan for the network, and what is asked for waits for that: {lacking}")
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from sequencing.cut import Reading
-from sequencing.errors import NobodyLeads
+from sequencing.cut import ReadResult
+from sequencing.errors import NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.plan import Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 
 Position = tuple[int, int]
 """(epoch, region sequence) of the last event that a reader has seen of a region."""
@@ -38,7 +38,7 @@ class Reader(Protocol):
     async def interrupt(self) -> None:
         """Break off a `read` that waits (`NetworkError`, or nothing found); the next call is as good as any."""
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``.
 
         None: what is there now, and nothing if that is nothing; so it is, too, when other streams are read than the
@@ -80,10 +80,10 @@ class Network(Protocol):
     async def renew(self, after: int = 0) -> int:
         """Return a new incarnation for this connection's events; ``after``: above this one, too."""
 
-    async def want(self, wish: Wish, published: frozenset[str]) -> None:
+    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
         """Tell which regions this connection wants, and to which it publishes."""
 
-    async def expect(self, overlaps: frozenset[Pair]) -> None:
+    async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """Declare overlaps that are expected, see `sequencing.expected`."""
 
     async def beat(self) -> bool:
@@ -116,7 +116,7 @@ class Network(Protocol):
     async def ending(self) -> frozenset[tuple[str, int]]:
         """Return the epochs that are being left now, (region, epoch) each; of all others everything has arrived."""
 
-    async def unled(self) -> NobodyLeads | None:
+    async def no_leader_error(self) -> NoLeader | None:
         """Return what to tell whoever waits for a plan, None if somebody leads, or this connection may come to.
 
         Nobody leads for a moment when a leader dies, too.

@@ -13,7 +13,7 @@ from sequencing.changes import Changes
 from sequencing.manager import Planner, following_record
 from sequencing.membership import Membership
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Members, Record, Wish
+from sequencing.record import Interest, Members, Record
 
 SEARCH_WORK_MAX = 30_000
 """Of a plan that is being waited for: some 10 ms. Thirty times as much finds the same plans for the trace's servers."""
@@ -22,7 +22,7 @@ SEARCH_WORK_MAX = 30_000
 def following(
     record: Record,
     changes: Changes,
-    wishes: Mapping[str, Wish],
+    interests: Mapping[str, Interest],
     *,
     nodes: Mapping[str, str],
     announced: bool,
@@ -30,7 +30,7 @@ def following(
 ) -> Record:
     """Return what to go to so that changes are made, on these nodes; see `sequencing.manager.next_record`."""
     planner = planner_over(nodes, record.plan.ordering)
-    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced, away=away)
+    return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 
 def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:

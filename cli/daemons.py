@@ -23,8 +23,9 @@ T = TypeVar("T")
 END_S_MAX = 1.5
 """How long an end in good order may take: a server that hangs must not keep us."""
 
-expect_option = click.option(
-    "--expect",
+overlaps_option = click.option(
+    "--overlaps",
+    "overlaps_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Declare overlaps that are expected, rows of region,neighbour: walking on to a neighbour takes no new epoch.",

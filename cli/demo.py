@@ -252,11 +252,11 @@ async def _run(workload: Workload, *, nodes: int, speed: float, record: Recordin
         async with AsyncExitStack() as open_casts:
             run = replay_roaming if workload.roams else replay
             bar = begin("gamecast")
-            ours, cast = await run(open_casts, workload, nodes=nodes, speed=speed, progress=bar, record=record)
-            plan = await cast.plan()
+            ours, client = await run(open_casts, workload, nodes=nodes, speed=speed, progress=bar, record=record)
+            plan = await client.plan()
             if plan is None:
                 raise PlanError("the network has no plan after a replay")
-            urls = [url or cast.url for url in plan.nodes.values()]
+            urls = [url or client.url for url in plan.nodes.values()]
             progress = begin("plain Pub/Sub")
             if workload.roams:
                 plain = await replay_plain_roaming(workload, urls, speed=speed, progress=progress)

@@ -201,8 +201,8 @@ async def _run(
     from adapters.gateway.application import make_application
     from adapters.gateway.audit import AuditLog
     from adapters.gateway.guard import Guard
+    from adapters.gateway.replaycache import RedisShelf
     from adapters.gateway.serving import collect_rarely, serving
-    from adapters.gateway.shelf import RedisShelf
     from gamecast.gateway import CastDoor, extensions
 
     shelf = RedisShelf(url)

@@ -13,7 +13,7 @@ from adapters.planning import planner_over  # noqa: F401 - brings scipy, for whi
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
 from adapters.urls import redacted
-from cli.daemons import Stop, expect_option, once_there, run_until_stopped, wait_option
+from cli.daemons import Stop, once_there, overlaps_option, run_until_stopped, wait_option
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
 from laboratory.planning.reading import read_overlaps
@@ -46,10 +46,16 @@ logger = logging.getLogger("gamecast.manager.daemon")
     show_default=True,
     help="For how long who has gone, and may come back, is reckoned with by the plans made here.",
 )
-@expect_option
+@overlaps_option
 @wait_option
 def manager(
-    control_url: str, *, ordering: Ordering, retention_events: int, resume_s: float, expect: Path | None, wait_s: float
+    control_url: str,
+    *,
+    ordering: Ordering,
+    retention_events: int,
+    resume_s: float,
+    overlaps_file: Path | None,
+    wait_s: float,
 ) -> None:
     """Run a leader candidate: the leader plans the network.
 
@@ -67,7 +73,7 @@ def manager(
     """
     logging.basicConfig(format="%(asctime)s %(message)s")
     logger.setLevel(logging.INFO)
-    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
+    overlaps = read_overlaps(overlaps_file) if overlaps_file is not None else frozenset[Pair]()
     require_reachable(control_url)
     network = RedisNetwork(control_url, ordering=ordering, retention_events=retention_events, resume_s=resume_s)
     run_until_stopped(lambda stop: _run(network, overlaps, wait_s, stop))
@@ -76,7 +82,7 @@ def manager(
 async def _run(network: RedisNetwork, overlaps: frozenset[Pair], wait_s: float, stop: Stop) -> None:
     async def begin() -> None:
         await network.open()
-        await network.expect(overlaps)
+        await network.declare_overlaps(overlaps)
 
     try:
         await once_there(begin, wait_s=wait_s, stop=stop)

@@ -82,7 +82,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     help="Events/s of regions as they were in a recorded session; --rates goes before them.",
 )
 @click.option(
-    "--expect",
+    "--overlaps",
+    "overlaps_file",
     metavar="FILE|grid",
     help="Overlaps to order whether anybody has them or not, rows of region,neighbour; 'grid': all cells that touch, "
     "of regions that are called NAME:COLUMN:ROW. Then what a single subscriber has is ordered, too.",
@@ -129,7 +130,7 @@ def plan(
     ordering: Ordering,
     rates: Path | None,
     rates_from: Path | None,
-    expect: str | None,
+    overlaps_file: str | None,
     capacity: float | Literal["receiver"] | None,
     topology: Path | None,
     rtt: bool,
@@ -186,8 +187,8 @@ def plan(
             rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
             rate_of |= read_rates(rates) if rates is not None else {}
             world = reckoned = source.membership
-            if expect is not None:
-                pairs = grid_overlaps(world.regions) if expect == "grid" else read_overlaps(Path(expect))
+            if overlaps_file is not None:
+                pairs = grid_overlaps(world.regions) if overlaps_file == "grid" else read_overlaps(Path(overlaps_file))
                 world = Membership(world.regions_of, frozenset(world.regions).union(*pairs))
                 reckoned = Membership.of(observers(world.regions_of, pairs, ordering), world.regions)
         with watch.stage("overlaps", "counting overlaps"):

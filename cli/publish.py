@@ -13,7 +13,7 @@ import click
 import orjson
 
 from cli.reporting import Output, counted, default_name, input_lines
-from gamecast.client.cast import Cast, connect
+from gamecast.client.client import Client, connect
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
 from gamecast.ending import INFRASTRUCTURE, INTERRUPTED
@@ -61,11 +61,11 @@ def publish(
     require_reachable(url)
     check_region(region)
     encoded = [_checked(payload, text, f"payload {number}") for number, payload in enumerate(payloads, start=1)]
-    cast = connect(url, name=name or default_name())
+    client = connect(url, name=name or default_name())
     sending = _Sending(region, text)
     stopped, status = None, INFRASTRUCTURE
     try:
-        asyncio.run(sending.run(cast, encoded, None if as_json else Output()))
+        asyncio.run(sending.run(client, encoded, None if as_json else Output()))
     except BrokenPipeError:
         stopped = "nobody reads the receipts any more"
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def publish(
             raise
         sending.error = error
     if as_json:
-        click.echo(orjson.dumps(sending.as_dict(cast.name), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(sending.as_dict(client.name), option=orjson.OPT_INDENT_2))
     if sending.error is not None:
         raise type(sending.error)(f"{sending.error}; {sending.told()}") from sending.error
     if stopped is not None:
@@ -103,16 +103,16 @@ class _Sending:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _room: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, cast: Cast, payloads: Sequence[Any], output: Output | None) -> None:
+    async def run(self, client: Client, payloads: Sequence[Any], output: Output | None) -> None:
         """Publish payloads, or the lines of standard input when there are none; raises the first error."""
         # SIGINT does the same, by asyncio.
         sending = asyncio.current_task()
         assert sending is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sending.cancel)
         try:
-            async with cast:
+            async with client:
                 self.opened = True
-                feeding = asyncio.create_task(self._feed(cast, payloads), name="gamecast publish feed")
+                feeding = asyncio.create_task(self._feed(client, payloads), name="gamecast publish feed")
                 feeding.add_done_callback(lambda _: self._changed.set())
                 try:
                     await self._collect(feeding, output)
@@ -167,13 +167,13 @@ class _Sending:
                 await output.write(f"{receipt.region} {receipt.position}\n".encode())
         await feeding
 
-    async def _feed(self, cast: Cast, payloads: Sequence[Any]) -> None:
+    async def _feed(self, client: Client, payloads: Sequence[Any]) -> None:
         async for payload in self._given(payloads) if payloads else self._typed():
             size = len(orjson.dumps(payload))
             while len(self._under_way) >= UNDER_WAY_EVENTS_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
                 self._room.clear()
                 await self._room.wait()
-            self._under_way.append((cast.publish_soon(self.region, payload), size))
+            self._under_way.append((client.publish_async(self.region, payload), size))
             self._under_way_bytes += size
             self._changed.set()
 

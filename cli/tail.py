@@ -13,7 +13,7 @@ import click
 import orjson
 
 from cli.reporting import Output, default_name, named, printable
-from gamecast.client.cast import Cast, connect
+from gamecast.client.client import Client, connect
 from gamecast.client.history import Since
 from gamecast.client.networks import require_reachable
 from gamecast.event import Event, Gap
@@ -66,16 +66,16 @@ def tail(
     for region in regions:
         check_region(region)
     begin = _since(since, regions)
-    cast = connect(url, name=name or default_name())
+    client = connect(url, name=name or default_name())
     interrupted = False
     with suppress(BrokenPipeError):  # `| head` has what it wants
-        interrupted = asyncio.run(_until_stopped(cast, regions, begin, count=count, seconds=seconds, as_json=as_json))
+        interrupted = asyncio.run(_until_stopped(client, regions, begin, count=count, seconds=seconds, as_json=as_json))
     if interrupted:
         raise KeyboardInterrupt
 
 
 async def _until_stopped(
-    cast: Cast,
+    client: Client,
     regions: Sequence[str],
     since: Since | None,
     *,
@@ -86,7 +86,7 @@ async def _until_stopped(
     """Follow until it is enough; return whether it was SIGINT that ended it."""
     loop = asyncio.get_running_loop()
     output = Output()
-    following = asyncio.create_task(_follow(cast, regions, since, output, count, as_json), name="gamecast tail")
+    following = asyncio.create_task(_follow(client, regions, since, output, count, as_json), name="gamecast tail")
     stopped = interrupted = False
 
     def stop(number: signal.Signals | None = None) -> None:
@@ -127,13 +127,13 @@ def _place(written: str) -> int | str:
 
 
 async def _follow(
-    cast: Cast, regions: Sequence[str], since: Since | None, output: Output, count: int | None, as_json: bool
+    client: Client, regions: Sequence[str], since: Since | None, output: Output, count: int | None, as_json: bool
 ) -> None:
     wanted = float("inf") if count is None else count
-    async with cast:
-        await cast.subscribe(*regions, since=since, order="any")
+    async with client:
+        await client.subscribe(*regions, since=since, order="any")
         click.echo(f"subscribed to {named(regions)}", err=True)
-        async for batch in cast.batches():
+        async for batch in client.batches():
             lines = []
             for item in batch:
                 lines.append(_json_line(item) if as_json else _line(item))

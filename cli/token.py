@@ -174,7 +174,7 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
     require_reachable(url)
     with needed_by("`gamecast token`"):
         from adapters.gateway import revocations
-        from adapters.gateway.shelf import RedisShelf
+        from adapters.gateway.replaycache import RedisShelf
         from adapters.gateway.tokens import check_subject
 
     if subject is not None and for_s is not None:

@@ -17,7 +17,7 @@ from adapters.planning import planner_over  # noqa: F401 - brings scipy, for whi
 from adapters.redis.control import RedisControl
 from adapters.redis.survey import survey
 from adapters.urls import without_user
-from cli.daemons import Stop, expect_option, run_until_stopped
+from cli.daemons import Stop, overlaps_option, run_until_stopped
 from cli.reporting import counted
 from cli.token import key_document, write_keys
 from gamecast.client.configuration import Limits
@@ -41,7 +41,7 @@ DASHBOARD = "/dashboard/"
     show_default=True,
     help="What plans order.",
 )
-@expect_option
+@overlaps_option
 @click.option("--secure", is_flag=True, help="Redis users with passwords for each part of the work, and nobody else.")
 @click.option(
     "--gateway/--no-gateway", "with_gateway", default=None, help="Also run a gateway.  [default: where it is installed]"
@@ -57,7 +57,7 @@ def up(
     *,
     nodes: int,
     ordering: Ordering,
-    expect: Path | None,
+    overlaps_file: Path | None,
     secure: bool,
     with_gateway: bool | None,
     port: int,
@@ -84,7 +84,7 @@ def up(
         if with_gateway is None:
             click.echo(f"without a gateway: {missing}", err=True)
     starts_gateway = missing is None and with_gateway is not False
-    overlaps = read_overlaps(expect) if expect is not None else frozenset[Pair]()
+    overlaps = read_overlaps(overlaps_file) if overlaps_file is not None else frozenset[Pair]()
     gateway_port = port if starts_gateway else None
     run_until_stopped(lambda stop: _run(nodes, ordering, overlaps, secure, gateway_port, keys, as_json, stop))
 
@@ -106,7 +106,7 @@ async def _run(
     stack = AsyncExitStack()
     try:
         await network.open()
-        await network.expect(overlaps)
+        await network.declare_overlaps(overlaps)
         network.stand(RedisControl(network.url))
         servers = (await survey(network.url)).nodes
         places = {node.name: node.url for node in servers}

@@ -1,9 +1,9 @@
 """Ordered publish-subscribe for game worlds.
 
->>> async with gamecast.connect("redis://127.0.0.1:6379", name="server-eu-1") as cast:
-...     await cast.subscribe("forest", "river")
-...     await cast.publish("forest", {"type": "spell"})
-...     async for event in cast:
+>>> async with gamecast.connect("redis://127.0.0.1:6379", name="server-eu-1") as client:
+...     await client.subscribe("forest", "river")
+...     await client.publish("forest", {"type": "spell"})
+...     async for event in client:
 ...         print(event.region, event.sender, event.payload)
 """
 
@@ -29,7 +29,7 @@ from gamecast.errors import (
     InvalidPayload,
     NetworkError,
     NetworkRestarted,
-    NobodyLeads,
+    NoLeader,
     NotConnected,
     OtherSideError,
     OutOfMemory,
@@ -39,8 +39,8 @@ from gamecast.errors import (
     ProcessFailed,
     PublishUncertain,
     Refused,
+    SessionExpired,
     Superseded,
-    TakenForGone,
     TooSlow,
     UnknownPosition,
     UnknownScheme,
@@ -52,11 +52,11 @@ from gamecast.errors import (
 from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from gamecast.classic.protocolcast import ProtocolCast
-    from gamecast.client.cast import Cast, connect
+    from gamecast.classic.protocolclient import ProtocolClient
+    from gamecast.client.client import Client, connect
     from gamecast.client.configuration import Limits, WhenBehind, WhenFull
     from gamecast.client.history import ReplayOrder
-    from gamecast.client.watching import State, Unpublished
+    from gamecast.client.watching import PublishFailure, Status
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
@@ -67,7 +67,7 @@ __all__ = [
     "BufferFull",
     "CannotPersist",
     "CannotWrite",
-    "Cast",
+    "Client",
     "EmbeddedServerError",
     "Event",
     "ExtraMissing",
@@ -79,7 +79,7 @@ __all__ = [
     "Limits",
     "NetworkError",
     "NetworkRestarted",
-    "NobodyLeads",
+    "NoLeader",
     "NotConnected",
     "Ordering",
     "OtherSideError",
@@ -88,23 +88,23 @@ __all__ = [
     "PayloadTooLarge",
     "PlanError",
     "ProcessFailed",
-    "ProtocolCast",
+    "ProtocolClient",
+    "PublishFailure",
     "PublishUncertain",
     "Receipt",
     "Recording",
     "RecordingStatistics",
     "Refused",
     "ReplayOrder",
+    "SessionExpired",
     "Shared",
-    "State",
     "Statistics",
+    "Status",
     "Superseded",
-    "TakenForGone",
     "TooSlow",
     "UnknownPosition",
     "UnknownScheme",
     "UnorderedHistory",
-    "Unpublished",
     "Unreachable",
     "UnsupportedServer",
     "UsageError",
@@ -115,25 +115,25 @@ __all__ = [
 ]
 
 _FOR_EVERYBODY = {
-    "Cast": "client.cast",
+    "Client": "client.client",
     "Event": "event",
     "Gap": "event",
     "Limits": "client.configuration",
     "Ordering": "client.configuration",
     "Receipt": "event",
     "ReplayOrder": "client.history",
-    "State": "client.watching",
+    "Status": "client.watching",
     "Statistics": "event",
-    "Unpublished": "client.watching",
+    "PublishFailure": "client.watching",
     "WhenBehind": "client.configuration",
     "WhenFull": "client.configuration",
-    "connect": "client.cast",
+    "connect": "client.client",
 }
 """Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one
 has its event loop stand still meanwhile."""
 
 _FOR_SOME = {
-    "ProtocolCast": "classic.protocolcast",
+    "ProtocolClient": "classic.protocolclient",
     "Recording": "recording.options",
     "RecordingStatistics": "recording.options",
     "Shared": "sharing",

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from gamecast.client import cast as client
 from gamecast.client.arguments import check_take
-from gamecast.client.cast import SomeCallback
+from gamecast.client.client import Client, SomeCallback
+from gamecast.client.client import connect as connect_client
 from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
 from gamecast.client.history import ReplayOrder, Since
-from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, State
+from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.recording.options import Recording, RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
@@ -41,9 +41,9 @@ def connect(
     routes: Mapping[str, str] | None = None,
     record: str | Path | Recording | None = None,
     **limits: Unpack[LimitOptions],
-) -> BlockingCast:
+) -> BlockingClient:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
-    cast = client.connect(
+    client = connect_client(
         url,
         name=name,
         ordering=ordering,
@@ -53,15 +53,15 @@ def connect(
         record=record,
         **limits,
     )
-    return BlockingCast(cast, Limits(**limits).buffer_events_max)
+    return BlockingClient(client, Limits(**limits).buffer_events_max)
 
 
-class BlockingCast:
-    """A `gamecast.Cast` whose calls block the calling thread; they raise the same errors."""
+class BlockingClient:
+    """A `gamecast.Client` whose calls block the calling thread; they raise the same errors."""
 
-    def __init__(self, cast: client.Cast, publish_soon_max: int) -> None:
+    def __init__(self, client: Client, publish_soon_max: int) -> None:
         """Use `connect`."""
-        self._cast = cast
+        self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers = Handlers()
         self._current: deque[Event | Gap] = deque()
@@ -76,53 +76,53 @@ class BlockingCast:
     @property
     def name(self) -> str:
         """By which subscribers know the sender."""
-        return self._cast.name
+        return self._client.name
 
     @property
     def url(self) -> str:
         """The control URL, by which other connections join the same network."""
-        return self._cast.url
+        return self._client.url
 
     def open(self) -> Self:
-        """Reach the network; raises what `gamecast.Cast.open` does."""
+        """Reach the network; raises what `gamecast.Client.open` does."""
         if self._loop is not None:
             raise UsageError("a connection opens once: make another one with gamecast.blocking.connect()")
         self._loop = _loop.enter()
         try:
-            self._wait(self._cast.open())
+            self._wait(self._client.open())
         except BaseException:
             self._leave()
             raise
         return self
 
     def reconnect(self) -> Self:
-        """Close what is left of the connection and open it again; see `gamecast.Cast.reconnect`."""
+        """Close what is left of the connection and open it again; see `gamecast.Client.reconnect`."""
         if self._loop is None:
             self._loop = _loop.enter()
-        self._wait(self._cast.reconnect())
+        self._wait(self._client.reconnect())
         return self
 
     def close(self) -> None:
         """End now. Harmless when repeated."""
         if self._loop is not None:
             try:
-                self._wait(self._cast.close())
+                self._wait(self._client.close())
             finally:
                 self._leave()
 
     def drain(self) -> None:
-        """Finish first; see `gamecast.Cast.drain`."""
-        self._wait(self._cast.drain())
+        """Finish first; see `gamecast.Client.drain`."""
+        self._wait(self._client.drain())
 
     def subscribe(self, *regions: str, since: Since | None = None, order: ReplayOrder = "common") -> dict[str, str]:
-        """Follow regions; see `gamecast.Cast.subscribe`."""
-        return self._wait(self._cast.subscribe(*regions, since=since, order=order))
+        """Follow regions; see `gamecast.Client.subscribe`."""
+        return self._wait(self._client.subscribe(*regions, since=since, order=order))
 
     def unsubscribe(self, *regions: str) -> None:
         """Follow these regions no more: when this has returned, nothing of them is handed out."""
 
         async def unsubscribing() -> None:
-            await self._cast.unsubscribe(*regions)
+            await self._client.unsubscribe(*regions)
             with self._handing_over:
                 self._leaves += 1
                 self._left.update(dict.fromkeys(regions, self._leaves))
@@ -142,15 +142,15 @@ class BlockingCast:
             return items
         return [item for item in items if self._left.get(item.region, 0) <= leaves]
 
-    def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
-        """Declare pairs of regions that some subscribers will have both of; see `Cast.expect`."""
-        self._wait(self._cast.expect(overlaps))
+    def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
+        """Declare pairs of regions that some subscribers will have both of; see `Client.declare_overlaps`."""
+        self._wait(self._client.declare_overlaps(overlaps))
 
     def publish(self, region: str, payload: Any) -> Receipt:
         """Publish an event; returns when the region's ingress has it."""
-        return self._wait(self._cast.publish(region, payload))
+        return self._wait(self._client.publish(region, payload))
 
-    def publish_soon(self, region: str, payload: Any) -> Future[Receipt]:
+    def publish_async(self, region: str, payload: Any) -> Future[Receipt]:
         """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` have none yet.
 
         What can never be published fails in the future, too.
@@ -158,26 +158,26 @@ class BlockingCast:
         if not self._room.acquire(blocking=not _loop.is_here()):
             raise BufferFull("a callback cannot wait until there is room: publish from a thread of yours")
         try:
-            future = self._submit(self._cast.publish(region, payload))
+            future = self._submit(self._client.publish(region, payload))
         except BaseException:
             self._room.release()
             raise
         future.add_done_callback(lambda _: self._room.release())
         return future
 
-    def cast(self, region: str, payload: Any) -> None:
-        """Publish an event and forget it; see `gamecast.Cast.cast`. Returns when it is in the buffer."""
+    def publish_nowait(self, region: str, payload: Any) -> None:
+        """Publish an event and forget it; see `gamecast.Client.publish_nowait`. Returns when it is in the buffer."""
 
         async def casting() -> None:
-            self._cast.cast(region, payload)
+            self._client.publish_nowait(region, payload)
 
         self._wait(casting())
 
-    def publish_all(self, events: Iterable[tuple[str, Any]]) -> list[Receipt]:
-        """Publish events, (region, payload) each; returns when all have their receipts. See `Cast.publish_all`."""
+    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> list[Receipt]:
+        """Publish events, (region, payload) each; returns when all have their receipts. See `Client.publish_batch`."""
 
         async def publishing() -> list[Receipt]:
-            return await self._cast.publish_all(events)
+            return await self._client.publish_batch(events)
 
         return self._wait(publishing())
 
@@ -205,7 +205,7 @@ class BlockingCast:
             self._current.clear()
         if left[1]:
             yield left
-        batches = self._cast.batches()
+        batches = self._client.batches()
 
         async def following() -> tuple[int, list[Event | Gap]] | None:
             batch = await anext(batches, None)
@@ -214,8 +214,8 @@ class BlockingCast:
         while self._loop is not None and (came := self._wait(following())) is not None:
             yield came
 
-    def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
-        """Return the next events in order, none if none come within ``timeout`` seconds; see `gamecast.Cast.take`."""
+    def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
+        """Return the next events in order, none if none come within ``timeout`` s; see `gamecast.Client.fetch`."""
         check_take(max_events, timeout)
         taken: list[Event | Gap] = []
         with self._handing_over:
@@ -225,7 +225,7 @@ class BlockingCast:
             return taken
 
         async def taking() -> tuple[int, list[Event | Gap]]:
-            items = await self._cast.take(max_events, timeout)
+            items = await self._client.fetch(max_events, timeout)
             return self._leaves, items
 
         came = self._wait(taking())
@@ -241,24 +241,24 @@ class BlockingCast:
         return self._handlers.on_gap(handler)
 
     def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, when a replay has ended; see `Cast`.
+        """Register a function that is called, in a thread of gamecast's, when a replay has ended; see `Client`.
 
         The thread that asks for more events waits meanwhile.
         """
-        return self._cast.on_caught_up(callback)
+        return self._client.on_caught_up(callback)
 
-    def on_state(self, callback: SomeCallback) -> SomeCallback:
+    def on_status(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called, in a thread of gamecast's, with the `State` whenever that changes."""
-        return self._cast.on_state(callback)
+        return self._client.on_status(callback)
 
-    def on_unpublished(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, for events of `cast` that failed."""
-        return self._cast.on_unpublished(callback)
+    def on_publish_error(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called, in a thread of gamecast's, for events of `publish_nowait` that failed."""
+        return self._client.on_publish_error(callback)
 
     @property
-    def state(self) -> State:
+    def status(self) -> Status:
         """How the connection stands."""
-        return self._cast.state
+        return self._client.status
 
     def run(self) -> None:
         """Hand events and gaps to the handlers, in the calling thread, one by one, until the connection closes."""
@@ -268,16 +268,16 @@ class BlockingCast:
                     raise UsageError("a handler of a blocking connection is a plain function, not a coroutine function")
 
     def recording(self) -> RecordingStatistics | None:
-        """Return what is recorded; see `gamecast.Cast.recording`."""
-        return self._cast.recording()
+        """Return what is recorded; see `gamecast.Client.recording`."""
+        return self._client.recording()
 
     def plan(self) -> Plan | None:
         """Return the network's newest plan."""
-        return self._wait(self._cast.plan())
+        return self._wait(self._client.plan())
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the counters."""
-        return self._cast.statistics()
+        return self._client.statistics()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -288,7 +288,7 @@ class BlockingCast:
         """Close; without an exception, publish first what is still buffered."""
         if self._loop is not None:
             try:
-                self._wait(self._cast.__aexit__(kind, error, trace))
+                self._wait(self._client.__aexit__(kind, error, trace))
             finally:
                 self._leave()
 
@@ -296,7 +296,7 @@ class BlockingCast:
         if _loop.is_here():
             call.close()
             raise UsageError(
-                "a callback of a future runs where the answers come in, and would wait for itself: use publish_soon, "
+                "a callback of a future runs where the answers come in, and would wait for itself: use publish_async, "
                 "or a thread of yours"
             )
         return self._submit(call).result()

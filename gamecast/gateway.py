@@ -27,8 +27,8 @@ with needed_by("gamecast.gateway"):
     from adapters.gateway.guard import Guard
     from adapters.gateway.networkmetrics import network_metrics
     from adapters.gateway.ports import Connection, Page, WhenBehind
+    from adapters.gateway.replaycache import RedisShelf
     from adapters.gateway.serving import serving
-    from adapters.gateway.shelf import RedisShelf
     from adapters.gateway.tokens import KeyFile
     from adapters.gateway.tracing import Tracing
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
-from gamecast.client.cast import Cast
+from gamecast.client.client import Client
 from gamecast.client.closing import CLOSE_S_MAX, close_until
 from gamecast.client.configuration import Configuration, LimitOptions, Limits, WhenBehind, WhenFull, configured
 from gamecast.client.networks import network_of
@@ -49,7 +49,7 @@ class Shared:
         network = network_of(configuration)
         # Within a process there is nothing to share.
         self._network = SharedNetwork(network) if isinstance(network, RedisNetwork) else None
-        self._casts: WeakSet[Cast] = WeakSet()
+        self._clients: WeakSet[Client] = WeakSet()
         self._is_open = False
         self._was_open = False
 
@@ -76,13 +76,13 @@ class Shared:
         when_behind: WhenBehind = "wait",
         record: str | Path | Recording | None = None,
         **limits: Unpack[LimitOptions],
-    ) -> Cast:
+    ) -> Client:
         """Return a connection, which opens as one of `gamecast.connect` does; arguments as there."""
-        return self._cast(name=name, when_full=when_full, when_behind=when_behind, record=record, **limits)
+        return self._client(name=name, when_full=when_full, when_behind=when_behind, record=record, **limits)
 
-    def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Cast:
+    def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Client:
         """Return a connection for a client of a gateway."""
-        return self._cast(
+        return self._client(
             name=name,
             when_full="refuse",
             when_behind=when_behind,
@@ -90,15 +90,15 @@ class Shared:
             is_guest=True,
         )
 
-    def _cast(self, **options: Any) -> Cast:
+    def _client(self, **options: Any) -> Client:
         """``options``: as `configured` takes them; the limits of all count where they say nothing."""
         self._require_open()
         mine = self._configuration
         options = {**asdict(mine.limits), **options}
         configuration = configured(mine.url, ordering=mine.ordering, routes=mine.routes, **options)
-        cast = Cast(configuration, self._network.view if self._network is not None else None)
-        self._casts.add(cast)
-        return cast
+        client = Client(configuration, self._network.view if self._network is not None else None)
+        self._clients.add(client)
+        return client
 
     async def close(self) -> None:
         """End now, with all connections that are still open. Harmless when repeated.
@@ -108,7 +108,7 @@ class Shared:
         if self._is_open:
             self._is_open = False
             began = asyncio.get_running_loop().time()
-            await asyncio.gather(*(cast.close() for cast in tuple(self._casts)))
+            await asyncio.gather(*(client.close() for client in tuple(self._clients)))
             if self._network is None:
                 return
             if urlsplit(self._configuration.url).scheme == "embedded":

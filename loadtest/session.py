@@ -29,7 +29,7 @@ class ServerSession:
     def __init__(self, crew: Crew, user: str, number: int) -> None:
         self.crew = crew
         self.presence = Presence(crew, user, number, way=WAY)
-        self.cast = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
+        self.client = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
         self._handed_out = 0
         self._hold = HoldTimes()
         self.lost = False
@@ -38,7 +38,7 @@ class ServerSession:
 
     def open(self) -> None:
         """Connect. Raises `GamecastError`."""
-        self.cast.open()
+        self.client.open()
         self._follower.start()
         self.crew.sessions.add(self)
 
@@ -52,7 +52,7 @@ class ServerSession:
         stays = self.presence.asked(regions)
         began_s = time.perf_counter()
         try:
-            self.cast.subscribe(*regions)
+            self.client.subscribe(*regions)
         except GamecastError as error:
             self.crew.fire("join", WAY, (time.perf_counter() - began_s) * 1e3, error)
         else:
@@ -61,7 +61,7 @@ class ServerSession:
 
     def leave(self, region: str) -> None:
         """Unsubscribe; returns when nothing of the region comes any more."""
-        self.cast.unsubscribe(region)
+        self.client.unsubscribe(region)
         # What was ready before is still handed out; only then what is asked for anew can be told from it.
         while not self._closing and self._is_behind():
             time.sleep(0.002)
@@ -70,7 +70,7 @@ class ServerSession:
     def publish(self, event: str, region: str, due_ns: int) -> None:
         """Publish, without waiting for the receipt; ``due_ns``: when it was to be published."""
         self.presence.calls(event, region, due_ns)
-        future = self.cast.publish_soon(region, payload_of(event, due_ns))
+        future = self.client.publish_async(region, payload_of(event, due_ns))
         future.add_done_callback(lambda done: self._resolved(event, done))
 
     def sample(self) -> dict[str, int]:
@@ -78,7 +78,7 @@ class ServerSession:
         figures = {"outstanding": self.presence.outstanding}
         if self._closing or not self._follower.is_alive():
             return figures
-        now = self.cast.statistics()
+        now = self.client.statistics()
         for waited_ms in now.hold.since(self._hold).waits_ms():
             self.crew.fire("hold", WAY, waited_ms, None)
         self._hold = now.hold
@@ -97,7 +97,7 @@ class ServerSession:
             time.sleep(0.01)
         self._closing = True
         try:
-            self.cast.close()
+            self.client.close()
         except GamecastError as error:
             self.crew.fire("close", WAY, 0, error)
         if self._follower.is_alive():
@@ -106,12 +106,12 @@ class ServerSession:
         self.crew.sessions.discard(self)
 
     def _is_behind(self) -> bool:
-        now = self.cast.statistics()
+        now = self.client.statistics()
         return now.inbox_events > 0 or now.delivered_events + now.gaps > self._handed_out
 
     def _follow(self) -> None:
         try:
-            for batch in self.cast.batches():
+            for batch in self.client.batches():
                 now_ns = time.time_ns()
                 for item in batch:
                     self._take(item, now_ns)

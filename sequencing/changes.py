@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from sequencing.record import Members, Pair, Record, Wish
+from sequencing.record import Interest, Members, Pair, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Changes:
 
 def changes_asked(
     record: Record,
-    wishes: Mapping[str, Wish],
+    interests: Mapping[str, Interest],
     published: Iterable[str],
     *,
     runs: Mapping[str, str] | None = None,
@@ -46,7 +46,7 @@ def changes_asked(
     lost = frozenset(node for node, run in found.items() if record.plan.runs.get(node) != run)
     if record.behind and not lost:
         return None
-    joining = {name: wish.after(record.heard.get(name)) for name, wish in wishes.items()}
+    joining = {name: interest.after(record.heard.get(name)) for name, interest in interests.items()}
     joining = {name: regions for name, regions in joining.items() if regions}
     new_pairs = frozenset(expected) - record.expected if expected is not record.expected else frozenset[Pair]()
     pairs = record.expected | new_pairs if new_pairs else record.expected

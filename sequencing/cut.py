@@ -26,7 +26,7 @@ Numbered = tuple[float, Item]
 """A node's number, and what has it."""
 
 
-class Reading(NamedTuple):
+class ReadResult(NamedTuple):
     """What was found at one node; ``whole``: region → epoch, of the streams of which all was found, in one moment.
 
     Nothing that was found earlier at the node is later than that moment.
@@ -79,7 +79,7 @@ class Looks:
             last = abs(number)
         return True
 
-    def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> Reading:
+    def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
         """Return what a look has found; ``frames_max``: as many frames as it was to return of each stream."""
         self._latest = frames or self._latest
         if streams != self._whole:
@@ -87,7 +87,7 @@ class Looks:
         whole = without_cut_short(self._whole or streams, frames, frames_max)
         if whole is not self._whole:
             self._whole = None
-        return Reading(frames, whole)
+        return ReadResult(frames, whole)
 
 
 def let_through(ahead: list[Numbered[Item]], cut: float) -> list[Numbered[Item]]:

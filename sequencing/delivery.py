@@ -142,7 +142,7 @@ class Delivery:
     def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
 
-        ``whole``: see `sequencing.cut.Reading`; None if nothing was left out. Frames of regions that are not the
+        ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out. Frames of regions that are not the
         subscriber's, and repeated ones, are ignored; unreadable ones count as lost.
         """
         out: list[Ready | Missing] = []
@@ -244,15 +244,17 @@ class Delivery:
         self._go_through(out)
         return out
 
-    def nudges(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
+    def join_probes(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
         """Return what else to mark, region → body, because views wait for what it shows; each is named once.
 
         ``body``: makes one; ``marked``: the regions whose awaited markers were published, or are about to be;
         ``quiet``: those that do not look as if they would show something soon.
         """
-        return self._joins.nudges(body, marked=marked, quiet=quiet, ended=self.ended, last_number=self._last_number)
+        return self._joins.join_probes(
+            body, marked=marked, quiet=quiet, ended=self.ended, last_number=self._last_number
+        )
 
-    def questions(self, body: Callable[[], bytes]) -> dict[str, bytes]:
+    def gap_probes(self, body: Callable[[], bytes]) -> dict[str, bytes]:
         """Return what to mark, region → body, because what follows a gap waits for what it shows; each is named once.
 
         The numbers that an atom lacks may be in the gap, or under way in a region that shows nothing.

@@ -124,7 +124,7 @@ class Superseded(OtherSideError):
     """Another connection has taken this name over: give each game server a name of its own."""
 
 
-class TakenForGone(OtherSideError):
+class SessionExpired(OtherSideError):
     """The network went on without this connection, which it had not heard of for long: open another one of its name,
     which goes on ``since`` the last positions."""
 
@@ -169,7 +169,7 @@ class PlanError(GamecastError):
     """The plan of the sequencing network cannot be made, read or installed."""
 
 
-class NobodyLeads(PlanError):
+class NoLeader(PlanError):
     """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`.
 
     Regions that were subscribed to stay asked for, and are joined when somebody leads.
@@ -216,7 +216,7 @@ def superseded_message(name: str) -> str:
     return f"another connection has taken the name {name!r} over: give each game server a name of its own"
 
 
-def taken_for_gone_message(name: str) -> str:
+def session_expired_message(name: str) -> str:
     """Say that the network went on without a connection."""
     return (
         f"the network went on without {name}, which it had not heard of for long: open another connection under its "

@@ -1,6 +1,6 @@
 """Grants: what a subscriber wants, and from which epoch on it has it.
 
-What is wanted is told to the manager as a `Wish`, and granted when a plan reckons with it, and knew of the wish: a
+What is wanted is told to the manager as a `Interest`, and granted when a plan reckons with it, and knew of the wish: a
 grant that is left over from before, of a name that left or was another connection's, may end with any epoch, and what
 came in between would be lost without a word. What is granted stays so for as long as it is wanted. If a plan reckons
 with it no more, the subscriber was taken for gone: what it would deliver from there on is ordered for nobody.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sequencing.errors import Superseded, TakenForGone, superseded_message, taken_for_gone_message
-from sequencing.record import Record, Wish
+from sequencing.errors import SessionExpired, Superseded, session_expired_message, superseded_message
+from sequencing.record import Interest, Record
 
 
 class Grants:
@@ -53,9 +53,9 @@ class Grants:
                 self.mine.pop(region, None)
         return gone
 
-    def wish(self) -> Wish:
+    def interest(self) -> Interest:
         """Return what to tell the manager."""
-        return Wish(self.incarnation, self._said, dict(self._since), self._told_floor)
+        return Interest(self.incarnation, self._said, dict(self._since), self._told_floor)
 
     def are_told_by(self, record: Record) -> bool:
         """Return whether a record tells nothing new of this connection."""
@@ -73,13 +73,13 @@ class Grants:
         return fresh
 
     def require_kept(self, epoch: int) -> None:
-        """Raise `TakenForGone`, or `Superseded`, unless the plan, which begins with an epoch, reckons with all that was
-        granted.
+        """Raise `SessionExpired`, or `Superseded`, unless the plan, which begins with an epoch, reckons with all that
+        was granted.
         """
         if not self.mine.keys() <= self.granted:
             if self._newest > self.incarnation:
                 raise Superseded(superseded_message(self.name))
-            raise TakenForGone(taken_for_gone_message(f"{self.name!r} (epoch {epoch})"))
+            raise SessionExpired(session_expired_message(f"{self.name!r} (epoch {epoch})"))
 
     def _say(self, floor: int = 0) -> None:
         self._said += 1

@@ -142,7 +142,7 @@ class Joins:
             if region in view.along and body in (None, view.along[region]):
                 view.along[region] = None
 
-    def nudges(
+    def join_probes(
         self,
         body: Callable[[], bytes],
         *,
@@ -151,7 +151,7 @@ class Joins:
         ended: HasEnded,
         last_number: Callable[[str, int], int],
     ) -> dict[str, bytes]:
-        """Return what else to mark; see `Delivery.nudges`.
+        """Return what else to mark; see `Delivery.join_probes`.
 
         ``last_number``: the last number of an atom that a region is known to bring, 0 for none.
         """

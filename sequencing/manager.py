@@ -30,18 +30,18 @@ from sequencing.expected import observers, orders_all
 from sequencing.membership import Membership
 from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
-from sequencing.record import Members, Pair, Record, Wish
+from sequencing.record import Interest, Members, Pair, Record
 
 Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with atoms from an id on."""
 
-_NO_WISH = Wish(0, 0)
+_NO_WISH = Interest(0, 0)
 _NOBODY: Members = {}
 
 
 def next_record(
     record: Record,
-    wishes: Mapping[str, Wish],
+    interests: Mapping[str, Interest],
     published: Iterable[str],
     planner: Planner,
     *,
@@ -53,23 +53,23 @@ def next_record(
 ) -> Record | None:
     """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
 
-    ``wishes``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
+    ``interests``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
     name → url of those that something new may go to, all of the plan when None; ``runs``: of the nodes that may lose
     something and can be reached, the run that they are in; ``announced``: whether the record's plan is; ``expected``:
     overlaps that are declared, besides those that the record knows; ``away``: of subscribers who have gone and may come
     back, or did, the regions whose order is kept for them. What begins anew satisfies C1–C4 by itself; nothing that is
     to be ordered leads out of it. Raises `PlanError`.
     """
-    changes = changes_asked(record, wishes, published, runs=runs, expected=expected)
+    changes = changes_asked(record, interests, published, runs=runs, expected=expected)
     if changes is None:
         return None
-    return following_record(record, changes, wishes, planner, nodes=nodes, announced=announced, away=away)
+    return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 
 def following_record(
     record: Record,
     changes: Changes,
-    wishes: Mapping[str, Wish],
+    interests: Mapping[str, Interest],
     planner: Planner,
     *,
     nodes: Mapping[str, str] | None,
@@ -86,15 +86,15 @@ def following_record(
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
     grown = _union(record.members, joining)
     plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
-    record = replace(record, heard=dict(wishes), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
+    record = replace(record, heard=dict(interests), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
 
     def kept(name: str) -> AbstractSet[str]:
-        return wishes.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
+        return interests.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
 
     # History goes epoch by epoch: nobody goes on with an earlier one than it has had something of. What has not begun
     # yet nobody has had; who says so is told when it has joined.
     is_late = any(
-        plan.epoch_of(region) < wishes.get(name, _NO_WISH).floor <= plan.epoch
+        plan.epoch_of(region) < interests.get(name, _NO_WISH).floor <= plan.epoch
         for name, mine in joining.items()
         for region in mine
     )

@@ -91,7 +91,7 @@ class Outbox(Generic[Token]):
         self.unanswered = frame
         return True
 
-    def forsake(self, node: str | None, *, is_asked: bool) -> bool:
+    def abandon(self, node: str | None, *, is_asked: bool) -> bool:
         """Note that a node has begun anew, None: any; return whether it may have accepted, and forgotten, ``taken``.
 
         Also what another node may have accepted before the region came to this one: it was told what was accepted

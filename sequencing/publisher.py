@@ -74,7 +74,7 @@ class Publisher(Generic[Token]):
         """Regions of which a frame was given up that may have been accepted, or that take no incarnation as old as this
     any more: nothing goes out before `renew`."""
         self._woken: set[str] = set()
-        self._forsaken: list[Resolved[Token]] = []
+        self._abandoned: list[Resolved[Token]] = []
 
     def add(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
         """Buffer an event; return the ingress node it waits for, None while its region has no place in the plan."""
@@ -119,15 +119,15 @@ class Publisher(Generic[Token]):
         """Follow the next plan.
 
         What is under way where it was offered before is not lost: it is offered again where that says "not here". But
-        for a node that has begun anew: see `forsaken`.
+        for a node that has begun anew: see `abandoned`.
         """
         before, self._plan = self._plan, plan
         if before is not None:
             for node, run in before.runs.items():
                 if plan.runs.get(node) != run:
-                    self._forsake(node)
+                    self._abandon(node)
             if (before.runs or plan.runs) and plan.epoch > before.epoch + 1:
-                self._forsake(None)
+                self._abandon(None)
         for state in self._regions.values():
             path = plan.paths.get(state.name)
             if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
@@ -161,10 +161,10 @@ class Publisher(Generic[Token]):
         woken, self._woken = self._woken, set()
         return woken
 
-    def forsaken(self) -> list[Resolved[Token]]:
+    def abandoned(self) -> list[Resolved[Token]]:
         """Return the events, since the last call, whose fate is unknown because their ingress has begun anew."""
-        forsaken, self._forsaken = self._forsaken, []
-        return forsaken
+        abandoned, self._abandoned = self._abandoned, []
+        return abandoned
 
     def _go_on(self, freed: Iterable[str]) -> None:
         for name in freed:
@@ -298,15 +298,15 @@ class Publisher(Generic[Token]):
         """Return all regions that events were ever added for."""
         return list(self._regions)
 
-    def _forsake(self, node: str | None) -> None:
+    def _abandon(self, node: str | None) -> None:
         """Give up what a node that begins anew may have accepted, and forgotten.
 
         None: any node may have been that between two plans, and nobody told us.
         """
         asked = self._asked(node) if node is not None else set()
         for state in self._regions.values():
-            if state.forsake(node, is_asked=state.name in asked):
-                self._forsaken.append(self._forget(state))
+            if state.abandon(node, is_asked=state.name in asked):
+                self._abandoned.append(self._forget(state))
 
     def _forget(self, state: Outbox[Token]) -> Resolved[Token]:
         """Give up ``taken``: it may have been accepted, and who knew of that has begun anew."""

@@ -36,7 +36,7 @@ def pair_of(one: str, other: str) -> Pair:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Interest:
     """What a subscriber wants: of two wishes of a name, that of the later ``(incarnation, said)`` counts.
 
     ``since``: region → the ``said`` from which on it is wanted without a break; ``floor``: the last epoch of which the
@@ -48,7 +48,7 @@ class Wish:
     since: Mapping[str, int] = field(default_factory=dict)
     floor: int = 0
 
-    def after(self, heard: Wish | None) -> frozenset[str]:
+    def after(self, heard: Interest | None) -> frozenset[str]:
         """Return the regions that a plan which took ``heard`` into account did not know of."""
         known = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
         return frozenset(region for region, since in self.since.items() if since > known)
@@ -63,7 +63,7 @@ class Wish:
         return compact(orjson.dumps([self.incarnation, self.said, dict(self.since), self.floor]))
 
     @classmethod
-    def from_document(cls, document: Any) -> Wish:
+    def from_document(cls, document: Any) -> Interest:
         """Read what `to_json` returned, parsed; raises `PlanError` when it is something else."""
         match document:
             case [int(incarnation), int(said), dict(since), int(floor)] if _are_whole(since.values()):
@@ -96,7 +96,7 @@ class Record:
 
     plan: Plan
     members: Members = field(default_factory=dict)
-    heard: Mapping[str, Wish] = field(default_factory=dict)
+    heard: Mapping[str, Interest] = field(default_factory=dict)
     behind: tuple[Plan, ...] = ()
     abandoned: tuple[Plan, ...] = ()
     next_atom: int = 1
@@ -167,7 +167,7 @@ class Record:
         }
         people = {
             "members": {name: orjson.Fragment(_regions_json(regions)) for name, regions in self.members.items()},
-            "heard": {name: orjson.Fragment(wish.to_json()) for name, wish in self.heard.items()},
+            "heard": {name: orjson.Fragment(interest.to_json()) for name, interest in self.heard.items()},
             "ended": self.ended,
             "expected": lines.setdefault(_pairs_json(self.expected), len(lines)),
             "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
@@ -189,7 +189,7 @@ class Record:
             return cls(
                 _plan(head["plan"], lines),
                 {name: frozenset(regions) for name, regions in people["members"].items()},
-                {name: Wish.from_document(wish) for name, wish in people["heard"].items()},
+                {name: Interest.from_document(interest) for name, interest in people["heard"].items()},
                 tuple(_plan(plan, lines) for plan in head["behind"]),
                 tuple(_plan(plan, lines) for plan in head["abandoned"]),
                 int(head["next_atom"]),

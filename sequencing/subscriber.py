@@ -32,9 +32,9 @@ from typing import NamedTuple
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
+from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
-from sequencing.returns import Returns
+from sequencing.record import Interest, Record
 from sequencing.shadows import Silence, is_ordered, shadows, staying
 
 
@@ -98,7 +98,7 @@ class Subscriber:
         self.incarnation = incarnation
         self.joined: set[str] = set()
         """Regions whose events are handed out."""
-        self.returns = Returns(name, incarnation)
+        self.returns = OwnDeliveries(name, incarnation)
         self._plan: Plan | None = None
         self._grants = Grants(name, incarnation)
         self._regions: dict[str, _Region] = {}
@@ -109,7 +109,7 @@ class Subscriber:
         self._serial = count(1)
         self._returning: set[str] = set()
         """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
-        self.turns = 0
+        self.generation = 0
         """Grows whenever there are other streams to read than before, or other places in them to go on from."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
@@ -148,8 +148,8 @@ class Subscriber:
         """Follow the next plan; return what may be delivered now.
 
         Records must come in order, and each of them: an epoch that is left out could not be read. Raises
-        `TakenForGone`, or `Superseded`, when they go on without this subscriber: what it would deliver from here on is
-        not ordered any more.
+        `SessionExpired`, or `Superseded`, when they go on without this subscriber: what it would deliver from here on
+        is not ordered any more.
         """
         plan, before = record.plan, self._plan
         if before is not None and plan.is_laid_out_as(before) and self._grants.are_told_by(record):
@@ -179,9 +179,9 @@ class Subscriber:
                 self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, marker))
         return self._handed_out(self._go_on())
 
-    def wish(self) -> Wish:
+    def interest(self) -> Interest:
         """Return what to tell the manager, whenever it has changed."""
-        return self._grants.wish()
+        return self._grants.interest()
 
     def reads(self, node: str | None = None) -> dict[str, Read]:
         """Return what to read, at one node or everywhere: region → stream and position."""
@@ -198,7 +198,7 @@ class Subscriber:
             return []
         out: list[Ready | Missing] = []
         state.after = newest.last if newest is not None else 0
-        self.turns += 1
+        self.generation += 1
         delivery = self._epochs[epoch].delivery
         is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
         delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
@@ -219,15 +219,15 @@ class Subscriber:
                 here = {region: state for region, state in self._regions.items() if state.epoch == number}
                 marked = {region for region, state in here.items() if state.marker is None}
                 quiet = {region for region, state in here.items() if self._asked_after.get(region) == state.after}
-                found += epoch.delivery.nudges(self._body, marked, quiet).items()
+                found += epoch.delivery.join_probes(self._body, marked, quiet).items()
             if epoch.delivery.is_behind_gap:
-                found += epoch.delivery.questions(self._body).items()
+                found += epoch.delivery.gap_probes(self._body).items()
         return found
 
     def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames that were read; return what may be delivered now, in order.
 
-        ``whole``: see `sequencing.cut.Reading`; None if nothing was left out.
+        ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
         by_epoch: dict[int, list[StampedFrame]] = {}
         for frame in frames:
@@ -403,12 +403,12 @@ class Subscriber:
 
     def _read(self, region: str, state: _Region) -> None:
         self._regions[region] = state
-        self.turns += 1
+        self.generation += 1
 
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
         del self._regions[region]
-        self.turns += 1
+        self.generation += 1
         self.joined.discard(region)
         self._silence.forget(region)
         for epoch in self._epochs.values():

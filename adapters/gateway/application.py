@@ -17,10 +17,10 @@ from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
 from adapters.gateway.ports import Door
 from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
 from adapters.gateway.reading import history, stream
+from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.session import Session
 from adapters.gateway.settings import GatewaySettings
-from adapters.gateway.shelf import Shelf
 from sequencing.errors import GamecastError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -40,7 +40,7 @@ def make_application(
     settings: GatewaySettings,
     *,
     guard: Guard,
-    shelf: Shelf,
+    shelf: ReplayCache,
     audit: AuditLog | None = None,
     extensions: Iterable[Extension] = (),
 ) -> web.Application:

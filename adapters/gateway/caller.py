@@ -8,8 +8,8 @@ from typing import Any
 
 from adapters.gateway.ended import Ended
 from adapters.gateway.grants import Grant
+from adapters.gateway.historybudget import HistoryBudget
 from adapters.gateway.messages import PROTOCOL, Close
-from adapters.gateway.past import Past
 from adapters.gateway.settings import GatewayLimits
 
 
@@ -22,7 +22,7 @@ class Caller:
         self.name = ""
         self.regions: set[str] = set()
         """Those that were asked for."""
-        self.past = Past()
+        self.past = HistoryBudget()
         self.given = grant
         """None until it is clear what the client may do; a session that has begun has `grant`."""
         self._heard_at = self._begun_at = time.monotonic()

@@ -6,11 +6,11 @@ import asyncio
 import traceback
 from typing import Any
 
-from sequencing.errors import NetworkRestarted, Superseded, TakenForGone
+from sequencing.errors import NetworkRestarted, SessionExpired, Superseded
 
 ABNORMAL = 1006
 """Of a socket that broke; never sent."""
-ENDS_CONNECTION = Superseded, TakenForGone, NetworkRestarted
+ENDS_CONNECTION = Superseded, SessionExpired, NetworkRestarted
 """Errors after which a connection can do nothing more: its client needs another one."""
 
 

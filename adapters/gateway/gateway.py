@@ -21,12 +21,12 @@ from adapters.gateway.hooks import Hooks
 from adapters.gateway.listening import Addresses
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
-from adapters.gateway.place import KeptPlaces, Place
+from adapters.gateway.parked import KeptPlaces, ParkedSession
 from adapters.gateway.ports import Connection, Door
 from adapters.gateway.regions import check_visible
+from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation
 from adapters.gateway.settings import GatewaySettings
-from adapters.gateway.shelf import Shelf
 from sequencing.errors import GamecastError, InvalidName
 from sequencing.names import GUEST, check_connection_name, check_own_name
 
@@ -76,7 +76,7 @@ class Gateway:
     """One gateway, from `open` to `close`."""
 
     def __init__(
-        self, door: Door, settings: GatewaySettings, *, guard: Guard, shelf: Shelf, audit: AuditLog | None = None
+        self, door: Door, settings: GatewaySettings, *, guard: Guard, shelf: ReplayCache, audit: AuditLog | None = None
     ) -> None:
         self.id = f"g-{secrets.token_hex(4)}"
         self.door, self.settings, self.guard, self.shelf = door, settings, guard, shelf
@@ -183,7 +183,7 @@ class Gateway:
         await self.connections.open(connection)
         return connection
 
-    async def place_of(self, session: Named) -> Place | None:
+    async def place_of(self, session: Named) -> ParkedSession | None:
         """Return the place of an earlier session of this name and subject, which ends if it is still there."""
         assert session.subject is not None
         before = self._by_name.get(session.name)
@@ -193,7 +193,7 @@ class Gateway:
             await before.gone.wait()
         return self._kept.take(session.name, session.subject)
 
-    def keep(self, name: str, place: Place) -> None:
+    def keep(self, name: str, place: ParkedSession) -> None:
         """Keep a place for some seconds for who has dropped."""
         if self.is_leaving:
             self.connections.close_soon(place.connection)

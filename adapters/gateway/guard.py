@@ -12,9 +12,9 @@ from aiohttp import web
 from adapters.gateway.grants import ANYBODY, Grant, anybody
 from adapters.gateway.keyurl import FIRST_RETRY_S, RETRY_S, WAIT_S_MAX, KeyUrl
 from adapters.gateway.messages import Close, Code, Refusal
+from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation, Revocations
 from adapters.gateway.settings import GatewaySettings, is_loopback, unmapped
-from adapters.gateway.shelf import Shelf
 from adapters.gateway.tokens import AUDIENCE, KeyFile, KeySource, is_signed_by, verify
 from sequencing.errors import UsageError
 
@@ -28,7 +28,7 @@ class Guard:
     """Decides who is let in."""
 
     def __init__(
-        self, settings: GatewaySettings, shelf: Shelf, *, keys: KeySource | None = None, audience: str = AUDIENCE
+        self, settings: GatewaySettings, shelf: ReplayCache, *, keys: KeySource | None = None, audience: str = AUDIENCE
     ) -> None:
         """``keys``: None lets everybody in, so then only this machine may reach the gateway; raises `UsageError`."""
         if keys is None and not is_loopback(settings.host):

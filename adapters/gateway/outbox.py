@@ -16,7 +16,7 @@ from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
 from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
-from adapters.gateway.place import Place
+from adapters.gateway.parked import ParkedSession
 
 REPLIES_MAX = 1_024
 
@@ -40,7 +40,7 @@ class Outbox:
         self._wake, self._room, self._full = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
 
-    async def deliver(self, place: Place) -> None:
+    async def deliver(self, place: ParkedSession) -> None:
         """Tell what comes to a place of the regions that were asked for; ends when its connection does."""
         items_max = self._limits.outbox_events_max
         async for batch in place.connection.batches():
@@ -137,7 +137,7 @@ class Outbox:
         for reply in replies:
             await self._send(reply)
 
-    def _tell(self, item: Any, place: Place) -> None:
+    def _tell(self, item: Any, place: ParkedSession) -> None:
         if not isinstance(item, self._gateway.door.event_type):
             self._gateway.metrics.gap()
         if item.region in self._caller.regions:  # what is joined for a retry only is not shown

@@ -41,7 +41,7 @@ class Connection(Protocol):
     async def unsubscribe(self, *regions: str) -> None:
         """Leave regions."""
 
-    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Any]:
+    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Any]:
         """Publish; returns a future of a `Receipt`."""
 
     def batches(self) -> AsyncIterator[Sequence[Any]]:

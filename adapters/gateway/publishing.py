@@ -118,7 +118,7 @@ async def _receipt(publishers: Publishers, connection: Connection, region: str, 
     if isinstance(payload, Refusal):
         return {"region": region, "error": payload.document(), "status": payload.status}
     try:
-        receipt = await connection.publish_soon(region, payload)
+        receipt = await connection.publish_async(region, payload)
     except GamecastError as error:
         if isinstance(error, ENDS_CONNECTION):
             publishers.give_up(connection)

@@ -14,8 +14,8 @@ from adapters.gateway.answers import answer
 from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
+from adapters.gateway.historybudget import HistoryBudget
 from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
-from adapters.gateway.past import Past
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 
@@ -104,7 +104,7 @@ class _StreamReader:
         self._gateway, self._limits, self.grant = gateway, gateway.settings.limits, grant
         self._regions, self._since = regions, since
         self._positions = dict(since or {})
-        self._past = Past()
+        self._past = HistoryBudget()
         if since is not None:
             self._past.asked_for()
         self._id, self._name = gateway.new_id("e"), gateway.session_name(grant, None)

@@ -27,7 +27,7 @@ from adapters.gateway.messages import (
     read_message,
 )
 from adapters.gateway.outbox import Outbox
-from adapters.gateway.place import Place
+from adapters.gateway.parked import ParkedSession
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions
@@ -224,7 +224,7 @@ class Requests:
             self._outbox.reply("error", message.id, **refusal.document())
             self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
 
-    async def _published_before(self, message: Publish, encoded: bytes, place: Place) -> str | None:
+    async def _published_before(self, message: Publish, encoded: bytes, place: ParkedSession) -> str | None:
         """Return the position of an event that an earlier session of this name published."""
         await self._subscriptions.until_done()
         self._resumption.move_begins()

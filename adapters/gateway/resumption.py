@@ -10,7 +10,7 @@ from adapters.gateway.ended import ABNORMAL
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.messages import Close, Position
 from adapters.gateway.outbox import Outbox
-from adapters.gateway.place import Place
+from adapters.gateway.parked import ParkedSession
 from sequencing.errors import NetworkError, Superseded
 
 COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})
@@ -26,8 +26,8 @@ class Resumption:
 
     def __init__(self, gateway: Gateway, caller: Caller, outbox: Outbox) -> None:
         self._gateway, self._caller, self._outbox = gateway, caller, outbox
-        self._place: Place | None = None
-        self._kept: Place | None = None
+        self._place: ParkedSession | None = None
+        self._kept: ParkedSession | None = None
         """Of an earlier session, until it is clear whether this one can go on in it."""
         self._has_place = asyncio.Event()
         self._moves = 0
@@ -35,7 +35,7 @@ class Resumption:
         self._is_over = False
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> ParkedSession | None:
         """The place, once it is clear which."""
         return self._place
 
@@ -44,7 +44,7 @@ class Resumption:
         """Whether there is a place that was kept, and it is not clear yet whether this session goes on there."""
         return self._kept is not None
 
-    async def begin(self, kept: Place | None) -> None:
+    async def begin(self, kept: ParkedSession | None) -> None:
         """Begin with what was kept of an earlier session, or open a new place."""
         self._kept = kept
         if kept is None:
@@ -74,13 +74,13 @@ class Resumption:
         self._take(kept)
         return True
 
-    async def until_placed(self) -> Place:
+    async def until_placed(self) -> ParkedSession:
         """Return the place, once there is one."""
         await self._has_place.wait()
         assert self._place is not None
         return self._place
 
-    async def place_to_publish(self) -> Place:
+    async def place_to_publish(self) -> ParkedSession:
         """Return the place; what is not about a subscription is a word too late to go on in one that was kept."""
         if self._kept is not None and not self._moves:
             await self.settle(None)
@@ -112,8 +112,8 @@ class Resumption:
     async def _open(self) -> None:
         connection = await self._gateway.connect(self._caller.name)
         most = self._gateway.settings.limits.resent_events_max
-        self._take(Place(connection, subject=self._caller.grant.subject, resent_events_max=most))
+        self._take(ParkedSession(connection, subject=self._caller.grant.subject, resent_events_max=most))
 
-    def _take(self, place: Place) -> None:
+    def _take(self, place: ParkedSession) -> None:
         self._place = place
         self._has_place.set()

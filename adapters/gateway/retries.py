@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from adapters.gateway.messages import Code, Publish, Refusal, position_text
-from adapters.gateway.place import Place
+from adapters.gateway.parked import ParkedSession
 from adapters.gateway.ports import Door
 
 SCAN_EVENTS_MAX = 200_000
@@ -28,7 +28,7 @@ class Retries:
         """Note that the session has published something new: what it retries there must have come before."""
         self._fresh.add(region)
 
-    async def position(self, message: Publish, encoded: bytes, place: Place, *, follows: bool) -> str | None:
+    async def position(self, message: Publish, encoded: bytes, place: ParkedSession, *, follows: bool) -> str | None:
         """Return where an earlier session of the name published this, if it did. ``follows``: it follows the region.
 
         An earlier connection can publish no more when this one has joined the region: its marker came through the

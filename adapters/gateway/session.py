@@ -5,9 +5,9 @@ Three tasks: what the client says is taken (`Requests`); regions are joined and 
 message as one (`Outbox`). When one of them ends, all do, and the reason becomes the close code.
 
 A client knows the position of the last event that it had of each region, and what it had is a prefix of its session's
-order. When it comes back soon, it goes on in its `Place`, which was kept, and is sent what is behind that prefix (see
-`Resumption`). Else a session that begins there, at this gateway or any other, replays what is behind that cut by its
-stamps, and goes on live: `docs/gateway.md` says why that is the same order.
+order. When it comes back soon, it goes on in its `ParkedSession`, which was kept, and is sent what is behind that
+prefix (see `Resumption`). Else a session that begins there, at this gateway or any other, replays what is behind that
+cut by its stamps, and goes on live: `docs/gateway.md` says why that is the same order.
 """
 
 from __future__ import annotations

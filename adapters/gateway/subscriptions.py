@@ -18,7 +18,7 @@ from adapters.gateway.messages import (
     position_text,
 )
 from adapters.gateway.outbox import Outbox
-from adapters.gateway.place import Place
+from adapters.gateway.parked import ParkedSession
 from adapters.gateway.resumption import Resumption
 from sequencing.errors import GamecastError, TooSlow, UsageError
 
@@ -84,7 +84,7 @@ class Subscriptions:
         self._reply_subscribed(message, {region: position_text(at) for region, at in since.items()})
         return True
 
-    async def _carry_out(self, message: Subscribe | Unsubscribe, place: Place) -> None:
+    async def _carry_out(self, message: Subscribe | Unsubscribe, place: ParkedSession) -> None:
         if isinstance(message, Subscribe):
             self._caller.regions |= set(message.regions)  # a message before this one may have left them
             positions = await place.connection.subscribe(*message.regions, since=message.since)

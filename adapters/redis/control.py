@@ -21,15 +21,15 @@ from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
 from sequencing.errors import (
     OtherSideError,
+    SessionExpired,
     Superseded,
-    TakenForGone,
     UsageError,
+    session_expired_message,
     superseded_message,
-    taken_for_gone_message,
 )
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 
 CONTROL = Script.beside(__file__, "control.lua")
 LEADING = Script.beside(__file__, "leading.lua")
@@ -70,7 +70,7 @@ class ControlKeys:
     """The Redis keys of what managers and connections tell each other."""
 
     record = "gamecast:{control}:record"
-    wishes = "gamecast:{control}:wishes"
+    interests = "gamecast:{control}:wishes"
     published = "gamecast:{control}:published"
     lease = "gamecast:{control}:leader"
     news = "gamecast:{control}:news"
@@ -89,10 +89,10 @@ class ControlKeys:
     gone = "gamecast:{control}:gone"
     past = "gamecast:{control}:past"
     doubted = "gamecast:{control}:doubted"
-    of_connections = wishes, published, asked, incarnations, connections, alive, expected, gone, doubted
+    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone, doubted
     """Of control.lua."""
     of_leaders = (
-        *(record, wishes, published, lease, news, asked),
+        *(record, interests, published, lease, news, asked),
         *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
     )
     """Of leading.lua."""
@@ -160,24 +160,24 @@ class RedisControl:
         """Tell that a connection is gone."""
         await self._run("leave", name, connection)
 
-    async def want(self, name: str, wish: Wish, published: Iterable[str] = ()) -> None:
+    async def set_interest(self, name: str, interest: Interest, published: Iterable[str] = ()) -> None:
         """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void.
 
         Raises `Superseded`.
         """
-        [superseded] = await self.want_all([(name, wish, published)])
+        [superseded] = await self.set_interests([(name, interest, published)])
         if superseded is not None:
             raise superseded
 
-    async def want_all(self, wanting: Sequence[tuple[str, Wish, Iterable[str]]]) -> list[Superseded | None]:
-        """Tell what some connections want, each as `want` does; return what that would raise for each of them."""
+    async def set_interests(self, wanting: Sequence[tuple[str, Interest, Iterable[str]]]) -> list[Superseded | None]:
+        """Tell what some connections want, each as `set_interest` does; return what that would raise for each."""
         arguments: list[Any] = []
         whose: list[int] = []
-        for place, (name, wish, published) in enumerate(wanting):
-            regions, document = sorted(published), wish.to_json()
+        for place, (name, interest, published) in enumerate(wanting):
+            regions, document = sorted(published), interest.to_json()
             for start in range(0, max(len(regions), 1), REGIONS_MAX):
                 some = regions[start : start + REGIONS_MAX]
-                arguments += (name, wish.incarnation, wish.said, document, len(some), *some)
+                arguments += (name, interest.incarnation, interest.said, document, len(some), *some)
                 whose.append(place)
         refused: list[Superseded | None] = [None] * len(wanting)
         for place, answer in zip(whose, await self._run("want", TTL_MS, *arguments), strict=True):
@@ -195,11 +195,11 @@ class RedisControl:
             self._watch.refused(rest[0], time.monotonic())
             return None
         self._watch.forget()
-        record, wishes, published, announced, asked, nodes, lossy, expected, taken, doubted = rest
+        record, interests, published, announced, asked, nodes, lossy, expected, taken, doubted = rest
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             await self._read(record) if record else None,
-            {name.decode(): _wish(wish) for name, wish in _pairs(wishes)},
+            {name.decode(): _interest(interest) for name, interest in _pairs(interests)},
             frozenset(region.decode() for region in published),
             (int(epoch), int(version)),
             asked.decode(),
@@ -210,7 +210,7 @@ class RedisControl:
             {name.decode(): run.decode() for name, run in _pairs(doubted)},
         )
 
-    async def expect(self, overlaps: Iterable[Pair]) -> None:
+    async def declare_overlaps(self, overlaps: Iterable[Pair]) -> None:
         """Declare overlaps that are expected, see `sequencing.expected`; those that are declared already stay so."""
         pairs = [f"{one}\n{other}" for one, other in sorted(overlaps)]
         for start in range(0, len(pairs), REGIONS_MAX):
@@ -325,14 +325,14 @@ class RedisControl:
     async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
         """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`.
 
-        Raises `TakenForGone` when that may not be all of it any more.
+        Raises `SessionExpired` when that may not be all of it any more.
         """
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         async with turn:
             reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
         entries = reply[0][1] if reply else []
         if after is not None and len(entries) >= NEWS_KEPT:
-            raise TakenForGone(taken_for_gone_message("this connection"))
+            raise SessionExpired(session_expired_message("this connection"))
         return await read_all([fields[1] for _, fields in entries], self._asking(turn))
 
     async def close(self) -> None:
@@ -389,9 +389,9 @@ class RedisControl:
 
 
 @lru_cache(maxsize=4096)
-def _wish(document: bytes) -> Wish:
+def _interest(document: bytes) -> Interest:
     """Parse a wish once: a leader looks at all of them again and again."""
-    return Wish.from_document(orjson.loads(document))
+    return Interest.from_document(orjson.loads(document))
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

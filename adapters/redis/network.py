@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from adapters.leadership import RESUME_S, Control, Hands
+from adapters.leadership import RESUME_S, Control, NodeOperator
 from adapters.manager import Manager
 from adapters.redis.control import RedisControl
+from adapters.redis.controlclient import ControlClient
 from adapters.redis.node import RedisNode
-from adapters.redis.seat import RedisSeat
 from adapters.urls import as_user_of
 from sequencing.errors import ExtraMissing
 from sequencing.extras import first_missing
@@ -28,7 +28,7 @@ _warned: set[str] = set()
 """The URLs of control Redis servers that this process has warned of."""
 
 
-class RedisNetwork(RedisSeat):
+class RedisNetwork(ControlClient):
     """One connection's view of a network in Redis. Implements `adapters.network.Network`."""
 
     def __init__(
@@ -59,7 +59,7 @@ class RedisNetwork(RedisSeat):
 
     @property
     def cannot_lead(self) -> Exception | None:
-        """See `RedisSeat`."""
+        """See `ControlClient`."""
         return self._lacks or (self._manager.cannot_plan if self._manager is not None else None)
 
     async def open(self) -> None:
@@ -101,13 +101,13 @@ class RedisNetwork(RedisSeat):
         if self._lacks is not None:
             logger.info("leaves leading to others: %s", self._lacks)
             return
-        self._manager = Manager(control, self._hands, self._ordering, resume_s=self._resume_s)
+        self._manager = Manager(control, self._operator, self._ordering, resume_s=self._resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
-    def _hands(self) -> Hands:
-        from adapters.redis.hands import RedisHands  # who does not lead needs none
+    def _operator(self) -> NodeOperator:
+        from adapters.redis.operating import RedisNodeOperator  # who does not lead needs none
 
-        return RedisHands(self.url, retention_events=self._retention_events, routes=self._routes)
+        return RedisNodeOperator(self.url, retention_events=self._retention_events, routes=self._routes)
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`."""

@@ -14,7 +14,7 @@ from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
-from sequencing.cut import Looks, Reading
+from sequencing.cut import Looks, ReadResult
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
@@ -112,7 +112,7 @@ class RedisNode:
         verdict, accepted = await self._connection.run(STEP, self._step_keys, *arguments)
         return TransferAnswer(TransferVerdict(verdict.decode()), int(accepted))
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Read egress streams; see `Reader.read`."""
         lookout = self._lookout
         if lookout is None or not lookout.goes_on(after):

@@ -20,9 +20,9 @@ from adapters.urls import as_user_of, redacted
 from sequencing.errors import GamecastError, NetworkError, PlanError
 from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
-Read = TypeVar("Read", Record, Wish)
+Read = TypeVar("Read", Record, Interest)
 
 STREAMS_A_CALL = 200
 """Egress streams that one script call looks at: Redis blocks while it runs."""
@@ -339,35 +339,35 @@ async def _connections(control: ServerProbe, published: Record | None) -> tuple[
         text(name): whole(number)
         for name, number in _pairs(await control.ask("HGETALL", ControlKeys.connections) or ())
     }
-    wishes: dict[str, Wish] = {}
-    for name, written in _pairs(await control.ask("HGETALL", ControlKeys.wishes) or ()):
-        wish = _read(control, f"the wish of {text(name)}", _wish, written)
-        if wish is not None:
-            wishes[text(name)] = wish
+    interests: dict[str, Interest] = {}
+    for name, written in _pairs(await control.ask("HGETALL", ControlKeys.interests) or ()):
+        interest = _read(control, f"the wish of {text(name)}", _interest, written)
+        if interest is not None:
+            interests[text(name)] = interest
     clock = await control.ask("TIME")
     now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000 if clock else time.time_ns() // 1_000_000
     heard = published.heard if published is not None else {}
-    nothing = Wish(0, 0)
+    nothing = Interest(0, 0)
     found = []
-    for name in sorted(alive.keys() | introduced.keys() | wishes.keys()):
-        wish = wishes.get(name, nothing)
-        waiting = wish.after(heard.get(name))
+    for name in sorted(alive.keys() | introduced.keys() | interests.keys()):
+        interest = interests.get(name, nothing)
+        waiting = interest.after(heard.get(name))
         found.append(
             ConnectionState(
                 name=name,
                 incarnation=introduced.get(name, 0),
-                wanted=frozenset(wish.since),
+                wanted=frozenset(interest.since),
                 waiting=waiting,
                 heard_ms_ago=max(0, now_ms - (alive[name] - TTL_MS)) if name in alive else None,
                 alive=alive.get(name, 0) > now_ms,
-                asks=frozenset((region, wish.since[region]) for region in waiting),
+                asks=frozenset((region, interest.since[region]) for region in waiting),
             )
         )
     return tuple(found)
 
 
-def _wish(written: bytes) -> Wish:
-    return Wish.from_document(orjson.loads(written))
+def _interest(written: bytes) -> Interest:
+    return Interest.from_document(orjson.loads(written))
 
 
 async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[RegionState, ...]:

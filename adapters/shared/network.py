@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from adapters.backoff import Backoff
 from adapters.redis.control import RedisControl
+from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
-from adapters.redis.seat import RedisSeat
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.streams import SharedNode, SharedReader
 from sequencing.errors import is_passing
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 NEWS_BLOCK_MS = 2_000
 
@@ -43,7 +43,7 @@ class SharedNetwork:
         self._base = base
         self.turn = asyncio.Lock()
         self.control: RedisControl
-        self.wishes: SharedWishes
+        self.interests: SharedInterests
         self.news: SharedNews
         self._nodes: dict[str, SharedNode] = {}
         self._ingresses: dict[str, SharedIngress] = {}
@@ -55,7 +55,7 @@ class SharedNetwork:
 
     @property
     def cannot_lead(self) -> Exception | None:
-        """See `RedisSeat`."""
+        """See `ControlClient`."""
         return self._base.cannot_lead
 
     async def open(self) -> None:
@@ -66,7 +66,7 @@ class SharedNetwork:
             await self._base.close()
             raise
         self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
-        self.wishes = SharedWishes(self.control, self.turn)
+        self.interests = SharedInterests(self.control, self.turn)
         self._base.stand(self._base.way_to_control())
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class SharedNetwork:
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         await self.news.close()
-        await self.wishes.close()
+        await self.interests.close()
         await self.control.close()
         await self._base.close()
 
@@ -123,12 +123,12 @@ class SharedNews:
             raise self._failure
         if not self._closing:
             self._waiting.add(view)
-            await view.stirred.wait()
+            await view.changed.wait()
             self._waiting.discard(view)
 
     def _wake(self) -> None:
         for view in self._waiting:
-            view.stirred.set()
+            view.changed.set()
 
     async def close(self) -> None:
         """Stop."""
@@ -167,12 +167,12 @@ class _Wanting(NamedTuple):
     """What one connection wants, until ``heard`` is done."""
 
     name: str
-    wish: Wish
+    interest: Interest
     published: frozenset[str]
     heard: asyncio.Future[None]
 
 
-class SharedWishes:
+class SharedInterests:
     """What the connections of this process want, told together: while a request is under way, others gather.
 
     Told one after the other, the wishes of a crowd that joins would come to the leader one by one, and it would make a
@@ -186,9 +186,9 @@ class SharedWishes:
         self._waiting: list[_Wanting] = []
         self._telling: asyncio.Task[None] | None = None
 
-    async def want(self, name: str, wish: Wish, published: frozenset[str]) -> None:
-        """See `RedisControl.want`."""
-        wanting = _Wanting(name, wish, published, asyncio.get_running_loop().create_future())
+    async def set_interest(self, name: str, interest: Interest, published: frozenset[str]) -> None:
+        """See `RedisControl.set_interest`."""
+        wanting = _Wanting(name, interest, published, asyncio.get_running_loop().create_future())
         self._waiting.append(wanting)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="gamecast shared wishes")
@@ -204,7 +204,9 @@ class SharedWishes:
             async with self._turn:
                 together, self._waiting = self._waiting[:WISHES_MAX], self._waiting[WISHES_MAX:]
                 try:
-                    refused = await self._control.want_all([(one.name, one.wish, one.published) for one in together])
+                    refused = await self._control.set_interests(
+                        [(one.name, one.interest, one.published) for one in together]
+                    )
                 except Exception as error:  # noqa: BLE001 - whatever it is, who wants must hear of it
                     failures: list[Exception | None] = [error] * len(together)
                 else:
@@ -218,7 +220,7 @@ class SharedWishes:
                     one.heard.set_exception(failure)
 
 
-class SharedView(RedisSeat):
+class SharedView(ControlClient):
     """A shared network as one connection sees it. Implements `adapters.network.Network`."""
 
     def __init__(self, shared: SharedNetwork) -> None:
@@ -226,22 +228,22 @@ class SharedView(RedisSeat):
         super().__init__(shared.control, shared.turn)
         self._shared = shared
         self.url = shared.url
-        self.stirred = asyncio.Event()
+        self.changed = asyncio.Event()
         """Set when there may be news for it."""
-        self._told: tuple[Plan, Wish | None, frozenset[str] | None] | None = None
+        self._told: tuple[Plan, Interest | None, frozenset[str] | None] | None = None
         """What the last record that was about it told; the record itself has what all others want."""
         self._passed: Place = 0, 0
         self._stopping = False
 
     @property
     def cannot_lead(self) -> Exception | None:
-        """See `RedisSeat`."""
+        """See `ControlClient`."""
         return self._shared.cannot_lead
 
-    async def want(self, wish: Wish, published: frozenset[str]) -> None:
-        """See `Network.want`."""
+    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
+        """See `Network.set_interest`."""
         async with self._speaking():
-            await self._shared.wishes.want(self._name, wish, published)
+            await self._shared.interests.set_interest(self._name, interest, published)
 
     async def close(self) -> None:
         """See `Network.close`: what is shared stays."""
@@ -263,14 +265,14 @@ class SharedView(RedisSeat):
             if records:
                 self._passed = _place(records[-1].plan)
                 continue
-            self.stirred.clear()
+            self.changed.clear()
             await self._shared.news.change(self)
         return []
 
     def offer(self, records: Sequence[Record]) -> None:
         """Stir this connection if anything new is about it, else go on behind that."""
         if any(map(self._concerns, records)):
-            self.stirred.set()
+            self.changed.set()
         else:
             self._passed = _place(records[-1].plan)
 
@@ -286,7 +288,7 @@ class SharedView(RedisSeat):
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""
         self._stopping = True
-        self.stirred.set()
+        self.changed.set()
 
     def lane(self, node: str, plan: Plan) -> SharedLane:
         """See `Network.lane`."""

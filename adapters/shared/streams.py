@@ -22,7 +22,7 @@ from math import inf
 from adapters.backoff import Backoff
 from adapters.network import Position
 from adapters.redis.node import RedisNode
-from sequencing.cut import Numbered, Reading, let_through, without_cut_short
+from sequencing.cut import Numbered, ReadResult, let_through, without_cut_short
 from sequencing.errors import GamecastError, NotConnected, Unreachable, is_passing
 from sequencing.frames import StampedFrame, node_number
 from sequencing.plan import Plan
@@ -160,7 +160,7 @@ class SharedNode:
         if self._is_waiting and (self._interrupt is None or self._interrupt.done()):
             self._interrupt = asyncio.create_task(self._break_off(), name=f"gamecast look at {self.name}")
 
-    async def read_now(self, after: Mapping[str, Position], frames_max: int) -> Reading:
+    async def read_now(self, after: Mapping[str, Position], frames_max: int) -> ReadResult:
         """Read streams directly, without waiting."""
         self._require_open()
         async with self._direct_turn:
@@ -298,7 +298,7 @@ class SharedReader:
         """Hear that there was another look."""
         self._wake()
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """See `Reader.read`."""
         has_waited = False
         while True:
@@ -316,7 +316,7 @@ class SharedReader:
             self._whole = self._whole_now(after, frames, frames_max)
             if frames or has_waited or self._interrupted or self._whole is not before:
                 self._interrupted = False
-                return Reading(frames, self._whole or {})
+                return ReadResult(frames, self._whole or {})
             await self._wait(block_ms)
             has_waited = True
 
@@ -353,7 +353,7 @@ class SharedReader:
         whole = without_cut_short(streams, frames, frames_max)
         return self._whole if whole == self._whole else whole
 
-    async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> Reading | None:
+    async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> ReadResult | None:
         """Read directly, if something may be missing that nobody kept; None when all there is is kept.
 
         All streams, for only then it is known how far what is found is all.

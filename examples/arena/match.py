@@ -78,11 +78,11 @@ async def play(*, seed: int | None = None) -> AsyncIterator[tuple[Side, Side]]:
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(WanNetwork(Standing(distances, host_of), nodes))
         watched = {names[city]: _watched(place) for place, city in enumerate(CITIES)}
-        casts = {name: network.connect(name) for name in watched}
-        await asyncio.gather(*map(stack.enter_async_context, casts.values()))
-        await asyncio.gather(*(casts[name].subscribe(*regions) for name, regions in watched.items()))
+        clients = {name: network.connect(name) for name in watched}
+        await asyncio.gather(*map(stack.enter_async_context, clients.values()))
+        await asyncio.gather(*(clients[name].subscribe(*regions) for name, regions in watched.items()))
         boards = Board(_computed_by(watched)), Board(_computed_by(watched))
-        ours = tuple(Ours(casts[name], regions, boards[0], Random(seed)) for name, regions in watched.items())
+        ours = tuple(Ours(clients[name], regions, boards[0], Random(seed)) for name, regions in watched.items())
         plain = tuple(Plain(name, regions, boards[1], Random(seed)) for name, regions in watched.items())
         await asyncio.gather(*(server.open(stack, network.urls(server.name)) for server in plain))
         sides = Side("gamecast", ours, boards[0]), Side("plain", plain, boards[1])

@@ -77,17 +77,17 @@ class GameServer:
 class Ours(GameServer):
     """A game server over gamecast."""
 
-    def __init__(self, cast: gamecast.Cast, regions: frozenset[str], board: Board, random: Random) -> None:
-        super().__init__(cast.name, regions, board, random)
-        self._cast = cast
+    def __init__(self, client: gamecast.Client, regions: frozenset[str], board: Board, random: Random) -> None:
+        super().__init__(client.name, regions, board, random)
+        self._client = client
 
     async def say(self, deeds: Sequence[tuple[str, Deed]]) -> None:
         """See `GameServer.say`."""
-        await self._cast.publish_all(deeds)
+        await self._client.publish_batch(deeds)
 
     async def listen(self) -> None:
         """See `GameServer.listen`."""
-        async for event in self._cast:
+        async for event in self._client:
             assert isinstance(event, gamecast.Event), f"no server goes away here, and yet: {event}"
             self.hear(event.payload, event.sent_at_ns)
 

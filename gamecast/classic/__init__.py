@@ -1,5 +1,5 @@
 """The classic protocols live: `connect`, and what it returns. See `gamecast.classic.connection`."""
 
-from gamecast.classic.connection import ClassicCast, connect
+from gamecast.classic.connection import ClassicClient, connect
 
-__all__ = ["ClassicCast", "connect"]
+__all__ = ["ClassicClient", "connect"]

@@ -1,8 +1,8 @@
 """The classic protocols live: the same state machines as in the simulator, over mailboxes in Redis or in this process.
 
-    async with classic.connect("redis://…", name="a", protocol="isis", processes=["a", "b", "c"]) as cast:
-        await cast.publish("all", {"type": "spell"})
-        async for message in cast:
+    async with classic.connect("redis://…", name="a", protocol="isis", processes=["a", "b", "c"]) as client:
+        await client.publish("all", {"type": "spell"})
+        async for message in client:
             ...
 
 Everybody who takes part says the same set-up: processes, groups, protocol, network. What a protocol assumes and the
@@ -65,7 +65,7 @@ def connect(
     tree: Sequence[tuple[str, str]] = (),
     open_groups: bool = False,
     network: str = "default",
-) -> ClassicCast:
+) -> ClassicClient:
     """Return a process of a classic protocol; it opens with ``async with``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` for mailboxes there, ``memory://`` for ones in this process.
@@ -75,7 +75,7 @@ def connect(
     """
     setup = prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
     check_network(network)
-    return ClassicCast(name, protocol, setup, mailbox_at(url, network, name))
+    return ClassicClient(name, protocol, setup, mailbox_at(url, network, name))
 
 
 def prepare(
@@ -150,7 +150,7 @@ class Change:
     groups: tuple[str, ...] = ()
 
 
-class ClassicCast:
+class ClassicClient:
     """One process: an owner task that steps the machine, one that reads the mailbox."""
 
     def __init__(self, name: str, protocol: str, setup: Setup, mailbox: Mailbox) -> None:

@@ -57,7 +57,7 @@ def check_numbers(of: object, whole: Iterable[str], others: Iterable[str]) -> No
 
 
 def check_take(events_max: object, timeout_s: object) -> None:
-    """Raise `UsageError` unless these can be the arguments of `take`."""
+    """Raise `UsageError` unless these can be the arguments of `fetch`."""
     if not isinstance(events_max, int) or isinstance(events_max, bool) or events_max < 1:
         raise UsageError(f"take() returns a number of events above 0, not {_shown(events_max)}")
     if timeout_s is not None and (not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s)):

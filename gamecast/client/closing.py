@@ -11,8 +11,8 @@ from typing import Any
 FOLLOWING_ENDS_S = 0.5
 HALVES_END_S = 1.5
 CLOSE_S_MAX = 2.0
-"""How long `Cast.close` waits for servers that do not answer. Seconds from its start until it breaks off: following the
-network; publishing and reading; and telling the network that the connection is gone."""
+"""How long `Client.close` waits for servers that do not answer. Seconds from its start until it breaks off: following
+the network; publishing and reading; and telling the network that the connection is gone."""
 
 _log = logging.getLogger("gamecast")
 

@@ -36,7 +36,7 @@ class Limits:
     buffer_bytes_max: int = 64 * 1024 * 1024
     """The same in bytes of payload."""
     overflow_factor: int = 20
-    """How many times a limit is exceeded where waiting is no way out: those two by ``publish_soon`` before it refuses
+    """How many times a limit is exceeded where waiting is no way out: those two by ``publish_async`` before it refuses
     in any case, those of the inbox while ``subscribe`` waits."""
     payload_bytes_max: int = 1_000_000
     """The encoded size of one event; `PAYLOAD_BYTES_MOST` at most."""

@@ -11,7 +11,7 @@ from adapters.urls import redacted
 from gamecast.client.watching import Health
 from sequencing.errors import NetworkRestarted, is_passing, network_restarted_message
 from sequencing.plan import Plan
-from sequencing.record import Wish
+from sequencing.record import Interest
 
 if TYPE_CHECKING:
     from gamecast.client.incoming import Incoming
@@ -31,9 +31,9 @@ class Following:
         self._incoming = incoming
         self._to_tell = asyncio.Event()
         self._stopping = False
-        self._told: tuple[Wish, frozenset[str]] | None = None
+        self._told: tuple[Interest, frozenset[str]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        outgoing.on_unplaced = incoming.on_wish = self._to_tell.set
+        outgoing.on_unplaced = incoming.on_interest = self._to_tell.set
 
     def start(self) -> None:
         """Begin."""
@@ -57,22 +57,22 @@ class Following:
     async def _tell(self) -> None:
         backoff = Backoff()
         while not self._stopping:
-            telling = self._incoming.wish(), self._outgoing.unplaced()
+            telling = self._incoming.interest(), self._outgoing.unplaced()
             if telling == self._told or not (telling[0].said or telling[1]):
                 self._to_tell.clear()
                 await self._to_tell.wait()
                 continue
             self._told = telling
             try:
-                await self._network.want(*telling)
+                await self._network.set_interest(*telling)
                 backoff.reset()
-                self._health.found("telling the network what is wanted")
+                self._health.mark_up("telling the network what is wanted")
             except Exception as error:  # noqa: BLE001 - whatever it is, the application must hear of it
                 if not is_passing(error):
                     self.fail(error)
                     return
                 self._told = None
-                self._health.lost("telling the network what is wanted", error)
+                self._health.mark_down("telling the network what is wanted", error)
                 await backoff.wait()
 
     async def _follow(self) -> None:
@@ -88,14 +88,14 @@ class Following:
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
                 backoff.reset()
-                self._health.found("hearing of plans")
+                self._health.mark_up("hearing of plans")
             except Exception as error:  # noqa: BLE001 - as above
                 if self._stopping:
                     return
                 if not is_passing(error):
                     self.fail(error)
                     return
-                self._health.lost("hearing of plans", error)
+                self._health.mark_down("hearing of plans", error)
                 await backoff.wait()
 
     def fail(self, error: Exception) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar, get_args
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.event import Gap
-from sequencing.cut import Reading
+from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
@@ -300,7 +300,7 @@ def _newest_of(streams: Sequence[tuple[str, int]]) -> Callable[[Reader], Awaitab
     return lambda reader: reader.newest(streams)
 
 
-def _reading(after: Mapping[str, Position]) -> Callable[[Reader], Awaitable[Reading]]:
+def _reading(after: Mapping[str, Position]) -> Callable[[Reader], Awaitable[ReadResult]]:
     return lambda reader: reader.read(after, frames_max=FRAMES_MAX, block_ms=None)
 
 
@@ -345,7 +345,7 @@ def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:
     error = UnorderedHistory(
         f"in epoch {epoch} no subscriber had {named}{more} together, so their events have no common order to be "
         'replayed in. Pass order="any" to subscribe() to replay such regions in any order, each region in its own. '
-        "Regions that `expect` declares have a common order from then on"
+        "Regions that `declare_overlaps` declares have a common order from then on"
     )
     error.pairs = tuple(pairs)
     return error

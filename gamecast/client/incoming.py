@@ -1,7 +1,8 @@
 """The subscribing half of a connection: a thin shell around `sequencing.subscriber`.
 
-What `Readings` reads at the nodes feeds one `Subscriber`, which says what to read, what to mark, and what the
-application gets and when; that waits in the `Inbox` until the application takes it, as `HandingOut` makes it of frames.
+What `NodeReaders` reads at the nodes feeds one `Subscriber`, which says what to read, what to mark, and what the
+application gets and when; that waits in the `Inbox` until the application takes it, as `EventDecoder` makes it of
+frames.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import TYPE_CHECKING
 from adapters.network import Network, Position
 from gamecast.client.arguments import checked_regions
 from gamecast.client.configuration import Configuration
-from gamecast.client.handing_out import HandingOut
+from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
 from gamecast.client.holding import Holding
 from gamecast.client.inbox import Inbox
 from gamecast.client.outgoing import Outgoing
-from gamecast.client.reading import Readings
+from gamecast.client.reading import NodeReaders
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
-from sequencing.cut import Reading
+from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import (
     BufferFull,
@@ -37,7 +38,7 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 from sequencing.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ class Incoming:
         self._outgoing = outgoing
         self._record: Record | None = None
         """What was announced last."""
-        self.on_wish: Callable[[], None] = _nobody
+        self.on_interest: Callable[[], None] = _nobody
         self.on_caught_up: Callable[[frozenset[str]], None] = _nobody_of
         """Called with regions when their history has no more, before anything that comes after it is handed out."""
-        self._readings = Readings(network, self._subscriber, self._limits, self, health)
-        self._handing_out = HandingOut(tap)
-        self._turns = 0
+        self._readings = NodeReaders(network, self._subscriber, self._limits, self, health)
+        self._decoder = EventDecoder(tap)
+        self._generation = 0
         self._was_settled = False
         self._inbox = Inbox(self._limits)
         self.holding = Holding()
@@ -113,12 +114,12 @@ class Incoming:
     @property
     def delivered_events(self) -> int:
         """Events that were handed out."""
-        return self._handing_out.delivered_events
+        return self._decoder.delivered_events
 
     @property
     def gaps(self) -> int:
         """Gaps that were handed out."""
-        return self._handing_out.gaps
+        return self._decoder.gaps
 
     @property
     def reconnects(self) -> int:
@@ -132,14 +133,14 @@ class Incoming:
         if heard is not None and heard.incarnation > incarnation:
             raise Superseded(superseded_message(name))
 
-    def wish(self) -> Wish:
+    def interest(self) -> Interest:
         """Return what the manager is to know."""
-        return self._subscriber.wish()
+        return self._subscriber.interest()
 
     async def subscribe(
         self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common"
     ) -> dict[str, Position]:
-        """See `Cast.subscribe`."""
+        """See `Client.subscribe`."""
         wanted = checked_regions(regions, "subscribe")
         checked_order(order)
         recall: Recall | None = None
@@ -153,8 +154,8 @@ class Incoming:
             self._tap.asked(wanted - self._subscriber.wanted)
         floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
         returns = self._is_guest or recall is not None
-        self.hand_over(self._subscriber.subscribe(wanted, floor, returns=returns))
-        self.on_wish()
+        self.deliver(self._subscriber.subscribe(wanted, floor, returns=returns))
+        self.on_interest()
         self._joining += 1
         self._taken.set()
         try:
@@ -185,7 +186,7 @@ class Incoming:
 
     async def _joined(self, wanted: AbstractSet[str]) -> None:
         loop = asyncio.get_running_loop()
-        look_at, unled = loop.time() + LED_AFTER_S, 0
+        look_at, no_leader_error = loop.time() + LED_AFTER_S, 0
         while not wanted & self._subscriber.wanted <= self._subscriber.joined:
             if self._failure is not None:
                 raise self._failure
@@ -197,9 +198,9 @@ class Incoming:
                 async with asyncio.timeout_at(look_at):
                     await self._changed.wait()
             except TimeoutError:
-                error = await self._network.unled()
-                unled = unled + 1 if error is not None else 0
-                if error is not None and unled == UNLED_LOOKS:
+                error = await self._network.no_leader_error()
+                no_leader_error = no_leader_error + 1 if error is not None else 0
+                if error is not None and no_leader_error == UNLED_LOOKS:
                     raise error from None
                 look_at = loop.time() + LED_AFTER_S
 
@@ -212,7 +213,7 @@ class Incoming:
             )
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
-        """See `Cast.unsubscribe`."""
+        """See `Client.unsubscribe`."""
         left = checked_regions(regions, "unsubscribe")
         try:
             async with asyncio.timeout(self._limits.subscribe_timeout_s):
@@ -226,12 +227,12 @@ class Incoming:
             ) from None
         ready = self._subscriber.unsubscribe(left)
         self._inbox.drop(left)
-        self._handing_out.drop(left)
+        self._decoder.drop(left)
         self._taken.set()  # there may be room now
-        self.hand_over(ready)
+        self.deliver(ready)
         if self._tap is not None:
             self._tap.left(left)
-        self.on_wish()
+        self.on_interest()
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
@@ -239,7 +240,7 @@ class Incoming:
         if self._tap is not None:
             self._tap.planned(record.plan)
         self._readings.follow(record.plan)
-        self.hand_over(self._subscriber.update(record))
+        self.deliver(self._subscriber.update(record))
 
     async def next_batch(self) -> list[Event | Gap] | None:
         """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none."""
@@ -256,10 +257,10 @@ class Incoming:
                 item = self._inbox.head
                 if not isinstance(item, History):
                     self._inbox.take()
-                    self._handing_out.hand_out(item, batch)
+                    self._decoder.decode(item, batch)
                 elif batch:
                     break
-                elif not await self._handing_out.replay(item, batch):
+                elif not await self._decoder.replay(item, batch):
                     self._inbox.take()
                     if regions := item.regions:
                         self.on_caught_up(regions)
@@ -288,7 +289,7 @@ class Incoming:
         self._arrived.set()
         self._changed.set()
 
-    def take(self, found: Reading) -> None:
+    def take(self, found: ReadResult) -> None:
         """Take what was read at a node."""
         self.received_frames += len(found.frames)
         if self._tap is not None and found.frames:
@@ -296,7 +297,7 @@ class Incoming:
         ready = self._subscriber.receive(*found)
         if self._subscriber.held_frames:
             self.holding.received(found.frames, ready)
-        self.hand_over(ready)
+        self.deliver(ready)
 
     def wake_application(self) -> None:
         """Have the application's iterator look again."""
@@ -327,7 +328,7 @@ class Incoming:
             self._inbox.put([gap])
             self._arrived.set()
 
-    def hand_over(self, items: list[Ready | Missing]) -> None:
+    def deliver(self, items: list[Ready | Missing]) -> None:
         """Take what the subscriber delivers."""
         if self.holding:
             self.holding.handed_out(items, still_held=self._subscriber.held_frames)
@@ -342,7 +343,7 @@ class Incoming:
                 self._recalls.remove(recall)
                 recall.history = History(self._network, recall, self._newest, self._ending)
                 self._inbox.put([recall.history])
-                self._handing_out.begin_after(recall.since)
+                self._decoder.begin_after(recall.since)
                 self._begins |= recall.since
         if self._inbox:
             self._arrived.set()
@@ -360,8 +361,8 @@ class Incoming:
             self._outgoing.mark(region, body)
         self._outgoing.delivered(returns.passed(), returns.over(), returns.gone(), subscriber.joined)
         self._changed.set()
-        if self._turns != subscriber.turns and self._record is not None and not self._stopping:
-            self._turns = subscriber.turns
+        if self._generation != subscriber.generation and self._record is not None and not self._stopping:
+            self._generation = subscriber.generation
             self._readings.turn_to(self._record.plan)
 
     def _newest(self) -> Plan:

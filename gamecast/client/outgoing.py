@@ -25,7 +25,7 @@ from gamecast.client.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
-from gamecast.client.watching import Health, Late, Quiet
+from gamecast.client.watching import Health, Late, PublishErrorReporter
 from gamecast.event import Receipt
 from sequencing.depth import is_deeper
 from sequencing.errors import (
@@ -75,10 +75,11 @@ ASK_S_MAX = 0.5
 """How long to look for the reason why events have no place; they fail anyway."""
 
 UNSEEN_S = 1.0
-"""How long the application has to look at a future that has failed, before its error is reported as one of `cast`."""
+"""How long the application has to look at a future that has failed, before its error is reported as one of
+`publish_nowait`."""
 
 ReceiptFuture = asyncio.Future[Receipt]
-Token = ReceiptFuture | Bundle | Quiet | bytes
+Token = ReceiptFuture | Bundle | PublishErrorReporter | bytes
 """What stands for an event; for a marker its body."""
 
 _copied = b"".join
@@ -96,7 +97,7 @@ class Outgoing:
         configuration: Configuration,
         incarnation: int,
         health: Health,
-        quiet: Quiet,
+        quiet: PublishErrorReporter,
         tap: Tap | None = None,
     ) -> None:
         """``quiet``: of events whose fate nobody waits for."""
@@ -146,7 +147,7 @@ class Outgoing:
         return self._publisher.buffered_events
 
     async def publish(self, region: str, payload: Any) -> Receipt:
-        """See `Cast.publish`."""
+        """See `Client.publish`."""
         encoded = self._encoded(region, payload)
         publisher, limits = self._publisher, self._limits
         while (
@@ -161,24 +162,24 @@ class Outgoing:
         self._add(region, encoded, type(payload) is bytes, future)
         return await future
 
-    def publish_soon(self, region: str, payload: Any) -> ReceiptFuture:
-        """See `Cast.publish_soon`."""
+    def publish_async(self, region: str, payload: Any) -> ReceiptFuture:
+        """See `Client.publish_async`."""
         self._require_room()
         encoded = self._encoded(region, payload)
         future: ReceiptFuture = asyncio.Future(loop=self._loop)
         self._add(region, encoded, type(payload) is bytes, future)
         return future
 
-    def cast(self, region: str, payload: Any) -> None:
-        """See `Cast.cast`."""
+    def publish_nowait(self, region: str, payload: Any) -> None:
+        """See `Client.publish_nowait`."""
         self._require_room()
         encoded, self._bundles = self._encoded(region, payload), True
         self._add(region, encoded, type(payload) is bytes, self._quiet)
 
-    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
-        """See `Cast.publish_all`."""
+    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """See `Client.publish_batch`."""
         self._require_room()
-        pairs = pairs_of(events, "publish_all", "(region, payload) pairs")
+        pairs = pairs_of(events, "publish_batch", "(region, payload) pairs")
         encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
@@ -265,7 +266,7 @@ class Outgoing:
         if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
             raise self._full()
 
-    def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | Quiet) -> None:
+    def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:
         node = self._publisher.add(region, encoded, binary, time.time_ns(), token)
         if node is not None:
             self._wakes[node].set()
@@ -289,7 +290,7 @@ class Outgoing:
         error: GamecastError | None
         try:
             async with asyncio.timeout(ASK_S_MAX):
-                error = await self._network.unled()
+                error = await self._network.no_leader_error()
         except TimeoutError:
             error = Unreachable(
                 f"no plan has a place for region {region!r} yet, and the control Redis does not answer: see that its "
@@ -335,13 +336,13 @@ class Outgoing:
         for _, lane in self._lanes.values():
             lane.follow(plan)
         for node in self._lanes.keys() - plan.ingresses:
-            self._health.found(_way(node))  # nobody needs it
+            self._health.mark_up(_way(node))  # nobody needs it
         for node in plan.ingresses - self._lanes.keys():
             self._wakes[node] = asyncio.Event()
             lane = self._network.lane(node, plan)
             task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
             self._lanes[node] = task, lane
-        self._resolve_all(self._publisher.forsaken())
+        self._resolve_all(self._publisher.abandoned())
         self._wake()
 
     def mark(self, region: str, body: bytes) -> None:
@@ -454,13 +455,13 @@ class Outgoing:
             try:
                 with limit.within(left_s):
                     answers = await lane.publish(frames)
-                self._health.found(way)
+                self._health.mark_up(way)
                 return answers
             except (NetworkError, TimeoutError) as failed:
                 error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
                 self._publisher.unanswered(node)
                 self.reconnects += 1
-                self._health.lost(way, error)
+                self._health.mark_down(way, error)
                 if not self._publisher.is_under_way(node):
                     return []  # given up meanwhile: the node begins anew
                 wait_s = backoff.next_s()
@@ -533,10 +534,10 @@ class Outgoing:
             self.refused_events += len(resolved.tokens)
             outcomes = repeat(resolved.error)
         end = 0
-        for token, several in groupby(cast("list[ReceiptFuture | Bundle | Quiet]", resolved.tokens)):
+        for token, several in groupby(cast("list[ReceiptFuture | Bundle | PublishErrorReporter]", resolved.tokens)):
             told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
             begin, end = end, end + len(told)
-            if isinstance(token, Quiet):
+            if isinstance(token, PublishErrorReporter):
                 token.note(resolved.region, told, partial(_payloads, resolved, begin, end))
             elif isinstance(token, Bundle):
                 token.note(resolved.region, told)
@@ -557,7 +558,8 @@ class Outgoing:
             self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
 
     def _report_unseen(self) -> None:
-        """Report the errors that nobody has looked at, as those of `cast`, instead of one log line each by asyncio."""
+        """Report the errors that nobody has looked at, as those of `publish_nowait`, instead of one log line each by
+        asyncio."""
         failed, self._looking = self._unseen, None
         self._unseen = [each for each in failed if not each.future.done()]  # of other events it is not known yet
         unseen = [

@@ -17,7 +17,7 @@ from adapters.network import Network, Position, Reader
 from gamecast.client.configuration import Limits
 from gamecast.client.watching import Health, Late
 from gamecast.event import Gap
-from sequencing.cut import Reading
+from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, is_passing
 from sequencing.plan import Plan
@@ -54,7 +54,7 @@ DRAIN_BLOCK_MS = 200
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
+class _NodeReader:
     """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way.
 
     ``after``: the positions of all streams to be read here, as long as these are as they were at ``turn``.
@@ -67,7 +67,7 @@ class _Reading:
     after: dict[str, Position] = field(default_factory=dict)
     streams: Collection[tuple[str, int]] = ()
     task: asyncio.Task[None] | None = None
-    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     waits_for: Collection[tuple[str, int]] | None = None
     interrupt: asyncio.Task[None] | None = None
 
@@ -78,10 +78,10 @@ class Taker(Protocol):
     async def has_room(self) -> bool:
         """Return whether to read on now, perhaps after a wait."""
 
-    def take(self, found: Reading) -> None:
+    def take(self, found: ReadResult) -> None:
         """Take what was read."""
 
-    def hand_over(self, items: list[Ready | Missing]) -> None:
+    def deliver(self, items: list[Ready | Missing]) -> None:
         """Take what the subscriber delivers besides."""
 
     def announce(self, gap: Gap) -> None:
@@ -94,13 +94,13 @@ class Taker(Protocol):
         """Hear that one of the tasks has ended."""
 
 
-class Readings:
+class NodeReaders:
     """The reading of one connection, at all nodes where it reads anything."""
 
     def __init__(self, network: Network, subscriber: Subscriber, limits: Limits, taker: Taker, health: Health) -> None:
         self._network, self._subscriber, self._limits, self._taker = network, subscriber, limits, taker
         self._health = health
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, _NodeReader] = {}
         self._stopping = False
         self._draining = False
         self.reconnects = 0
@@ -130,10 +130,10 @@ class Readings:
             if reading is None:
                 way = f"reading at {node}"
                 late = Late(self._health, way, LATE_S)
-                reading = self._readings[node] = _Reading(self._network.reader(node, plan), way, late)
+                reading = self._readings[node] = _NodeReader(self._network.reader(node, plan), way, late)
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
-            reading.stirred.set()
+            reading.changed.set()
             if reading.waits_for is not None and (node in asking or not wanted <= set(reading.waits_for)):
                 self._interrupt(node, reading)
 
@@ -141,7 +141,7 @@ class Readings:
         """Let reading end when nothing more comes."""
         self._draining = True
         for node, reading in self._readings.items():
-            reading.stirred.set()
+            reading.changed.set()
             if reading.waits_for is not None:
                 self._interrupt(node, reading)
 
@@ -150,12 +150,12 @@ class Readings:
         self._stopping = True
         readings = list(self._readings.values())
         for reading in readings:
-            reading.stirred.set()
+            reading.changed.set()
             await reading.reader.close()
         tasks = (task for reading in readings for task in (reading.task, reading.interrupt) if task is not None)
         await asyncio.gather(*tasks)
 
-    async def _read(self, node: str, reading: _Reading) -> None:
+    async def _read(self, node: str, reading: _NodeReader) -> None:
         backoff, way = Backoff(), reading.way
         frame_bytes = 1
         try:
@@ -163,7 +163,7 @@ class Readings:
                 try:
                     found = await self._look(node, reading, frame_bytes)
                     backoff.reset()
-                    self._health.found(way)
+                    self._health.mark_up(way)
                 except GamecastError as error:
                     if self._stopping:
                         return
@@ -172,7 +172,7 @@ class Readings:
                     if not is_passing(error):
                         raise
                     self.reconnects += 1
-                    self._health.lost(way, error)
+                    self._health.mark_down(way, error)
                     await backoff.wait()
                     continue
                 if found is None:
@@ -197,7 +197,7 @@ class Readings:
             reading.late.close()
             await reading.reader.close()
 
-    async def _look(self, node: str, reading: _Reading, frame_bytes: int) -> Reading | None:
+    async def _look(self, node: str, reading: _NodeReader, frame_bytes: int) -> ReadResult | None:
         """Read what is to be read at a node; None when that was nothing."""
         if not await self._taker.has_room():
             return None
@@ -207,14 +207,14 @@ class Readings:
             reading.interrupt = None
         subscriber, limits = self._subscriber, self._limits
         nobody_is_ahead = subscriber.held_frames < limits.held_frames_max
-        if nobody_is_ahead and reading.turn == subscriber.turns and reading.after:
+        if nobody_is_ahead and reading.turn == subscriber.generation and reading.after:
             return await self._read_on(reading, reading.after, reading.streams, frame_bytes)
         reads = subscriber.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
             items: list[Ready | Missing] = []
             for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
                 items += subscriber.found_end(region, epoch, newest)
-            self._taker.hand_over(items)
+            self._taker.deliver(items)
             return None
         after: dict[str, Position] = {
             region: (epoch, position)
@@ -223,19 +223,19 @@ class Readings:
         }
         if not after:
             if self._draining:
-                return Reading((), {})
-            reading.stirred.clear()
+                return ReadResult((), {})
+            reading.changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_S if reads else None):
-                    await reading.stirred.wait()
+                    await reading.changed.wait()
             return None
         streams = {(region, epoch) for region, (epoch, _) in after.items()}
-        reading.turn, reading.after, reading.streams = subscriber.turns if nobody_is_ahead else -1, after, streams
+        reading.turn, reading.after, reading.streams = subscriber.generation if nobody_is_ahead else -1, after, streams
         return await self._read_on(reading, after, streams, frame_bytes)
 
     async def _read_on(
-        self, reading: _Reading, after: dict[str, Position], streams: Collection[tuple[str, int]], frame_bytes: int
-    ) -> Reading:
+        self, reading: _NodeReader, after: dict[str, Position], streams: Collection[tuple[str, int]], frame_bytes: int
+    ) -> ReadResult:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
         reading.waits_for = streams
         reading.late.begin()
@@ -247,7 +247,7 @@ class Readings:
             reading.waits_for = None
 
     @staticmethod
-    def _interrupt(node: str, reading: _Reading) -> None:
+    def _interrupt(node: str, reading: _NodeReader) -> None:
         if reading.interrupt is None:
             reading.interrupt = asyncio.create_task(reading.reader.interrupt(), name=f"gamecast look at {node}")
 

@@ -13,7 +13,7 @@ from gamecast.client.arguments import check_pattern, checked_handler
 from gamecast.event import Event, Gap
 from sequencing.errors import GamecastError, Unreachable
 
-StateName = Literal["opening", "connected", "disconnected", "failed", "closed"]
+StatusName = Literal["opening", "connected", "disconnected", "failed", "closed"]
 
 Handler = Callable[[Event], Awaitable[None] | None]
 GapHandler = Callable[[Gap], Awaitable[None] | None]
@@ -23,18 +23,18 @@ SomeGapHandler = TypeVar("SomeGapHandler", bound=GapHandler)
 logger = logging.getLogger("gamecast")
 
 
-class State(NamedTuple):
+class Status(NamedTuple):
     """How a connection stands.
 
     ``disconnected``: some Redis that it needs cannot be reached; it tries again by itself. ``failed``: it has ended,
     and every call says why. ``error``: why it is one of these two.
     """
 
-    name: StateName
+    name: StatusName
     error: Exception | None = None
 
 
-class Unpublished(NamedTuple):
+class PublishFailure(NamedTuple):
     """Events of a region that were not published, or may not have been, and whose futures nobody has awaited.
 
     ``payloads``: what the events carry, in order, as subscribers would get it: JSON, or `bytes`. Publish them again if
@@ -55,7 +55,7 @@ class Handlers:
         self._of_gaps: list[GapHandler] = []
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
-        """See `Cast.on`."""
+        """See `Client.on`."""
         check_pattern(region_pattern)
 
         def register(handler: SomeHandler) -> SomeHandler:
@@ -65,7 +65,7 @@ class Handlers:
         return register
 
     def on_gap(self, handler: SomeGapHandler) -> SomeGapHandler:
-        """See `Cast.on_gap`."""
+        """See `Client.on_gap`."""
         self._of_gaps.append(checked_handler(handler))
         return handler
 
@@ -117,39 +117,39 @@ class Health:
     """Which of the ways to its servers a connection has lost, and what follows from that for its state."""
 
     def __init__(self) -> None:
-        self.state = State("opening")
+        self.status = Status("opening")
         self.callbacks = Callbacks("the connection's state")
         self._lost: dict[str, Exception] = {}
 
-    def lost(self, way: str, error: Exception) -> None:
+    def mark_down(self, way: str, error: Exception) -> None:
         """Hear that a way is lost, and tried again. The application is told when it is the first."""
         self._lost[way] = error
-        if self.state.name == "connected":
-            self._go(State("disconnected", error))
+        if self.status.name == "connected":
+            self._go(Status("disconnected", error))
 
-    def found(self, way: str) -> None:
+    def mark_up(self, way: str) -> None:
         """Hear that a way is there. It takes nothing where none is lost."""
         if self._lost and self._lost.pop(way, None) is not None and not self._lost:
-            self._go(State("connected"))
+            self._go(Status("connected"))
 
     def opened(self) -> None:
         """Hear that the connection is open."""
-        self._go(State("connected"))
+        self._go(Status("connected"))
 
     def begin_again(self) -> None:
         """Hear that the connection, which has ended, is opened again."""
         self._lost.clear()
-        self.state = State("opening")
+        self.status = Status("opening")
 
     def ended(self, error: Exception | None = None) -> None:
         """Hear that the connection has been closed, or has failed."""
-        self._go(State("failed", error) if error is not None else State("closed"))
+        self._go(Status("failed", error) if error is not None else Status("closed"))
 
-    def _go(self, state: State) -> None:
-        has_ended = self.state.name == "closed" or (self.state.name == "failed" and state.name != "closed")
+    def _go(self, status: Status) -> None:
+        has_ended = self.status.name == "closed" or (self.status.name == "failed" and status.name != "closed")
         if not has_ended:
-            self.state = state
-            self.callbacks.tell(state)
+            self.status = status
+            self.callbacks.tell(status)
 
 
 class Late:
@@ -188,7 +188,7 @@ class Late:
         if self._loop.time() < self._due:
             self._timer = self._loop.call_at(self._due, self._look)
             return
-        self._health.lost(
+        self._health.mark_down(
             self._way,
             Unreachable(
                 f"{self._way}: the server has not answered for {self._after_s:g} s: it hangs, is stopped, or has too "
@@ -197,7 +197,7 @@ class Late:
         )
 
 
-class Quiet:
+class PublishErrorReporter:
     """The token of events whose fate nobody waits for: failures are told to callbacks, and the first to the log."""
 
     def __init__(self) -> None:
@@ -215,9 +215,9 @@ class Quiet:
             self._is_logged = True
             logger.warning(
                 "an event for region %r was not published: %s (of others like it nothing more is said here: see "
-                "statistics().refused_events, and on_unpublished)",
+                "statistics().refused_events, and on_publish_error)",
                 region,
                 errors[0],
             )
         if self.callbacks:
-            self.callbacks.tell(Unpublished(region, len(errors), errors[0], payloads()))
+            self.callbacks.tell(PublishFailure(region, len(errors), errors[0], payloads()))

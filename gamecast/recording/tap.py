@@ -46,7 +46,7 @@ class _Stay:
 
 
 class Tap:
-    """What one connection tells; from the thread of its event loop, all but `take`."""
+    """What one connection tells; from the thread of its event loop, all but `fetch`."""
 
     def __init__(self, on_plan: Callable[[Plan], None], name: str, incarnation: int, *, pending_rows_max: int) -> None:
         """Use `Recorder.tap`. ``on_plan`` is told each plan that the connection follows from then on."""

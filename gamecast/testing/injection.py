@@ -48,8 +48,8 @@ class Faults:
     def expire(self, name: str) -> None:
         """Have the network go on without the connection of a name, as if it had not been heard of for too long.
 
-        Its calls and its iteration raise `TakenForGone`, and its state becomes ``failed``. A new connection of the name
-        can go on with ``since``. Raises `UsageError` if no connection has the name.
+        Its calls and its iteration raise `SessionExpired`, and its state becomes ``failed``. A new connection of the
+        name can go on with ``since``. Raises `UsageError` if no connection has the name.
         """
         self._inject(lambda known: known.expire(name), name=name)
 
@@ -83,10 +83,10 @@ def faults(network: str) -> Faults:
     ``network``: its URL, ``memory://NAME``, or its name. Raises `UsageError` for any other URL: a Redis is not faked.
 
     >>> url = memory_url()
-    >>> async with gamecast.connect(url, name="server") as cast:
-    ...     await cast.subscribe("forest")
+    >>> async with gamecast.connect(url, name="server") as client:
+    ...     await client.subscribe("forest")
     ...     faults(url).gap("forest", events=3)
-    ...     gap = await anext(cast)
+    ...     gap = await anext(client)
     """
     url = network if "://" in network else f"memory://{network}"
     if not url.startswith("memory://"):

@@ -146,7 +146,7 @@ async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Cr
     async with gamecast.connect(url, name=PUBLISHER) as cast:
         receipts = []
         for event, region in enumerate(region_of):
-            receipts.append(cast.publish_soon(region, {"id": event}))
+            receipts.append(cast.publish_async(region, {"id": event}))
             if event % 64 == 0:
                 await asyncio.sleep(0)
         await asyncio.gather(*receipts)
@@ -260,7 +260,7 @@ class _Subscribers:
         self.deliveries: dict[int, tuple[list[str], list[str]]] = {number: ([], []) for number in numbers}
         self.delivered = 0
         self.turns = asyncio.Semaphore(OPENING_AT_ONCE)
-        self.casts: dict[int, gamecast.Cast] = {}
+        self.casts: dict[int, gamecast.Client] = {}
 
     async def serve(self, pipe: Connection) -> None:
         """Do what is asked for until killed."""
@@ -289,7 +289,7 @@ class _Subscribers:
     async def subscribe(self, number: int) -> None:
         await self.casts[number].subscribe(*self.world.regions_of(number))
 
-    async def _take(self, cast: gamecast.Cast, ids: list[str], regions: list[str]) -> None:
+    async def _take(self, cast: gamecast.Client, ids: list[str], regions: list[str]) -> None:
         async for batch in cast.batches():
             for event in batch:
                 if isinstance(event, gamecast.Event):  # what a gap leaves out is counted as lost

@@ -110,7 +110,7 @@ class _Crowd:
         self._kind = kind
         self._url = url
         self._processes = processes
-        self._casts: list[gamecast.Cast] = []
+        self._casts: list[gamecast.Client] = []
         self._left = 0
         self._reached = walk.view
 
@@ -119,7 +119,7 @@ class _Crowd:
         walk = self._walk
         async with self._connected() as self._casts:
             if self._kind == "in place":
-                await self._casts[0].expect(walk.pairs())
+                await self._casts[0].declare_overlaps(walk.pairs())
             on_turn(self._kind, 0)
             starts = (cast.subscribe(*walk.regions_at(at, 0, walk.view)) for at, cast in enumerate(self._casts))
             await asyncio.gather(*starts)
@@ -143,9 +143,9 @@ class _Crowd:
         }
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[list[gamecast.Cast]]:
+    async def _connected(self) -> AsyncIterator[list[gamecast.Client]]:
         async with AsyncExitStack() as stack:
-            connect: Callable[..., gamecast.Cast] = gamecast.connect
+            connect: Callable[..., gamecast.Client] = gamecast.connect
             if self._walk.shared:
                 shared = gamecast.share(self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX)
                 connect = (await stack.enter_async_context(shared)).connect
@@ -206,14 +206,14 @@ class _Crowd:
         return {"servers": time.process_time(), **others}
 
 
-def _to(url: str) -> Callable[..., gamecast.Cast]:
-    def connect(*, name: str) -> gamecast.Cast:
+def _to(url: str) -> Callable[..., gamecast.Client]:
+    def connect(*, name: str) -> gamecast.Client:
         return gamecast.connect(url, name=name, subscribe_timeout_s=SUBSCRIBE_S_MAX)
 
     return connect
 
 
-async def _take(cast: gamecast.Cast, got: Counter[str], events: int) -> None:
+async def _take(cast: gamecast.Client, got: Counter[str], events: int) -> None:
     async for batch in cast.batches():
         got.update(event.region for event in batch if isinstance(event, gamecast.Event))
         if got.total() >= events:

@@ -45,7 +45,7 @@ async def _publish(task: Task, pipe: Connection) -> None:
 
 
 async def _run(
-    casts: list[gamecast.Cast], regions: list[str], *, rate_per_s: float, events: int, seed: int
+    casts: list[gamecast.Client], regions: list[str], *, rate_per_s: float, events: int, seed: int
 ) -> dict[str, Any]:
     region_of = regions_of(seed, len(regions), events)
     under_way: set[asyncio.Future[gamecast.Receipt]] = set()
@@ -73,7 +73,7 @@ async def _run(
                     "run": seed,
                     "sent_at_ns": round((began_s + event / rate_per_s) * 1e9),
                 }
-                receipt = casts[event % len(casts)].publish_soon(regions[region_of[event]], payload)
+                receipt = casts[event % len(casts)].publish_async(regions[region_of[event]], payload)
                 under_way.add(receipt)
                 receipt.add_done_callback(resolved)
                 event += 1

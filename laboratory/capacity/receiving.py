@@ -92,7 +92,7 @@ def _report(recorders: list[_Recorder], world: World, region_of: list[int]) -> d
 class _Recorder:
     """What one subscriber is given in the run under way; arrays, which the garbage collector need not walk."""
 
-    def __init__(self, cast: gamecast.Cast) -> None:
+    def __init__(self, cast: gamecast.Client) -> None:
         self.task: asyncio.Task[None] | None = None
         self._cast = cast
         self.begin(0, measured_from=0)

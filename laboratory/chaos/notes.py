@@ -97,11 +97,11 @@ def read_notes(files: Mapping[str, Path]) -> Notes:
     notes = Notes()
     for server, file in files.items():
         if file.exists():
-            _Reading(notes, server).read(file)
+            _NodeReader(notes, server).read(file)
     return notes
 
 
-class _Reading:
+class _NodeReader:
     """One server's file, line by line."""
 
     def __init__(self, notes: Notes, server: str) -> None:

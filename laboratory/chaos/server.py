@@ -7,7 +7,7 @@ so that SIGKILL takes none: ``at`` is the machine's monotonic clock in nanosecon
     ask       region                              `subscribe` is called …
     joined    region                              … and has returned
     left      region                              `unsubscribe` has returned, and what came before is handed out
-    publish   event, region                       `publish_soon` is called …
+    publish   event, region                       `publish_async` is called …
     receipt   event, epoch, sequence              … and the event has its receipt
     fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same
     deliver   event, region, sender, epoch, sequence
@@ -135,7 +135,7 @@ class _Session:
         try:
             await self.cast.open()
             if server.walks:
-                await self.cast.expect(pairwise(server.regions))
+                await self.cast.declare_overlaps(pairwise(server.regions))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is noted, and the next connection tries again
             server.trouble("open", error)
             return
@@ -210,7 +210,7 @@ class _Session:
         self.server.board.add(self.server.number, Slot.PUBLISHED)
         filling = b" " * self.random.choice((0, 0, 0, 100, 3000))
         try:
-            receipt = self.cast.publish_soon(region, event.encode() + filling)
+            receipt = self.cast.publish_async(region, event.encode() + filling)
         except GamecastError as error:
             self._note_failure(event, error)
             return

@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.classic.protocolcast import ProtocolCast
+from gamecast.classic.protocolclient import ProtocolClient
 from gamecast.event import Event
 from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.outcome import figures_of, judged
@@ -64,7 +64,7 @@ async def replay_protocol(
     expected = workload.expected_deliveries()
     silence = Silence()
 
-    async def receive(cast: ProtocolCast) -> None:
+    async def receive(cast: ProtocolClient) -> None:
         seen = deliveries[cast.name]
         while len(seen) < expected[cast.name]:
             event = await anext(cast)
@@ -75,7 +75,7 @@ async def replay_protocol(
                 silence.broken()
                 progress(1)
 
-    async def publish(cast: ProtocolCast, publications: Sequence[Publication]) -> None:
+    async def publish(cast: ProtocolClient, publications: Sequence[Publication]) -> None:
         for place, publication in enumerate(publications, start=1):
             ahead_s = pace.ahead_s(publication.t_s)
             if ahead_s or place % BURST_EVENTS == 0:
@@ -86,7 +86,7 @@ async def replay_protocol(
     async with AsyncExitStack() as stack:
         casts = [
             await stack.enter_async_context(
-                ProtocolCast(
+                ProtocolClient(
                     url,
                     name=server,
                     protocol=protocol,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from gamecast.client.cast import Cast
+from gamecast.client.client import Client
 from gamecast.event import Event
 from gamecast.recording.options import Recording
 from gamecast.sharing import share
@@ -133,19 +133,19 @@ async def replay(
     speed: float,
     progress: Progress,
     record: Recording | None = None,
-) -> tuple[Replay, Cast]:
+) -> tuple[Replay, Client]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
     servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
     await subscribe_all(servers, workload)
     return await replay_over(servers, workload, speed=speed, progress=progress), servers[workload.servers[0]]
 
 
-async def subscribe_all(servers: Mapping[str, Cast], workload: Workload) -> None:
+async def subscribe_all(servers: Mapping[str, Client], workload: Workload) -> None:
     """Have each server join its regions."""
     await asyncio.gather(*(cast.subscribe(*workload.membership[name]) for name, cast in servers.items()))
 
 
-async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed: float, progress: Progress) -> Replay:
+async def replay_over(servers: Mapping[str, Client], workload: Workload, *, speed: float, progress: Progress) -> Replay:
     """Replay over connections of the servers, which have joined their regions."""
     deliveries: dict[str, list[Delivered]] = {name: [] for name in servers}
     expected = workload.expected_deliveries()
@@ -174,7 +174,7 @@ async def replay_over(servers: Mapping[str, Cast], workload: Workload, *, speed:
     return Replay(len(workload.publications), deliveries, seconds)
 
 
-async def require_there(casts: Iterable[Cast]) -> None:
+async def require_there(casts: Iterable[Client]) -> None:
     """Raise what keeps any connection from delivering: on a busy machine the network may have taken it for gone, and
     nothing that it missed is lost then."""
     await asyncio.gather(*(cast.ping() for cast in casts))
@@ -182,7 +182,7 @@ async def require_there(casts: Iterable[Cast]) -> None:
 
 async def open_servers(
     open_casts: AsyncExitStack, workload: Workload, *, nodes: int, record: Recording | None = None
-) -> dict[str, Cast]:
+) -> dict[str, Client]:
     """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
     shared = await open_casts.enter_async_context(share(f"embedded://?nodes={nodes}"))
     servers = {
@@ -193,13 +193,13 @@ async def open_servers(
     return servers
 
 
-async def _publish(cast: Cast, publications: Sequence[Publication], pace: Pace) -> None:
+async def _publish(cast: Client, publications: Sequence[Publication], pace: Pace) -> None:
     receipts = []
     for place, publication in enumerate(publications, start=1):
         ahead_s = pace.ahead_s(publication.t_s)
         if ahead_s or place % BURST_EVENTS == 0:
             await asyncio.sleep(ahead_s)
-        receipts.append(cast.publish_soon(publication.region, publication.payload))
+        receipts.append(cast.publish_async(publication.region, publication.payload))
     await asyncio.gather(*receipts)
 
 

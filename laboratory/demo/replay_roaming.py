@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 
-from gamecast.client.cast import Cast
+from gamecast.client.client import Client
 from gamecast.errors import PlanError
 from gamecast.event import Event, Receipt
 from gamecast.recording.options import Recording
@@ -24,7 +24,7 @@ async def replay_roaming(
     speed: float,
     progress: Progress,
     record: Recording | None = None,
-) -> tuple[Replay, Cast]:
+) -> tuple[Replay, Client]:
     """Replay through a private network of ``nodes`` redis-servers; it and the returned connection stay open."""
     servers = await open_servers(open_casts, workload, nodes=nodes, record=record)
     journey = Journey(workload, {name: _CastPort(cast) for name, cast in servers.items()})
@@ -44,7 +44,7 @@ async def replay_roaming(
         journey.place({name: (receipt.epoch, receipt.sequence) for name, receipt in journey.receipts().items()})
 
     if workload.expected:
-        await first.expect(workload.expected)
+        await first.declare_overlaps(workload.expected)
     await journey.settle()
     watch = Watch(first.url)
     try:
@@ -70,7 +70,7 @@ async def replay_roaming(
 class _CastPort:
     """A connection as `Journey` uses it."""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: Client) -> None:
         self._cast = cast
 
     async def subscribe(self, *regions: str) -> None:
@@ -80,7 +80,7 @@ class _CastPort:
         await self._cast.unsubscribe(*regions)
 
     def publish(self, publication: Publication) -> asyncio.Future[Receipt]:
-        return self._cast.publish_soon(publication.region, publication.payload)
+        return self._cast.publish_async(publication.region, publication.payload)
 
     @property
     def decided(self) -> int:

@@ -12,7 +12,7 @@ from adapters.redis.network import RedisNetwork
 from laboratory.demo.journey import now_ns
 from sequencing.checkers.stays import Stay
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 BLOCK_MS = 500
 CAUGHT_UP_S = 10.0
@@ -84,11 +84,11 @@ class Watch:
             assert self._record is not None
             for record in await self._network.news(self._record.plan, block_ms=BLOCK_MS):
                 in_place = record.plan.epoch == self._record.plan.epoch
-                nothing = Wish(0, 0)
+                nothing = Interest(0, 0)
                 self._grants += (
                     Grant(now_ns(), server, region, in_place)
-                    for server, wish in record.heard.items()
-                    for region in wish.after(self._record.heard.get(server, nothing))
+                    for server, interest in record.heard.items()
+                    for region in interest.after(self._record.heard.get(server, nothing))
                 )
                 self._record = record
             self._changed.set()

@@ -245,7 +245,9 @@ class ClientActor:
 
     def _nudge(self) -> None:
         marked = {say.region for say in self.says[: self.story.said] if say.kind == "join"}
-        for region, body in self.delivery.nudges(lambda: JOIN + b" again", marked, set(self.delivery.regions)).items():
+        for region, body in self.delivery.join_probes(
+            lambda: JOIN + b" again", marked, set(self.delivery.regions)
+        ).items():
             self.publisher.mark(region, body, "")
 
     def _passed(self, item: Ready) -> None:

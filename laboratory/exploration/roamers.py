@@ -19,7 +19,7 @@ from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 from sequencing.subscriber import Subscriber
 from sequencing.transition import Closed, Task, Transition
 
@@ -145,13 +145,17 @@ class ManagerActor:
         self.announced: list[int] = []
 
     def take(self, order: tuple[Any, ...]) -> None:
-        """Carry out ``decide wishes``, ``done task answer``, ``announce`` or ``anew``."""
+        """Carry out ``decide interests``, ``done task answer``, ``announce`` or ``anew``."""
         match order:
             case ("decide", told):
-                wishes = {name: Wish(wish[0], wish[1], dict(wish[2]), wish[3]) for name, wish, _ in told if wish[1]}
+                interests = {
+                    name: Interest(interest[0], interest[1], dict(interest[2]), interest[3])
+                    for name, interest, _ in told
+                    if interest[1]
+                }
                 published = frozenset[str]().union(*(unplaced for _, _, unplaced in told))
                 following = next_record(
-                    self.record, wishes, published, self._archive.plan, expected=self._archive.expected
+                    self.record, interests, published, self._archive.plan, expected=self._archive.expected
                 )
                 if following is not None:
                     self.record = following
@@ -209,7 +213,7 @@ class RoamerView(NamedTuple):
     offers: tuple[str, ...]
     reads: tuple[tuple[str, str, int, int | None], ...]
     heard: int
-    wish: Said
+    interest: Said
     unplaced: frozenset[str]
     held: int
     buffered: int
@@ -278,7 +282,7 @@ class Roamer:
         """Return what this connection can do now, and what it has delivered."""
         diary, subscriber = self.diary, self.subscriber
         left = self.acts[diary.acted :]
-        wish = subscriber.wish()
+        interest = subscriber.interest()
         reads = subscriber.reads().items()
         return RoamerView(
             bool(left) and (left[0][0] != "answer" or left[0][1] in {event for event, *_ in diary.delivered}),
@@ -287,7 +291,7 @@ class Roamer:
             self._offers(),
             tuple((region, read.node, read.epoch, read.after) for region, read in reads),
             diary.heard,
-            (wish.incarnation, wish.said, tuple(sorted(wish.since.items())), wish.floor),
+            (interest.incarnation, interest.said, tuple(sorted(interest.since.items())), interest.floor),
             frozenset(diary.unplaced),
             subscriber.held_frames,
             self.publisher.buffered_events,

@@ -183,7 +183,7 @@ class ChangingWorld:
         view = self._managed(state)
         if view.settled:
             told = tuple(
-                (name, self._client(state, client).wish, self._client(state, client).unplaced)
+                (name, self._client(state, client).interest, self._client(state, client).unplaced)
                 for client, name in enumerate(self.clients)
             )
             yield ("decides", "manager"), self._ordered(state, self._manager, ("decide", told))

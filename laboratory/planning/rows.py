@@ -42,7 +42,7 @@ class MalformedRow(ValueError):
 
 
 def read_rows(file: Path, columns: Row, take: Callable[[str, str], None], *, skipped: Skipped | None = None) -> None:
-    """Hand the two cells of every row to ``take``, which may raise `MalformedRow`; ``-`` is standard input.
+    """Hand the two cells of every row to ``fetch``, which may raise `MalformedRow`; ``-`` is standard input.
 
     Raises `InvalidInput`, naming file and line, for a row that is malformed, unless they are to be ``skipped``; always
     for a file that cannot be read and for a header that lacks a column.

@@ -117,7 +117,7 @@ class _World:
             self._machine_of[relay.name] = source
             self.engine.launch(relay)
         members = {name: server.regions for name, server in self.servers.items()}
-        heard = {name: server.subscriber.wish() for name, server in self.servers.items()}
+        heard = {name: server.subscriber.interest() for name, server in self.servers.items()}
         for server in self.servers.values():
             server.follow(Record(self.plan, members, heard))
             self.engine.launch(server.process)

@@ -17,7 +17,7 @@ from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, LinkedFrame, Node, Verdict
 from sequencing.plan import Ordering, Plan
-from sequencing.record import Pair, Record, Wish
+from sequencing.record import Interest, Pair, Record
 from sequencing.relay import Relay
 from sequencing.transition import Transition
 
@@ -33,7 +33,7 @@ class Store:
 
     record: Record
     announced: list[Record] = field(default_factory=list)
-    wishes: dict[str, Wish] = field(default_factory=dict)
+    interests: dict[str, Interest] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
     token: int = 0
     lease_until: float = 0.0
@@ -44,11 +44,11 @@ class Store:
         self.incarnation += 1
         return self.incarnation
 
-    def want(self, name: str, wish: Wish, published: frozenset[str]) -> bool:
+    def want(self, name: str, interest: Interest, published: frozenset[str]) -> bool:
         """Note what a connection wants, unless it or a later one of its name has said something later."""
-        before = self.wishes.get(name)
-        if before is None or (before.incarnation, before.said) < (wish.incarnation, wish.said):
-            self.wishes[name] = wish
+        before = self.interests.get(name)
+        if before is None or (before.incarnation, before.said) < (interest.incarnation, interest.said):
+            self.interests[name] = interest
         self.published |= published
         return True
 
@@ -87,7 +87,7 @@ class Store:
         if not self.renew(token, now):
             return None
         told = _number(self.announced[-1].plan) if self.announced else (1, 1)
-        return Seen(self.record, dict(self.wishes), set(self.published), _number(self.record.plan) <= told)
+        return Seen(self.record, dict(self.interests), set(self.published), _number(self.record.plan) <= told)
 
     def news(self, seen: int) -> list[Record] | None:
         """Return the plans announced after the first ``seen``, None when there are none."""
@@ -98,7 +98,7 @@ class Seen(NamedTuple):
     """What a manager decides by; ``announced``: whether everybody may know of the record's plan."""
 
     record: Record
-    wishes: dict[str, Wish]
+    interests: dict[str, Interest]
     published: set[str]
     announced: bool
 
@@ -233,7 +233,7 @@ class Network:
                 return
             following = next_record(
                 seen.record,
-                seen.wishes,
+                seen.interests,
                 seen.published,
                 self.plan,
                 runs=runs,

@@ -16,7 +16,7 @@ from sequencing.errors import PublishUncertain
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
 from sequencing.publisher import Publisher, Resolved
-from sequencing.record import Wish
+from sequencing.record import Interest
 from sequencing.subscriber import Subscriber
 
 READ_FRAMES_MAX = 4
@@ -177,9 +177,9 @@ class _Life:
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""
         store, subscriber = self.network.store, self.subscriber
-        told: tuple[Wish, frozenset[str]] | None = None
+        told: tuple[Interest, frozenset[str]] | None = None
         while True:
-            telling = subscriber.wish(), frozenset(self.unplaced)
+            telling = subscriber.interest(), frozenset(self.unplaced)
             if telling == told:
                 yield self.to_tell
                 continue
@@ -220,7 +220,7 @@ class _Life:
             for record in news:
                 self.runs = record.plan.runs
                 self.publisher.assign(record.plan)
-                for resolved in self.publisher.forsaken():
+                for resolved in self.publisher.abandoned():
                     self._resolve(resolved)
                 self._deliver(self.subscriber.update(record))
 

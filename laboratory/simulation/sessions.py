@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
-from gamecast import Cast, Event, connect
+from gamecast import Client, Event, connect
 from gamecast.client.history import Since
 from gamecast.errors import GamecastError, UnorderedHistory
 from sequencing.checkers import DeliverySequence, judge
@@ -70,7 +70,7 @@ class _Server:
     """The regions that it has left: what it has delivered since then is behind what it would have missed there."""
     whole: set[str] = field(default_factory=set)
     """The regions of which it asked for everything, and has not left since."""
-    cast: Cast | None = None
+    cast: Client | None = None
     reading: asyncio.Task[None] | None = None
     gaps: int = 0
 
@@ -79,7 +79,7 @@ class _Server:
         for region, begin in begins.items():
             self.positions[region] = max(begin, self.positions.get(region, "0-0"), key=_place_of)
 
-    async def read(self, cast: Cast, arrived: asyncio.Event) -> None:
+    async def read(self, cast: Client, arrived: asyncio.Event) -> None:
         async for item in cast:
             arrived.set()
             if not isinstance(item, Event):
@@ -140,7 +140,7 @@ class _Life:
             ]
             for region, event in batch:
                 self.published[region].append(event)
-            await cast.publish_all(batch)
+            await cast.publish_batch(batch)
             if random.random() < 0.5:
                 await asyncio.sleep(random.random() * PAUSE_S)
 

@@ -58,26 +58,26 @@ class DelayForwarder(Forwarder):
         there_s, back_s = leg.there_ms / 1000, leg.back_ms / 1000
         # The client has its connection at once, from this machine's kernel; what it says waits until it would have.
         line = DelayLine(back_s) if back else DelayLine(there_s, open_at_s=loop.time() + there_s + back_s)
-        stirred, taken = asyncio.Event(), asyncio.Event()
+        changed, taken = asyncio.Event(), asyncio.Event()
 
         async def fill() -> None:
             with suppress(OSError):  # a connection that is reset has an end, too
                 while chunk := await reader.read(CHUNK_BYTES):
                     line.put(loop.time(), chunk)
-                    stirred.set()
+                    changed.set()
                     while line.is_full:
                         taken.clear()
                         await taken.wait()
             line.put(loop.time(), b"")  # the end takes as long as all before it
-            stirred.set()
+            changed.set()
 
         filling = asyncio.create_task(fill())
         try:
             while True:
                 due_s = line.due_s
                 if due_s is None:
-                    stirred.clear()
-                    await stirred.wait()
+                    changed.clear()
+                    await changed.wait()
                     continue
                 if due_s > loop.time():
                     await _until(loop, due_s)

@@ -13,7 +13,7 @@ from adapters.embedded.server import EmbeddedServers
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import RedisControl
 from adapters.redis.relays import RedisRelays
-from gamecast.client.cast import Cast, connect
+from gamecast.client.client import Client, connect
 from gamecast.recording.options import Recording
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg
@@ -45,7 +45,7 @@ class WanNetwork:
         """The control URL."""
         return self._servers.urls[0]
 
-    def connect(self, server: str, record: Recording | None = None) -> Cast:
+    def connect(self, server: str, record: Recording | None = None) -> Client:
         """Return a connection of a game server, not open yet, that reaches the nodes from the server's host."""
         return connect(self.url, name=server, routes=self.routes(server), record=record)
 

@@ -35,7 +35,7 @@ Groups = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Interest:
     """To the registrar: a process' so-and-so-many-th."""
 
     number: int
@@ -105,9 +105,9 @@ class PropagationRegrouping(Regrouping):
         self.to_publish: list[Message] = []
         self.early: list[tuple[str, DownIn | HandIn]] = []
         """Of the next epoch, into which this process has yet to go."""
-        self.wishes: list[tuple[str, Wish]] = []
+        self.interests: list[tuple[str, Interest]] = []
         self.wished = 0
-        self.outstanding: list[Wish] = []
+        self.outstanding: list[Interest] = []
         """Of this process: what is not fulfilled yet."""
         self.switching: set[str] = set()
         """At the registrar: who has yet to go on."""
@@ -115,14 +115,14 @@ class PropagationRegrouping(Regrouping):
     def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> list[Effect]:
         """See `Regrouping`."""
         self.wished += 1
-        wish = Wish(self.wished, tuple(joins), tuple(leaves))
-        self.outstanding.append(wish)
-        self.send(self.registrar, wish)
+        interest = Interest(self.wished, tuple(joins), tuple(leaves))
+        self.outstanding.append(interest)
+        self.send(self.registrar, interest)
         return self._finish_step()
 
     def publish(self, message: Message) -> list[Effect]:
         """Publish, but not to a group that this process has asked to leave: in the next epoch it may be no member."""
-        if any(message.group in wish.leaves for wish in self.outstanding):
+        if any(message.group in interest.leaves for interest in self.outstanding):
             raise UsageError(f"{self.name} has asked to leave {message.group}: publish before that")
         return super().publish(message)
 
@@ -141,8 +141,8 @@ class PropagationRegrouping(Regrouping):
                 self._carry_out(epoch, self.trees[epoch].receive(source, Down(message, before)))
             case HandIn(epoch, message):
                 self._carry_out(epoch, self.trees[epoch].receive(source, Hand(message)))
-            case Wish():
-                self.wishes.append((source, packet))
+            case Interest():
+                self.interests.append((source, packet))
                 self._announce()
             case Announce():
                 self.next = packet
@@ -170,16 +170,16 @@ class PropagationRegrouping(Regrouping):
 
     def _announce(self) -> None:
         """At the registrar, if nobody is on the way to an epoch: announce one that fulfils the wishes."""
-        if not self.wishes or self.switching:
+        if not self.interests or self.switching:
             return
         groups = {group: list(members) for group, members in self.setup.groups.items()}
-        for process, wish in self.wishes:
-            for group in wish.joins:
+        for process, interest in self.interests:
+            for group in interest.joins:
                 groups[group] = [p for p in self.setup.processes if p in groups.get(group, ()) or p == process]
-            for group in wish.leaves:
+            for group in interest.leaves:
                 groups[group] = [p for p in groups.get(group, ()) if p != process]
-        fulfilled = {process: wish.number for process, wish in self.wishes}
-        self.wishes = []
+        fulfilled = {process: interest.number for process, interest in self.interests}
+        self.interests = []
         self.switching = set(self.setup.processes)
         told = tuple((group, tuple(members)) for group, members in groups.items())
         self.send_all(self.setup.processes, Announce(self.epoch + 1, told, tuple(fulfilled.items())))
@@ -197,7 +197,7 @@ class PropagationRegrouping(Regrouping):
         self.setup = replace(self.setup, groups=dict(announced.groups))
         self.epoch = announced.epoch
         last = dict(announced.fulfilled).get(self.name, 0)
-        self.outstanding = [wish for wish in self.outstanding if wish.number > last]
+        self.outstanding = [interest for interest in self.outstanding if interest.number > last]
         tree = self._tree(self.setup)
         tree.settle(forest.changed(self.setup.groups)[0])
         self.trees = {self.epoch - 1: self.trees[self.epoch - 1], self.epoch: tree}

@@ -11,7 +11,7 @@ message, in the order of everybody.
 their answer is the last that they send. Meanwhile it goes on as a member. When all have answered, its links are quiet.
 It tells them who takes its place, the heir, one of themselves, and is gone. The others link themselves to the heir and
 send it what they have kept back; the heir passes on what it has kept back, and takes over what the protocol keeps at
-this process (`hand_over`, `take_over`). A packet of somebody who is no neighbour yet waits until it is one.
+this process (`deliver`, `take_over`). A packet of somebody who is no neighbour yet waits until it is one.
 
 *Neighbours who both leave.* Whoever has locked its link to another waits until that one is gone. If both ask at once,
 the lesser name goes first. In a tree nobody waits in a circle. One process remains: it cannot leave.

@@ -91,7 +91,7 @@ ROWS = {
     "lab step": Row("fifo {script}", quick=True, reads=("fifo {input}",), writes=("fifo {script} --picture {out}",)),
     "loadtest": Row(reaches="--network {nowhere} --out {new}"),
     "chaos": Row(writes=("--keep {out}",)),
-    "up": Row(reads=("--expect {input}",)),
+    "up": Row(reads=("--overlaps {input}",)),
     "node": Row(
         "--name n1 --redis {nowhere} --control {nowhere}",
         reaches="--name n1 --redis {nowhere} --control {nowhere} --wait-s 0",

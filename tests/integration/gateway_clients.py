@@ -17,9 +17,9 @@ from adapters.gateway.audit import AuditLog
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.ports import WhenBehind
+from adapters.gateway.replaycache import RedisShelf
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
-from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tokens import KeySource
 from gamecast.gateway import CastDoor
 from tests.patience import patience

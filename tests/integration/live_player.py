@@ -162,18 +162,18 @@ class LivePlayer(Live):
     def heard(self, record: Record) -> None:
         super().heard(record)
         self.publisher.assign(record.plan)
-        self._resolve(self.publisher.forsaken())
+        self._resolve(self.publisher.abandoned())
         self._deliver(self.subscriber.update(record))
 
     async def _tell(self) -> None:
         if self._beat_at is None or time.monotonic() - self._beat_at > BEAT_S:
             await self.control.beat(self.name, self.incarnation)
             self._beat_at = time.monotonic()
-        telling = self.subscriber.wish(), frozenset(self._unplaced)
+        telling = self.subscriber.interest(), frozenset(self._unplaced)
         if telling == self._told:
             await asyncio.sleep(IDLE_S)
         elif telling[0].said or telling[1]:
-            await self.control.want(self.name, *telling)
+            await self.control.set_interest(self.name, *telling)
             self._told = telling
         else:
             await asyncio.sleep(IDLE_S)

@@ -25,7 +25,7 @@ async def play(directory: str, roll_s: float, events: int) -> None:
         await cast.subscribe("forest", "river")
         number = 0
         while not events or number < events:
-            cast.publish_soon(("forest", "river")[number % 2], {"number": number})
+            cast.publish_async(("forest", "river")[number % 2], {"number": number})
             number += 1
             if number % 50 == 0:
                 await asyncio.sleep(0.002)

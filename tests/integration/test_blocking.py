@@ -21,7 +21,7 @@ def test_threads_publish_and_iterate_without_an_event_loop(url: str) -> None:
         assert cast.publish("forest", "first").region == "forest"
 
         def publish_many() -> None:
-            for receipt in [cast.publish_soon("river", number) for number in range(50)]:
+            for receipt in [cast.publish_async("river", number) for number in range(50)]:
                 assert receipt.result(timeout=scaled(10)).region == "river"
 
         threads = [threading.Thread(target=publish_many) for _ in range(3)]
@@ -69,15 +69,15 @@ def test_a_connection_that_cannot_open_leaves_no_thread_behind() -> None:
 def test_a_tick_loop_takes_and_handlers_are_called_in_the_thread_that_runs_them() -> None:
     cast, heard = blocking.connect("memory://ticking"), list[tuple[object, int]]()
     states: list[str] = []
-    cast.on_state(lambda state: states.append(state.name))
+    cast.on_status(lambda state: states.append(state.name))
     with cast:
-        assert cast.state.name == "connected"
+        assert cast.status.name == "connected"
         cast.subscribe("a")
-        assert cast.take() == []
+        assert cast.fetch() == []
         for number in range(3):
-            cast.cast("a", number)
-        taken = cast.take(2, timeout=scaled(10))
-        taken += cast.take(timeout=scaled(10)) if len(taken) < 3 else []
+            cast.publish_nowait("a", number)
+        taken = cast.fetch(2, timeout=scaled(10))
+        taken += cast.fetch(timeout=scaled(10)) if len(taken) < 3 else []
         assert [event.payload for event in taken if isinstance(event, gamecast.Event)][:2] == [0, 1]
 
         @cast.on("a")
@@ -96,7 +96,7 @@ def test_a_tick_loop_takes_and_handlers_are_called_in_the_thread_that_runs_them(
 def test_nothing_of_a_region_is_handed_out_once_it_is_left_and_nothing_of_others_is_lost() -> None:
     with blocking.connect("memory://leaving?nodes=3") as other, blocking.connect(other.url) as cast:
         cast.subscribe("a", "b")
-        other.publish_all([*(("a", number) for number in range(20)), ("b", "end")])
+        other.publish_batch([*(("a", number) for number in range(20)), ("b", "end")])
         for event in cast:
             assert isinstance(event, gamecast.Event)
             break  # which takes no event away
@@ -104,7 +104,7 @@ def test_nothing_of_a_region_is_handed_out_once_it_is_left_and_nothing_of_others
         other.publish("b", "more")
         taken: list[gamecast.Event | gamecast.Gap] = []
         while len(taken) < 2:
-            taken += cast.take(timeout=scaled(10))
+            taken += cast.fetch(timeout=scaled(10))
         assert [event.payload for event in taken if isinstance(event, gamecast.Event)] == ["end", "more"]
 
 
@@ -142,7 +142,7 @@ with blocking.connect(sys.argv[1]) as cast:
     cast.publish("a", 3)
     taken = []
     while len(taken) < 2:
-        taken += [event.payload for event in cast.take(timeout=None)]
+        taken += [event.payload for event in cast.fetch(timeout=None)]
     print(taken)
 """
 

@@ -53,14 +53,14 @@ async def play(url: str, name: str) -> Journal:
     def allowed(process: str) -> list[str]:
         return [group for group, members in groups.items() if (process in members) != one_to_one]
 
-    async def publish(cast: classic.ClassicCast, number: int) -> None:
+    async def publish(cast: classic.ClassicClient, number: int) -> None:
         own = allowed(cast.name)
         message = await cast.publish(own[number % len(own)], {"number": number})
         journal.published(message)
         for process in groups[message.group]:
             due[process] += 1
 
-    async def listen(cast: classic.ClassicCast) -> None:
+    async def listen(cast: classic.ClassicClient) -> None:
         async for item in cast:
             if isinstance(item, Message):
                 journal.carried_out(cast.name, Deliver(item))
@@ -164,7 +164,7 @@ async def test_connect_runs_a_protocol_with_the_calls_of_a_cast(shared_redis: Em
     async with p1, p2, p3, patience(10):
         await p1.subscribe("forest", "river")
         assert (await p1.publish("forest", {"type": "spell"})).region == "forest"
-        p3.publish_soon("river", b"bytes")
+        p3.publish_async("river", b"bytes")
         with suppress(TimeoutError):  # who is cancelled has taken nothing
             async with asyncio.timeout(0):
                 await anext(p2)
@@ -192,7 +192,7 @@ async def test_processes_join_and_leave_a_tree_while_everybody_publishes(
     changed = asyncio.Event()
     published = 0
 
-    async def listen(cast: gamecast.ProtocolCast) -> None:
+    async def listen(cast: gamecast.ProtocolClient) -> None:
         async for event in cast:
             assert isinstance(event, gamecast.Event)
             seen[cast.name].append((event.sender, event.payload))

@@ -17,7 +17,7 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from gamecast import Cast, Event, Gap, blocking
+from gamecast import Client, Event, Gap, blocking
 from gamecast.testing import memory_url
 from tests.events import take
 from tests.patience import patience, scaled, slowness
@@ -30,7 +30,7 @@ async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
         yield keeper.url
 
 
-async def arrived(cast: Cast, events: int) -> None:
+async def arrived(cast: Client, events: int) -> None:
     """Return when so many events wait for the application."""
     async with patience(10):
         while cast.statistics().inbox_events < events:  # noqa: ASYNC110 - nobody tells
@@ -41,24 +41,24 @@ async def arrived(cast: Cast, events: int) -> None:
 async def test_take_returns_no_event_of_a_region_that_another_task_has_left(url: str, timeout_s: float | None) -> None:
     async with gamecast.connect(url, name="cast") as cast:
         await cast.subscribe("forest", "river")
-        await cast.publish_all([("forest", number) for number in range(3)])
+        await cast.publish_batch([("forest", number) for number in range(3)])
         await arrived(cast, 3)
-        taking = asyncio.create_task(cast.take(timeout=timeout_s))
+        taking = asyncio.create_task(cast.fetch(timeout=timeout_s))
         await asyncio.sleep(0)  # it has the three events, and looks whether there are more
         assert not taking.done()
         await cast.unsubscribe("forest")
         await cast.publish("river", "next")
         async with patience(10):
-            taken = await taking or await cast.take(timeout=None)
+            taken = await taking or await cast.fetch(timeout=None)
         assert [item.region for item in taken] == ["river"]
 
 
 async def test_a_cancelled_take_brings_back_no_event_of_a_region_that_was_left(url: str) -> None:
     async with gamecast.connect(url, name="cast") as cast:
         await cast.subscribe("forest", "river")
-        await cast.publish_all([("forest", 0), ("river", 1), ("forest", 2)])
+        await cast.publish_batch([("forest", 0), ("river", 1), ("forest", 2)])
         await arrived(cast, 3)
-        taking = asyncio.create_task(cast.take())
+        taking = asyncio.create_task(cast.fetch())
         await asyncio.sleep(0)
         await cast.unsubscribe("forest")
         taking.cancel()
@@ -66,24 +66,24 @@ async def test_a_cancelled_take_brings_back_no_event_of_a_region_that_was_left(u
         assert [event.payload for event in await take(cast, 1)] == [1]
 
 
-async def taking(cast: Cast, got: list[Event | Gap]) -> None:
+async def taking(cast: Client, got: list[Event | Gap]) -> None:
     while True:
-        got += await cast.take(10, timeout=None)
+        got += await cast.fetch(10, timeout=None)
 
 
-async def iterating(cast: Cast, got: list[Event | Gap]) -> None:
+async def iterating(cast: Client, got: list[Event | Gap]) -> None:
     async for item in cast:
         got.append(item)
         await asyncio.sleep(0)
 
 
-async def by_batches(cast: Cast, got: list[Event | Gap]) -> None:
+async def by_batches(cast: Client, got: list[Event | Gap]) -> None:
     async for batch in cast.batches():
         got += batch
         await asyncio.sleep(0)
 
 
-async def handling(cast: Cast, got: list[Event | Gap]) -> None:
+async def handling(cast: Client, got: list[Event | Gap]) -> None:
     cast.on("*")(got.append)
     await cast.run()
 
@@ -106,12 +106,12 @@ async def test_whatever_hands_out_events_has_none_of_a_region_that_was_left_and_
         await cast.subscribe("forest", "river")
         getting = asyncio.ensure_future(DOORS[door](cast, got))
         for number in range(8):
-            await other.publish_all([("forest", number), ("river", number)] * 20)
+            await other.publish_batch([("forest", number), ("river", number)] * 20)
             for _ in range(number):
                 await asyncio.sleep(0)
             await cast.unsubscribe("forest")
             before = len(got)
-            await other.publish_all([("river", "end")])
+            await other.publish_batch([("river", "end")])
             async with patience(10):
                 while "end" not in payloads(got[-1:]):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.002)
@@ -136,9 +136,9 @@ def test_a_thread_gets_no_event_of_a_region_that_another_thread_has_left() -> No
                 left.wait(10)
             return found
 
-        thread = threading.Thread(target=lambda: got.extend(cast.take(timeout=10)))
+        thread = threading.Thread(target=lambda: got.extend(cast.fetch(timeout=10)))
         cast._wait = late  # type: ignore[method-assign, assignment]
-        cast.publish_all([("forest", 1), ("river", 2)])
+        cast.publish_batch([("forest", 1), ("river", 2)])
         thread.start()
         assert came.wait(10)
         cast.unsubscribe("forest")
@@ -154,7 +154,7 @@ async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_betwee
 ) -> None:
     got: list[Event | Gap | frozenset[str]] = []
     async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
-        await other.publish_all([(("forest", "river")[number % 2], number) for number in range(events)])
+        await other.publish_batch([(("forest", "river")[number % 2], number) for number in range(events)])
         cast.on_caught_up(got.append)
         getting = asyncio.ensure_future(DOORS[door](cast, got))  # type: ignore[arg-type]
         await cast.subscribe("forest", "river", since=0)
@@ -177,14 +177,14 @@ async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_betwee
 
 async def test_a_tick_loop_hears_that_a_replay_has_ended_when_it_asks_again(url: str) -> None:
     async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
-        await other.publish_all([("forest", number) for number in range(100)])
+        await other.publish_batch([("forest", number) for number in range(100)])
         ended: list[frozenset[str]] = []
         cast.on_caught_up(ended.append)
         await cast.subscribe("forest", since=0)
         seen = 0
         async with patience(10):
             while not ended:
-                taken = await cast.take(7)
+                taken = await cast.fetch(7)
                 seen += len(taken)
                 assert not (taken and ended)
                 await asyncio.sleep(0.001)
@@ -193,7 +193,7 @@ async def test_a_tick_loop_hears_that_a_replay_has_ended_when_it_asks_again(url:
 
 async def test_the_end_of_a_replay_names_no_region_that_was_left(url: str) -> None:
     async with gamecast.connect(url, name="cast") as cast:
-        await cast.publish_all([("forest", 1), ("river", 2), ("lake", 3)])
+        await cast.publish_batch([("forest", 1), ("river", 2), ("lake", 3)])
         ended: list[frozenset[str]] = []
         cast.on_caught_up(ended.append)
         await cast.subscribe("forest", "river", since=0)
@@ -207,7 +207,7 @@ async def test_the_end_of_a_replay_names_no_region_that_was_left(url: str) -> No
 @pytest.mark.parametrize("url", ["memory://caught-up", "embedded://"])
 def test_a_blocking_connection_hears_that_a_replay_has_ended(url: str) -> None:
     with blocking.connect(url, name="cast") as cast:
-        cast.publish_all([("forest", number) for number in range(40)])
+        cast.publish_batch([("forest", number) for number in range(40)])
         got: list[object] = []
         cast.on_caught_up(got.append)
         cast.subscribe("forest", since=0)
@@ -227,7 +227,7 @@ async def test_regions_without_a_common_order_are_replayed_in_one_call_in_any_or
         for region in regions:
             alone = await stack.enter_async_context(gamecast.connect(keeper.url, name=region))
             await alone.subscribe(region)
-            await alone.publish_all([(region, number) for number in range(50)])
+            await alone.publish_batch([(region, number) for number in range(50)])
         late = await stack.enter_async_context(gamecast.connect(keeper.url, name="late"))
         with pytest.raises(gamecast.UnorderedHistory, match='Pass order="any"'):
             await late.subscribe(*regions, since=0)
@@ -321,7 +321,7 @@ async def test_a_publish_to_a_stalled_server_fails_after_its_timeout_and_closing
             assert took_s < 2.5 * slowness()
         took_s, _ = await seconds_of(cast.close())
         assert took_s < 2.5 * slowness()
-    assert cast.state.name == "closed"
+    assert cast.status.name == "closed"
 
 
 async def test_after_a_stall_events_are_published_again_in_order(redis_server: EmbeddedServer) -> None:
@@ -344,16 +344,16 @@ async def test_after_a_stall_events_are_published_again_in_order(redis_server: E
 async def test_errors_of_futures_that_nobody_awaits_are_logged_once_and_reported(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unpublished: list[gamecast.Unpublished] = []
+    unpublished: list[gamecast.PublishFailure] = []
     async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
         await cast.publish("a", "before")
         with stalled(redis_server):
             for number in range(300):
-                cast.publish_soon("a", number)
-            cast.publish_all([("a", number) for number in range(300, 303)])
-            awaited = cast.publish_soon("a", 303)
+                cast.publish_async("a", number)
+            cast.publish_batch([("a", number) for number in range(300, 303)])
+            awaited = cast.publish_async("a", 303)
             await seconds_of(awaited)
-            cast.on_unpublished(unpublished.append)
+            cast.on_publish_error(unpublished.append)
             async with patience(5):
                 while sum(each.events for each in unpublished) < 303:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.02)
@@ -370,7 +370,7 @@ async def test_futures_that_fail_when_the_connection_closes_do_not_flood_the_log
     await cast.publish("a", "before")
     with stalled(redis_server):
         for number in range(300):
-            cast.publish_soon("a", number)
+            cast.publish_async("a", number)
         await cast.close()
     await asyncio.sleep(0.01)
     gc.collect()
@@ -419,16 +419,16 @@ async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be
     redis_server: EmbeddedServer,
 ) -> None:
     given: list[object] = [{"type": "spell", "at": [1, 2.5, None]}, "ä", b"\x00[", b"", 7, [None]]
-    unpublished: list[gamecast.Unpublished] = []
+    unpublished: list[gamecast.PublishFailure] = []
     async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
         await cast.subscribe("a")
         await cast.publish("a", "before")
-        cast.on_unpublished(unpublished.append)
+        cast.on_publish_error(unpublished.append)
         with stalled(redis_server):
             for payload in given:
-                cast.cast("a", payload)
-            cast.publish_soon("a", "nobody awaits this")
-            cast.publish_all([("a", "nor this"), ("a", "nor that")])
+                cast.publish_nowait("a", payload)
+            cast.publish_async("a", "nobody awaits this")
+            cast.publish_batch([("a", "nor this"), ("a", "nor that")])
             async with patience(5):
                 while sum(each.events for each in unpublished) < 9:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.02)

@@ -20,7 +20,7 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
 from adapters.redis.control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
-from adapters.redis.hands import RedisHands
+from adapters.redis.operating import RedisNodeOperator
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
 from laboratory.chaos.faults import cannot
 from laboratory.chaos.schedule import Kind
@@ -158,7 +158,7 @@ async def test_a_leader_goes_on_with_what_it_does_only_if_nobody_led_since(
 ) -> None:
     old, new = controls
     leader = Leader(
-        old, RedisHands(redis_server.url, retention_events=100), "acyclic", "old", asyncio.Event(), RESUME_S
+        old, RedisNodeOperator(redis_server.url, retention_events=100), "acyclic", "old", asyncio.Event(), RESUME_S
     )
     assert await old.look("old", JUMP_MS) is not None
     client.delete(ControlKeys.lease)

@@ -12,11 +12,11 @@ import redis
 
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import NEWS_KEPT, ControlKeys, RedisControl
+from adapters.redis.controlclient import ControlClient
 from adapters.redis.record import PARTS_KEPT, STORIES_AT_ONCE
-from adapters.redis.seat import RedisSeat
-from sequencing.errors import Superseded, TakenForGone
+from sequencing.errors import SessionExpired, Superseded
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 ME, LEASE_MS = "me", 60_000
 
@@ -98,7 +98,7 @@ async def test_who_reads_much_lets_others_speak_in_between(redis_server: Embedde
     for version in range(1, PARTS_KEPT + 1):
         await control.announce(ME, record(version, f"news-{version}"))
     turn = asyncio.Lock()
-    seat = RedisSeat(control, turn)
+    seat = ControlClient(control, turn)
     await seat.introduce("a")
 
     reading = asyncio.create_task(control.news(None, block_ms=1, turn=turn))
@@ -111,7 +111,7 @@ async def test_who_reads_much_lets_others_speak_in_between(redis_server: Embedde
 
 
 async def test_what_is_ending_is_told_from_before_it_is_announced_until_it_has_ended(control: RedisControl) -> None:
-    seat = RedisSeat(control, asyncio.Lock())
+    seat = ControlClient(control, asyncio.Lock())
     assert await seat.ending() == set()
     begun = Plan(2, 1, "acyclic", {"n1": ""}, {"old-1": ("n1",), "old-2": ("n1",)}, (), {"old-2": 1})
     leaving = Record(begun, behind=(record(1).plan,))
@@ -139,22 +139,22 @@ async def test_whoever_does_not_lead_leaves_no_part_behind(redis_server: Embedde
 async def test_of_wishes_that_are_told_together_each_has_its_own_answer(control: RedisControl) -> None:
     old, new = await control.introduce("a"), await control.introduce("a")
     other = await control.introduce("b")
-    answers = await control.want_all(
+    answers = await control.set_interests(
         [
-            ("a", Wish(old, 1, {"x": 1}), ["p"]),
-            ("a", Wish(new, 1, {"y": 1}), ()),
-            ("b", Wish(other, 2, {"z": 2}), [f"p{number}" for number in range(9_000)]),
+            ("a", Interest(old, 1, {"x": 1}), ["p"]),
+            ("a", Interest(new, 1, {"y": 1}), ()),
+            ("b", Interest(other, 2, {"z": 2}), [f"p{number}" for number in range(9_000)]),
         ]
     )
     assert [type(answer) for answer in answers] == [Superseded, type(None), type(None)]
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
-    assert seen.wishes == {"a": Wish(new, 1, {"y": 1}), "b": Wish(other, 2, {"z": 2})}
+    assert seen.interests == {"a": Interest(new, 1, {"y": 1}), "b": Interest(other, 2, {"z": 2})}
     assert len(seen.published) == 9_000
-    await control.want_all([("b", Wish(other, 1, {"old": 1}), ())])
+    await control.set_interests([("b", Interest(other, 1, {"old": 1}), ())])
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
-    assert seen.wishes["b"].said == 2
+    assert seen.interests["b"].said == 2
 
 
 async def test_a_renewed_incarnation_is_above_what_nodes_have_forgotten(control: RedisControl) -> None:
@@ -171,29 +171,29 @@ async def test_who_counted_as_gone_is_back_when_it_is_heard_of_unless_another_ha
     redis_server: EmbeddedServer, control: RedisControl, by: str
 ) -> None:
     connection = await control.introduce("a")
-    wish = Wish(connection, 1, {"x": 1})
-    await control.want("a", wish)
+    interest = Interest(connection, 1, {"x": 1})
+    await control.set_interest("a", interest)
     with redis.Redis.from_url(redis_server.url) as client:
         client.zadd(ControlKeys.alive, {"a": 0})
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
-    assert seen.wishes == {}
+    assert seen.interests == {}
     if by == "beat":
         assert await control.beat("a", connection)
     else:
-        await control.want("a", wish)
+        await control.set_interest("a", interest)
     assert await control.beat("a", connection) == (by == "beat")
-    await control.want("a", wish)
+    await control.set_interest("a", interest)
     assert not await control.beat("a", connection)
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
-    assert seen.wishes == {"a": wish}
+    assert seen.interests == {"a": interest}
     newer = await control.introduce("a")
     for _ in range(2):
         with pytest.raises(Superseded):
             await control.beat("a", connection)
         with pytest.raises(Superseded):
-            await control.want("a", wish)
+            await control.set_interest("a", interest)
         await control.leave("a", newer)
 
 
@@ -201,10 +201,10 @@ async def test_whose_wish_is_not_known_is_told_so_until_it_is(
     redis_server: EmbeddedServer, control: RedisControl
 ) -> None:
     before = await control.introduce("a")
-    await control.want("a", Wish(before, 1, {"x": 1}))
+    await control.set_interest("a", Interest(before, 1, {"x": 1}))
     connection = await control.introduce("a")
     assert [await control.beat("a", connection) for _ in range(2)] == [True, True]
-    await control.want("a", Wish(connection, 1, {"x": 1}))
+    await control.set_interest("a", Interest(connection, 1, {"x": 1}))
     assert not await control.beat("a", connection)
     with redis.Redis.from_url(redis_server.url) as client:
         client.zadd(ControlKeys.alive, {"a": 0})
@@ -226,15 +226,15 @@ async def test_of_names_that_are_gone_the_latest_are_remembered(
 
 async def test_who_has_left_does_not_come_back_by_a_late_command(control: RedisControl) -> None:
     connection = await control.introduce("a")
-    await control.want("a", Wish(connection, 1, {"x": 1}))
+    await control.set_interest("a", Interest(connection, 1, {"x": 1}))
     await control.leave("a", connection)
     with pytest.raises(Superseded):
-        await control.want("a", Wish(connection, 2, {"y": 2}))
+        await control.set_interest("a", Interest(connection, 2, {"y": 2}))
     with pytest.raises(Superseded):
         await control.beat("a", connection)
     seen = await control.look(ME, LEASE_MS)
     assert seen is not None
-    assert seen.wishes == {}
+    assert seen.interests == {}
 
 
 async def test_who_may_have_missed_an_announcement_is_told(control: RedisControl) -> None:
@@ -242,7 +242,7 @@ async def test_who_may_have_missed_an_announcement_is_told(control: RedisControl
         await control.announce(ME, record(version))
     assert len(await control.news(record(1).plan, block_ms=1)) == NEWS_KEPT - 1
     await control.announce(ME, record(NEWS_KEPT + 1))
-    with pytest.raises(TakenForGone):
+    with pytest.raises(SessionExpired):
         await control.news(record(1).plan, block_ms=1)
 
 

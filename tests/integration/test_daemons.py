@@ -26,8 +26,8 @@ from adapters.redis.control import ControlKeys, RedisControl
 from adapters.redis.survey import NetworkState, survey
 from adapters.redis.users import ROLES
 from cli.main import main
-from gamecast import Cast, Event, Receipt
-from sequencing.record import Record, Wish
+from gamecast import Client, Event, Receipt
+from sequencing.record import Interest, Record
 from tests.patience import Deadline, besides_waiting, patience, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast"]
@@ -143,7 +143,7 @@ async def control_of(url: str) -> AsyncIterator[RedisControl]:
 async def granted(control: RedisControl, name: str, *regions: str) -> Record:
     """Return the plan that grants regions to a new subscriber, who does not stand for leading itself."""
     incarnation = await control.introduce(name)
-    await control.want(name, Wish(incarnation, 1, dict.fromkeys(regions, 1)))
+    await control.set_interest(name, Interest(incarnation, 1, dict.fromkeys(regions, 1)))
     async with patience(10):
         while True:
             newest = await control.newest()
@@ -230,7 +230,7 @@ async def test_a_manager_decides_what_plans_of_a_new_network_order_and_keep(
     assert (await survey(redis_server.url)).nodes[0].retention_events == 77
 
 
-async def take(cast: Cast, receipts: list[Receipt]) -> list[tuple[str, int, int]]:
+async def take(cast: Client, receipts: list[Receipt]) -> list[tuple[str, int, int]]:
     """Return the positions of the next events, as many as there are receipts."""
     found: list[tuple[str, int, int]] = []
     async with patience(20):
@@ -254,7 +254,7 @@ async def test_a_node_that_is_added_under_traffic_is_used_by_the_next_epoch_that
     receipts: list[Receipt] = []
     stop = asyncio.Event()
 
-    async def traffic(casts: list[Cast]) -> None:
+    async def traffic(casts: list[Client]) -> None:
         while not stop.is_set():
             receipts.extend(
                 await asyncio.gather(*(cast.publish(region, cast.name) for cast in casts for region in "ab"))
@@ -263,7 +263,7 @@ async def test_a_node_that_is_added_under_traffic_is_used_by_the_next_epoch_that
     await add(1)
     async with AsyncExitStack() as stack:
 
-        async def join(name: str, *regions: str) -> Cast:
+        async def join(name: str, *regions: str) -> Client:
             cast = await stack.enter_async_context(gamecast.connect(url, name=name))
             await cast.subscribe(*regions)
             return cast

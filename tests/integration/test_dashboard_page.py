@@ -90,16 +90,16 @@ async def world(servers: Mapping[str, tuple[str, ...]], *, nodes: int, events_pe
             await asyncio.gather(*playing, return_exceptions=True)
 
 
-async def _play(cast: gamecast.Cast, regions: tuple[str, ...], events_per_s: float) -> None:
+async def _play(cast: gamecast.Client, regions: tuple[str, ...], events_per_s: float) -> None:
     whims = random.Random(cast.name)
     while True:
         region = regions[int(whims.expovariate(1 / CROWDED)) % len(regions)]
         deed = {"type": whims.choice(("moved", "spell", "loot")), "by": f"player-{whims.randrange(40)}"}
-        cast.publish_soon(region, deed | {"x": whims.randrange(400), "z": whims.randrange(400)})
+        cast.publish_async(region, deed | {"x": whims.randrange(400), "z": whims.randrange(400)})
         await asyncio.sleep(whims.expovariate(events_per_s))
 
 
-async def _drink(cast: gamecast.Cast) -> None:
+async def _drink(cast: gamecast.Client) -> None:
     async for _ in cast.batches():
         pass
 
@@ -336,7 +336,7 @@ def servers(number: int) -> Iterator[EmbeddedServers]:
         yield started
 
 
-async def _registered(redis: EmbeddedServers) -> gamecast.Cast:
+async def _registered(redis: EmbeddedServers) -> gamecast.Client:
     """Register nodes n1 and on, and subscribe once, so that there is a plan; returns a connection that is not open."""
     from adapters.redis.control import RedisControl
 

@@ -17,9 +17,9 @@ import gamecast
 from adapters.gateway.application import make_application
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.guard import Guard
+from adapters.gateway.replaycache import RedisShelf
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings
-from adapters.gateway.shelf import RedisShelf
 from gamecast.gateway import CastDoor
 from gamecast.testing import DeliverySequence, Published, judge
 from tests.integration.gateway_clients import Socket, running_gateway

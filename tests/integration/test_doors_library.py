@@ -1,4 +1,4 @@
-"""The promises through each call of the library: blocking, `take`, `run`, and a causal connection that skips."""
+"""The promises through each call of the library: blocking, `fetch`, `run`, and a causal connection that skips."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 import gamecast
 from adapters.embedded.server import EmbeddedServers
-from gamecast import Cast, Event, Gap, blocking
-from gamecast.blocking import BlockingCast
+from gamecast import Client, Event, Gap, blocking
+from gamecast.blocking import BlockingClient
 from gamecast.testing import DeliverySequence, Published, judge, memory_url
 from sequencing.checkers import Verdict
 from tests.integration.test_manager_live import register
@@ -66,20 +66,20 @@ class Seen:
         )
 
 
-async def by_iterating(cast: Cast, seen: Seen) -> None:
+async def by_iterating(cast: Client, seen: Seen) -> None:
     async for item in cast:
         if seen.add(item):
             return
 
 
-async def by_taking(cast: Cast, seen: Seen) -> None:
+async def by_taking(cast: Client, seen: Seen) -> None:
     while True:
-        for item in await cast.take(7, timeout=0.01):
+        for item in await cast.fetch(7, timeout=0.01):
             if seen.add(item):
                 return
 
 
-async def by_running(cast: Cast, seen: Seen) -> None:
+async def by_running(cast: Client, seen: Seen) -> None:
     done = asyncio.Event()
 
     @cast.on("*")
@@ -95,20 +95,20 @@ async def by_running(cast: Cast, seen: Seen) -> None:
         running.cancel()
 
 
-def blocking_by_iterating(cast: BlockingCast, seen: Seen) -> None:
+def blocking_by_iterating(cast: BlockingClient, seen: Seen) -> None:
     for item in cast:
         if seen.add(item):
             return
 
 
-def blocking_by_taking(cast: BlockingCast, seen: Seen) -> None:
+def blocking_by_taking(cast: BlockingClient, seen: Seen) -> None:
     while True:
-        for item in cast.take(7, timeout=0.05):
+        for item in cast.fetch(7, timeout=0.05):
             if seen.add(item):
                 return
 
 
-def blocking_by_running(cast: BlockingCast, seen: Seen) -> None:
+def blocking_by_running(cast: BlockingClient, seen: Seen) -> None:
     @cast.on("*")
     @cast.on_gap
     def note(item: Item) -> None:
@@ -119,7 +119,7 @@ def blocking_by_running(cast: BlockingCast, seen: Seen) -> None:
 
 
 ASYNC = {"steady": by_iterating, "take": by_taking, "run": by_running}
-THREADS: dict[str, Callable[[BlockingCast, Seen], None]] = {
+THREADS: dict[str, Callable[[BlockingClient, Seen], None]] = {
     "blocking-iterate": blocking_by_iterating,
     "blocking-take": blocking_by_taking,
     "blocking-run": blocking_by_running,
@@ -177,7 +177,7 @@ async def test_every_call_of_the_library_returns_the_events_of_several_regions_i
         sent: list[asyncio.Future[gamecast.Receipt]] = []
         for number in range(150):
             for cast in publishers:
-                sent += [cast.publish_soon(region, number) for region in chance.sample(REGIONS, 2)]
+                sent += [cast.publish_async(region, number) for region in chance.sample(REGIONS, 2)]
             await asyncio.sleep(chance.random() * 0.006)
         receipts = await asyncio.gather(*sent)
         receipts += [await keeper.publish(region, ENDS) for region in REGIONS]
@@ -232,7 +232,7 @@ async def test_a_causal_connection_that_skips_its_own_events_publishes_on_in_cau
     """Around a ring, where an effect overtakes its cause if the skipped event is not counted as delivered."""
     async with AsyncExitStack() as stack:
 
-        async def member(name: str, regions: str, **options: Any) -> Cast:
+        async def member(name: str, regions: str, **options: Any) -> Client:
             connecting = gamecast.connect(causal_url, name=name, ordering="causal", **options)
             cast = await stack.enter_async_context(connecting)
             await cast.subscribe(*regions)
@@ -244,9 +244,9 @@ async def test_a_causal_connection_that_skips_its_own_events_publishes_on_in_cau
         flood = await member("flood", "ca")
         sent: list[asyncio.Future[gamecast.Receipt]] = []
         for number in range(60):
-            flooding = [flood.publish_soon("a", number) for _ in range(6)]
+            flooding = [flood.publish_async("a", number) for _ in range(6)]
             one, other = "ab" if number % 2 else "ba"
-            sent += [slow.publish_soon(one, ["first", number]), slow.publish_soon(other, ["second", number])]
+            sent += [slow.publish_async(one, ["first", number]), slow.publish_async(other, ["second", number])]
             if number % 6 == 5:
                 async with patience(20):
                     await asyncio.gather(*flooding)

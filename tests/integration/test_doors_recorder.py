@@ -47,7 +47,7 @@ async def record(directory: Path) -> None:
             await cast.subscribe("forest", "river")
         await play(10)
         await asyncio.sleep(0.3)
-        sent = [cast.publish_soon(("forest", "river")[n % 2], n) for n in range(BURST) for cast in (a, b)]
+        sent = [cast.publish_async(("forest", "river")[n % 2], n) for n in range(BURST) for cast in (a, b)]
         await asyncio.gather(*sent)
         for cast in (a, b):
             await take(cast, 2 * BURST)
@@ -101,9 +101,9 @@ async def ring(directory: Path) -> None:
         await cast.subscribe(*members[name])
     sent = []
     for number in range(rounds):
-        flood = [casts["flood"].publish_soon("a", number) for _ in range(flooding)]
+        flood = [casts["flood"].publish_async("a", number) for _ in range(flooding)]
         turn = ("a", "b") if number % 2 else ("b", "a")
-        sent += [casts["one"].publish_soon(region, number) for region in turn]
+        sent += [casts["one"].publish_async(region, number) for region in turn]
         if number % 6 == 5:
             await asyncio.gather(*flood)
     await asyncio.gather(*sent)

@@ -128,7 +128,7 @@ async def test_a_connection_that_does_not_lead_loads_nothing_that_plans(redis_se
 async def test_a_network_in_which_nobody_can_lead_says_so_and_names_the_extra(redis_server: EmbeddedServer) -> None:
     answers, said = await run(BASE_ONLY + WAIT_FOR_A_LEADER, redis_server.url)
     for kind, message in answers:
-        assert kind == "NobodyLeads"
+        assert kind == "NoLeader"
         assert "pip install 'gamecast[planner]'" in message
         assert "gamecast manager" in message
     assert "leaves leading to others" in said
@@ -141,7 +141,7 @@ async def test_a_network_that_this_process_cannot_plan_for_says_what_cannot_be_l
 ) -> None:
     answers, said = await run(BROKEN_PLANNER % breaks + WAIT_FOR_A_LEADER, redis_server.url if url == "redis" else url)
     for kind, message in answers:
-        assert kind == "NobodyLeads"
+        assert kind == "NoLeader"
         assert message.endswith("numpy is broken")
     assert "what plans cannot be loaded" in said
 
@@ -150,7 +150,7 @@ async def test_who_waits_goes_on_once_somebody_leads(redis_server: EmbeddedServe
     program = BASE_ONLY + TAKE_PART
     waiting = asyncio.create_task(run(program, redis_server.url))
     async with patience(30), redis.asyncio.Redis.from_url(redis_server.url) as client:
-        while not await client.exists(ControlKeys.wishes):  # noqa: ASYNC110 - it is another process that acts
+        while not await client.exists(ControlKeys.interests):  # noqa: ASYNC110 - it is another process that acts
             await asyncio.sleep(0.01)
     async with gamecast.connect(redis_server.url, name="leads"):
         told, _ = await waiting
@@ -164,8 +164,8 @@ async def test_a_network_that_only_this_process_could_lead_is_refused_at_once() 
 
 
 def test_nobody_leads_is_a_kind_of_the_plan_s_errors_that_may_pass() -> None:
-    assert issubclass(gamecast.NobodyLeads, gamecast.PlanError)
-    assert gamecast.NobodyLeads.retriable
-    assert not gamecast.NobodyLeads.definite  # what was asked for stays asked for
+    assert issubclass(gamecast.NoLeader, gamecast.PlanError)
+    assert gamecast.NoLeader.retriable
+    assert not gamecast.NoLeader.definite  # what was asked for stays asked for
     with pytest.raises(gamecast.GamecastError, match=r"gamecast\[planner\]"):
-        raise gamecast.NobodyLeads
+        raise gamecast.NoLeader

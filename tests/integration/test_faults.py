@@ -21,7 +21,7 @@ from adapters.redis.connection import RedisConnection
 from adapters.redis.control import BORN, SOLE_NODE, TTL_MS, ControlKeys, RedisControl
 from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
-from gamecast import Cast, Event, Gap
+from gamecast import Client, Event, Gap
 from gamecast.client.configuration import LimitOptions
 from sequencing.frames import PublishedFrame
 from sequencing.keyspace import NodeKeys
@@ -38,7 +38,7 @@ CHAIN = {f"s{number}": tuple(pair) for number, pair in enumerate(("ab", "ab", "b
 
 
 @asynccontextmanager
-async def casts_on(url: str) -> AsyncIterator[dict[str, Cast]]:
+async def casts_on(url: str) -> AsyncIterator[dict[str, Client]]:
     async with AsyncExitStack() as stack:
         casts = {name: await stack.enter_async_context(gamecast.connect(url, name=name)) for name in CHAIN}
         for name, cast in casts.items():
@@ -46,12 +46,12 @@ async def casts_on(url: str) -> AsyncIterator[dict[str, Cast]]:
         yield casts
 
 
-async def publish_and_check(casts: dict[str, Cast], rounds: int, disturb: Callable[[int], None]) -> None:
+async def publish_and_check(casts: dict[str, Client], rounds: int, disturb: Callable[[int], None]) -> None:
     """Publish from everyone, disturbing each round, and check that everybody got everything once, in one order."""
     receipts: list[asyncio.Future[gamecast.Receipt]] = []
     for number in range(rounds):
         for name, cast in casts.items():
-            receipts += [cast.publish_soon(region, f"{name}:{number}:{region}") for region in CHAIN[name]]
+            receipts += [cast.publish_async(region, f"{name}:{number}:{region}") for region in CHAIN[name]]
         disturb(number)
         await asyncio.sleep(0.02)
     done = await asyncio.gather(*receipts)
@@ -193,7 +193,7 @@ async def test_events_wait_while_a_server_is_a_replica_and_go_out_when_it_is_a_m
         with redis.Redis.from_url(redis_server.url) as client:
             client.replicaof("127.0.0.1", "1")  # nobody is there: it keeps what it has
             reconnects = cast.statistics().reconnects
-            waiting, joining = cast.publish_soon("a", "after"), asyncio.create_task(cast.subscribe("new"))
+            waiting, joining = cast.publish_async("a", "after"), asyncio.create_task(cast.subscribe("new"))
             # Its reading is broken off once; all else is publishing that is tried again.
             await until(lambda: cast.statistics().reconnects >= reconnects + 3)
             assert not waiting.done()
@@ -235,7 +235,7 @@ async def test_events_published_to_a_stalled_server_fail_in_time_or_arrive_once(
         before = await cast.publish("a", "before")
         os.kill(redis_server.pid, signal.SIGSTOP)
         try:
-            stalled = [cast.publish_soon("a", "x" * 900_000) for _ in range(20)]
+            stalled = [cast.publish_async("a", "x" * 900_000) for _ in range(20)]
             async with patience(25):
                 done = await asyncio.gather(*stalled, return_exceptions=True)
             assert all(isinstance(outcome, gamecast.NetworkError) for outcome in done)
@@ -292,7 +292,7 @@ async def test_who_was_taken_for_gone_goes_on_as_if_nothing_had_been(redis_serve
             await other.subscribe("c")
             await other.publish("a", 1)
             await frozen.ping()
-            await until(lambda: client.hexists(ControlKeys.wishes, "frozen"))
+            await until(lambda: client.hexists(ControlKeys.interests, "frozen"))
         await frozen.publish("b", 2)
         await frozen.subscribe("c")
         await other.publish("c", 3)
@@ -308,7 +308,7 @@ async def test_that_one_counted_as_gone_may_be_told_to_nobody_once(redis_server:
             assert await control.beat("frozen", frozen._network._connection)  # type: ignore[attr-defined]
             await control.close()
             await frozen.ping()
-            await until(lambda: client.hexists(ControlKeys.wishes, "frozen"))
+            await until(lambda: client.hexists(ControlKeys.interests, "frozen"))
 
 
 async def test_who_was_gone_while_another_had_its_name_is_told_so(redis_server: EmbeddedServer) -> None:
@@ -337,15 +337,15 @@ async def test_whom_the_network_went_on_without_is_told_and_comes_back(redis_ser
         with redis.Redis.from_url(redis_server.url) as client:
             await count_as_gone(client, "frozen")
         await asyncio.sleep(0.1)  # longer than it may be away
-        await other.expect([("a", "b")])
-        with pytest.raises(gamecast.TakenForGone, match="went on without 'frozen'"):
+        await other.declare_overlaps([("a", "b")])
+        with pytest.raises(gamecast.SessionExpired, match="went on without 'frozen'"):
             await take(frozen, 1)
-        with pytest.raises(gamecast.TakenForGone):
+        with pytest.raises(gamecast.SessionExpired):
             await frozen.subscribe("c")
-        with pytest.raises(gamecast.TakenForGone):
+        with pytest.raises(gamecast.SessionExpired):
             await frozen.publish("a", 0)
-        for publish in (lambda: frozen.publish_soon("a", 0), lambda: frozen.publish_all([("a", 0)])):
-            with pytest.raises(gamecast.TakenForGone):
+        for publish in (lambda: frozen.publish_async("a", 0), lambda: frozen.publish_batch([("a", 0)])):
+            with pytest.raises(gamecast.SessionExpired):
                 publish()
         async with gamecast.connect(redis_server.url, name="frozen") as again:
             await again.subscribe("a", "b", since={"a": f"{receipt.epoch}-{receipt.sequence}", "b": 0})
@@ -408,15 +408,15 @@ async def test_publishing_goes_on_after_an_outage_under_new_numbers() -> None:
 
 async def test_a_connection_tells_while_a_server_is_away_and_when_it_is_back() -> None:
     async with EmbeddedServer(appendfsync="always") as server:
-        cast, states = gamecast.connect(server.url, name="cast"), list[gamecast.State]()
+        cast, states = gamecast.connect(server.url, name="cast"), list[gamecast.Status]()
         changed = asyncio.Event()
 
-        @cast.on_state
-        async def note(state: gamecast.State) -> None:
+        @cast.on_status
+        async def note(state: gamecast.Status) -> None:
             states.append(state)
             changed.set()
 
-        async def becomes(name: str) -> gamecast.State:
+        async def becomes(name: str) -> gamecast.Status:
             async with patience(20):
                 while not states or states[-1].name != name:
                     changed.clear()
@@ -431,7 +431,7 @@ async def test_a_connection_tells_while_a_server_is_away_and_when_it_is_back() -
             await server.restart_async()
             await becomes("connected")
             await cast.publish("a", 1)
-            assert [event.payload for event in await cast.take(timeout=scaled(10)) if isinstance(event, Event)] == [1]
+            assert [event.payload for event in await cast.fetch(timeout=scaled(10)) if isinstance(event, Event)] == [1]
         await becomes("closed")
         # Ways are lost and found one by one, and on a busy machine again.
         assert [state.name for state in states] == [
@@ -444,17 +444,17 @@ async def test_a_connection_tells_while_a_server_is_away_and_when_it_is_back() -
 async def test_what_was_cast_and_failed_is_told_and_leaves_no_noise(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failed: list[gamecast.Unpublished] = []
+    failed: list[gamecast.PublishFailure] = []
     async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=0.3) as cast:
         await cast.publish("a", "before")
         redis_server.kill()
         for number in range(100):
-            cast.cast("a", number)
+            cast.publish_nowait("a", number)
         async with patience(20):
             while cast.statistics().refused_events < 100:  # noqa: ASYNC110 - it is counted, and nobody is told yet
                 await asyncio.sleep(0.01)
-        cast.on_unpublished(failed.append)
-        cast.cast("a", "once more")
+        cast.on_publish_error(failed.append)
+        cast.publish_nowait("a", "once more")
         async with patience(20):
             while not failed:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -569,7 +569,7 @@ async def test_a_causal_publisher_goes_on_after_its_ingress_stood_still_for_too_
         await cast.publish("a", 0)
         os.kill(redis_server.pid, signal.SIGSTOP)
         try:
-            waiting = [cast.publish_soon(region, number) for number, region in enumerate("abcabc", start=1)]
+            waiting = [cast.publish_async(region, number) for number, region in enumerate("abcabc", start=1)]
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         finally:
             os.kill(redis_server.pid, signal.SIGCONT)

@@ -31,7 +31,7 @@ def forge(url: str, node: str, region: str, epoch: int, last: int, publisher: st
         client.publish(channel, f"{last} {len(meta)} {len(stamp)}\n{meta}{stamp}{body}")
 
 
-async def next_item(cast: gamecast.Cast) -> Event | Gap:
+async def next_item(cast: gamecast.Client) -> Event | Gap:
     return await anext(aiter(cast))
 
 

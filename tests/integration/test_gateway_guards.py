@@ -22,9 +22,9 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway import guard
 from adapters.gateway.keyurl import KeyUrl
+from adapters.gateway.replaycache import RedisShelf
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.settings import GatewaySettings, parse_networks
-from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tls import tls_context
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key, public_half, verify
 from cli.main import cli

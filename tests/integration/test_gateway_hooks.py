@@ -24,9 +24,9 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.application import make_application
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.guard import Guard
+from adapters.gateway.replaycache import RedisShelf
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
-from adapters.gateway.shelf import RedisShelf
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from cli.main import cli
 from gamecast.gateway import CastDoor

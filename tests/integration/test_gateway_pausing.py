@@ -86,7 +86,7 @@ async def test_players_whom_the_network_went_on_without_are_told_to_come_again(r
         with redis.Redis.from_url(redis_server.url) as client:
             await count_as_gone(client, "~player")
         await asyncio.sleep(0.1)  # longer than it may be away
-        await server.expect([REGIONS])
+        await server.declare_overlaps([REGIONS])
         assert (await player.closed())[0] == 1013
         await server.publish("forest", "after")
         async with Socket.open(running.url, name="player") as again:

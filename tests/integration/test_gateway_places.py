@@ -14,7 +14,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.eventtexts import Told
 from adapters.gateway.messages import Code, Publish, Refusal
-from adapters.gateway.place import KeptPlaces, Place
+from adapters.gateway.parked import KeptPlaces, ParkedSession
 from adapters.gateway.ports import Page
 from adapters.gateway.retries import Retries
 from adapters.gateway.settings import GatewayLimits
@@ -245,7 +245,7 @@ async def test_of_many_who_drop_at_any_moment_nothing_stays_but_their_places(red
             await running.gateway.everybody_left()
             await running.gateway.connections.finish()
         gc.collect()
-        open_casts = [each for each in gc.get_objects() if isinstance(each, gamecast.Cast) and each._closing is None]
+        open_casts = [each for each in gc.get_objects() if isinstance(each, gamecast.Client) and each._closing is None]
         assert len(open_casts) == kept(running) <= 10
         assert resumed(running) > 20
 
@@ -270,7 +270,7 @@ async def test_those_kept_longest_go_first_and_each_subject_has_its_share() -> N
     limits = GatewayLimits(kept_sessions_max=4, sessions_per_token_max=2)
     places = KeptPlaces(limits, released.append)
     connections: dict[str, Any] = {name: object() for name in ("a1", "a2", "b1", "a3", "b2", "c1", "d1")}
-    kept = {name: Place(each, subject=name[0], resent_events_max=1) for name, each in connections.items()}
+    kept = {name: ParkedSession(each, subject=name[0], resent_events_max=1) for name, each in connections.items()}
     for name, each in kept.items():
         places.put(name, each)
     assert released == [connections["a1"], connections["a2"], connections["b1"]]
@@ -287,7 +287,7 @@ async def test_who_takes_a_name_s_place_again_releases_what_was_kept_for_it() ->
     places = KeptPlaces(GatewayLimits(), released.append)
     connections: list[Any] = [object(), object()]
     for connection in connections:
-        places.put("bot", Place(connection, subject="bot", resent_events_max=1))
+        places.put("bot", ParkedSession(connection, subject="bot", resent_events_max=1))
     assert released == connections[:1]
     places.clear()
 
@@ -298,14 +298,14 @@ class Publishing:
     def __init__(self) -> None:
         self.receipts: list[asyncio.Future[Any]] = []
 
-    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Any]:
+    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Any]:
         self.receipts.append(asyncio.get_running_loop().create_future())
         return self.receipts[-1]
 
 
 async def test_a_retry_waits_until_what_was_published_before_is_settled_and_has_come_back() -> None:
     connection: Any = Publishing()
-    place = Place(connection, subject="bot", resent_events_max=1)
+    place = ParkedSession(connection, subject="bot", resent_events_max=1)
     place.sent.joined({"forest": (1, 0)})
     for number in range(3):
         place.publish("forest", number)
@@ -327,7 +327,7 @@ async def test_what_may_be_under_way_still_was_not_published_for_all_that_is_kno
             return Page([], after, False, is_late=is_late)
 
     door, connection = cast(Any, Door()), cast(Any, Publishing())
-    retries, place = Retries(door, "bot", page_events=10), Place(connection, subject="bot", resent_events_max=1)
+    retries, place = Retries(door, "bot", page_events=10), ParkedSession(connection, subject="bot", resent_events_max=1)
     asked = retries.position(Publish(1, "forest", 1, 1, True, "1-1"), b"1", place, follows=True)
     if not is_late:
         assert await asked is None
@@ -339,7 +339,7 @@ async def test_what_may_be_under_way_still_was_not_published_for_all_that_is_kno
 
 async def test_a_lost_answer_makes_a_place_uncertain_and_a_refusal_does_not() -> None:
     connection: Any = Publishing()
-    place = Place(connection, subject="bot", resent_events_max=1)
+    place = ParkedSession(connection, subject="bot", resent_events_max=1)
     for error, is_uncertain in ((gamecast.Refused("no"), False), (gamecast.PublishUncertain("lost"), True)):
         place.publish("forest", 1)
         connection.receipts[-1].set_exception(error)

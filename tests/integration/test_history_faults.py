@@ -15,14 +15,14 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
-from gamecast import Cast, Event, Receipt
+from gamecast import Client, Event, Receipt
 from gamecast.client import regionhistory
 from gamecast.client.regionhistory import RegionHistory
 from tests.integration.test_faults import casts_on
 from tests.patience import patience
 
 
-async def published(cast: Cast, payload: str) -> Receipt:
+async def published(cast: Client, payload: str) -> Receipt:
     """Publish when the network can: before a plan knows of a restart it cannot."""
     async with patience(20):
         while True:

@@ -53,9 +53,9 @@ async def test_events_of_epochs_whose_plans_are_no_news_any_more_are_replayed(
             assert len(epochs) > 4, "the test wants more epochs than plans are kept as news"
             async with gamecast.connect(redis_server.url, name="late") as late:
                 await late.subscribe("forest", since=0)
-                seen = await late.take(EPOCHS, timeout=20)
+                seen = await late.fetch(EPOCHS, timeout=20)
                 while len(seen) < EPOCHS:
-                    seen += await late.take(EPOCHS - len(seen), timeout=20)
+                    seen += await late.fetch(EPOCHS - len(seen), timeout=20)
             assert [item.payload if isinstance(item, Event) else item for item in seen] == [*range(EPOCHS)]
             async with gamecast.connect(redis_server.url, name="back") as back:
                 first = receipts[0]

@@ -15,7 +15,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.control import RedisControl
 from adapters.redis.relays import RedisRelays
-from gamecast import Cast, Event, Gap, Shared
+from gamecast import Client, Event, Gap, Shared
 from gamecast.client.configuration import LimitOptions, WhenBehind, WhenFull
 from gamecast.testing import memory_url
 from sequencing.plan import Ordering
@@ -70,7 +70,7 @@ class Network:
 
     async def connect(
         self, name: str | None = None, *, ordering: Ordering = "acyclic", **options: Unpack[Options]
-    ) -> Cast:
+    ) -> Client:
         if self._is_shared:
             shared = await self._share(ordering)
             return await self._stack.enter_async_context(shared.connect(name=name, **options))
@@ -111,7 +111,7 @@ async def test_servers_that_share_regions_see_one_order(network: Network) -> Non
     for burst in range(25):
         for number, cast in enumerate(casts):
             region = regions[(number + burst) % 6]
-            published += [cast.publish_soon(region, {"id": f"{number}:{burst}:{i}"}) for i in range(4)]
+            published += [cast.publish_async(region, {"id": f"{number}:{burst}:{i}"}) for i in range(4)]
         await asyncio.sleep(0)
     receipts = await asyncio.gather(*published)
     assert len({(receipt.region, receipt.sequence) for receipt in receipts}) == 400
@@ -131,7 +131,7 @@ async def test_region_sequences_count_the_events_and_keep_each_publishers_order(
     casts = [await network.connect(f"s{number}") for number in range(2)]
     for cast in casts:
         await cast.subscribe("forest")
-    await asyncio.gather(*(cast.publish_soon("forest", [cast.name, i]) for i in range(300) for cast in casts))
+    await asyncio.gather(*(cast.publish_async("forest", [cast.name, i]) for i in range(300) for cast in casts))
     for cast in casts:
         events = await take(cast, 600)
         first = events[0].sequence
@@ -144,7 +144,7 @@ async def test_bytes_stay_bytes_and_mix_with_json_in_order(network: Network) -> 
     cast = await network.connect()
     await cast.subscribe("forest")
     payloads: list[Any] = [b"\x00\xff[", {"ä": "✓"}, b"", [], b"\n", "text", None, 7]
-    await asyncio.gather(*(cast.publish_soon("forest", payload) for payload in payloads))
+    await asyncio.gather(*(cast.publish_async("forest", payload) for payload in payloads))
     assert [event.payload for event in await take(cast, len(payloads))] == payloads
 
 
@@ -203,16 +203,16 @@ async def test_unsubscribing_under_traffic_ends_the_deliveries_of_that_region(ne
 async def test_walking_through_overlaps_that_were_declared_takes_no_new_epoch(network: Network) -> None:
     regions = [f"cell:{number}" for number in range(6)]
     publisher = await network.connect("publisher")
-    await publisher.expect(pairwise(regions))
+    await publisher.declare_overlaps(pairwise(regions))
     walkers = [await network.connect(f"walker-{number}") for number in range(3)]
     seen: dict[str, list[str]] = {}
 
-    async def read(cast: Cast) -> None:
+    async def read(cast: Client) -> None:
         async for event in cast:
             assert isinstance(event, Event)
             seen.setdefault(cast.name, []).append(event.payload)
 
-    async def walk(cast: Cast, start: int) -> None:
+    async def walk(cast: Client, start: int) -> None:
         for here, there in pairwise(regions[start:]):
             await cast.subscribe(here, there)
             await publisher.publish(there, f"{cast.name} is in {there}")
@@ -270,7 +270,7 @@ async def test_what_cannot_be_published_is_refused_at_once_and_disturbs_nothing(
         with pytest.raises(kind):
             await cast.publish(region, payload)  # type: ignore[arg-type]
         with pytest.raises(kind):
-            cast.publish_soon(region, payload)  # type: ignore[arg-type]
+            cast.publish_async(region, payload)  # type: ignore[arg-type]
     before = await cast.publish("forest", "fine")
     assert (await cast.publish("forest", "too")).sequence == before.sequence + 1
     assert [event.payload for event in await take(cast, 2)] == ["fine", "too"]
@@ -281,9 +281,9 @@ async def test_a_full_buffer_refuses_or_waits_as_configured(network: Network) ->
     refusing = await network.connect("refusing", buffer_events_max=5, when_full="refuse")
     receipts = await asyncio.gather(*(waiting.publish("forest", i) for i in range(50)))
     assert [receipt.sequence for receipt in receipts] == list(range(1, 51))
-    accepted = [refusing.publish_soon("forest", i) for i in range(5)]
+    accepted = [refusing.publish_async("forest", i) for i in range(5)]
     with pytest.raises(gamecast.BufferFull) as raised:
-        refusing.publish_soon("forest", "too much")
+        refusing.publish_async("forest", "too much")
     assert raised.value.retriable
     assert raised.value.definite
     with pytest.raises(gamecast.BufferFull):
@@ -298,7 +298,7 @@ async def test_a_slow_application_bounds_memory_and_misses_nothing(network: Netw
     for cast in (slow, quick):
         await cast.subscribe("forest", "river")
     for start in range(0, 2000, 100):
-        await asyncio.gather(*(quick.publish_soon(("forest", "river")[i % 2], i) for i in range(start, start + 100)))
+        await asyncio.gather(*(quick.publish_async(("forest", "river")[i % 2], i) for i in range(start, start + 100)))
     await take(quick, 2000)
     assert slow.statistics().inbox_events < 2000
     order = [(event.region, event.sequence) for event in await take(slow, 2000)]
@@ -332,7 +332,7 @@ async def test_unsubscribing_from_one_of_several_twins_keeps_the_others_in_order
         await cast.subscribe("a", "b", "c")
     await casts[0].publish("a", "first")
     await casts[0].unsubscribe("c")
-    futures = [cast.publish_soon("abc"[i % 3], i) for i in range(60) for cast in casts]
+    futures = [cast.publish_async("abc"[i % 3], i) for i in range(60) for cast in casts]
     await asyncio.gather(*futures)
     orders = []
     for cast, count in zip(casts, (121, 181, 181), strict=True):
@@ -348,7 +348,7 @@ async def test_a_connection_restarted_under_its_name_starts_with_nothing(network
     restarted = await network.connect("server")
     await restarted.subscribe("a", "b")
     await crashed.close()
-    await asyncio.gather(*(other.publish_soon("abc"[i % 3], i) for i in range(90)))
+    await asyncio.gather(*(other.publish_async("abc"[i % 3], i) for i in range(90)))
     mine = [(event.region, event.sequence) for event in await take(restarted, 60)]
     theirs = [(event.region, event.sequence) for event in await take(other, 90) if event.region != "c"]
     assert mine == theirs
@@ -373,7 +373,7 @@ async def test_closing_goes_on_when_its_caller_is_cancelled(network: Network) ->
     cast = gamecast.connect(network.url, name="impatient")
     await cast.open()
     await cast.subscribe("forest")
-    futures = [cast.publish_soon("forest", number) for number in range(100)]
+    futures = [cast.publish_async("forest", number) for number in range(100)]
     closing = asyncio.create_task(cast.close())
     await asyncio.sleep(0)
     closing.cancel()
@@ -403,7 +403,7 @@ async def test_batches_and_handlers_see_the_same_events_in_order(network: Networ
 
     for cast in (batching, handling):
         await cast.subscribe("cell:1", "cell:2", "forest")
-    await asyncio.gather(*(batching.publish_soon(f"cell:{1 + i % 2}", i) for i in range(20)))
+    await asyncio.gather(*(batching.publish_async(f"cell:{1 + i % 2}", i) for i in range(20)))
     async with patience(20):
         await handling.run()
         got: list[str] = []
@@ -418,7 +418,7 @@ async def test_leaving_the_block_publishes_what_is_buffered(network: Network) ->
     listener = await network.connect("listener")
     await listener.subscribe("forest")
     async with gamecast.connect(network.url, name="speaker") as speaker:
-        futures = [speaker.publish_soon("forest", i) for i in range(100)]
+        futures = [speaker.publish_async("forest", i) for i in range(100)]
     first = futures[0].result().sequence
     assert [future.result().sequence for future in futures] == list(range(first, first + 100))
     assert len(await take(listener, 100)) == 100
@@ -429,7 +429,7 @@ async def test_close_ends_iteration_and_fails_what_was_not_sent(network: Network
     await cast.subscribe("forest")
     reading = asyncio.create_task(take(cast, 1))
     await asyncio.sleep(0)
-    unsent = cast.publish_soon("forest", 1)
+    unsent = cast.publish_async("forest", 1)
     async with patience(2):
         await cast.close()
     with suppress(gamecast.NotConnected, AssertionError):
@@ -444,7 +444,7 @@ async def test_close_ends_iteration_and_fails_what_was_not_sent(network: Network
 async def test_drain_delivers_what_is_under_way_and_then_ends_iteration(network: Network) -> None:
     cast = await network.connect("cast")
     await cast.subscribe("forest")
-    futures = [cast.publish_soon("forest", i) for i in range(50)]
+    futures = [cast.publish_async("forest", i) for i in range(50)]
     await cast.drain()
     assert all(future.done() for future in futures)
     async with patience(10):
@@ -500,8 +500,8 @@ async def test_causes_come_before_effects_for_who_asks_for_it(network: Network) 
         await casts[name].subscribe(*regions)
     for number in range(40):
         one, other = members["p"][number % 2], members["p"][1 - number % 2]
-        casts["p"].publish_soon(one, ["first", number])
-        casts["p"].publish_soon(other, ["second", number])
+        casts["p"].publish_async(one, ["first", number])
+        casts["p"].publish_async(other, ["second", number])
     seen = [event.payload for event in await take(casts["p"], 80)]
     assert seen == [[which, number] for number in range(40) for which in ("first", "second")]
     with pytest.raises(gamecast.UsageError, match="regions that it subscribes to"):
@@ -522,7 +522,7 @@ async def test_who_leaves_a_region_publishes_elsewhere_when_its_own_events_there
     for each in (other, cast):
         await each.subscribe("a", "b")
     for turn in range(5):
-        first = cast.publish_soon("a", ["first", turn])
+        first = cast.publish_async("a", ["first", turn])
         await asyncio.wait_for(cast.unsubscribe("a"), scaled(10))
         await asyncio.wait_for(first, scaled(10))  # it has come back, so it was published; the receipt may come last
         await asyncio.wait_for(cast.publish("b", ["second", turn]), scaled(10))
@@ -540,7 +540,7 @@ async def test_history_comes_first_and_goes_over_into_what_is_live_without_a_hol
     async def publish() -> None:
         for number in range(150):
             for cast, region in ((early, "a"), (other, "b"), (early, "c")):
-                receipts.append(cast.publish_soon(region, number))
+                receipts.append(cast.publish_async(region, number))
             await asyncio.sleep(0.004)
 
     publishing = asyncio.create_task(publish())
@@ -571,7 +571,7 @@ async def test_who_comes_back_with_its_position_goes_on_where_it_was(network: Ne
     first = await network.connect("first")
     await first.subscribe("a")
     for number in range(30):
-        publisher.publish_soon("a", number)  # one frame, as like as not: a position may be within it
+        publisher.publish_async("a", number)  # one frame, as like as not: a position may be within it
     *_, last = await take(first, 17)
     assert last.payload == 16
     await first.close()
@@ -765,7 +765,7 @@ async def test_a_position_of_an_epoch_to_come_begins_none_and_leaves_nothing_beh
 async def test_of_regions_that_are_asked_for_together_one_may_be_left_before_all_are_joined(network: Network) -> None:
     other, cast = await network.connect("other"), await network.connect("cast")
     await other.subscribe("a", "b")
-    await other.publish_all([("b", number) for number in range(5)])
+    await other.publish_batch([("b", number) for number in range(5)])
     subscribing = asyncio.create_task(cast.subscribe("a", "b", since=0))
     await asyncio.sleep(0)
     await cast.unsubscribe("a")
@@ -810,25 +810,25 @@ async def test_who_goes_from_a_younger_epoch_to_an_older_one_takes_the_region_al
 
 async def test_a_tick_loop_takes_what_is_there_and_no_more_than_it_asked_for(network: Network) -> None:
     cast = await network.connect("cast")
-    assert await cast.take() == []
+    assert await cast.fetch() == []
     await cast.subscribe("a", "b")
-    assert await cast.take(timeout=0.05) == []
-    await cast.publish_all([("ab"[number % 2], number) for number in range(100)])
-    taken = await cast.take(7, timeout=None)
+    assert await cast.fetch(timeout=0.05) == []
+    await cast.publish_batch([("ab"[number % 2], number) for number in range(100)])
+    taken = await cast.fetch(7, timeout=None)
     while len(taken) < 100:
-        some = await cast.take(30, timeout=scaled(10))
+        some = await cast.fetch(30, timeout=scaled(10))
         assert 0 < len(some) <= 30
         taken += some
     await cast.publish("a", 100)
     taken.append(await next_event(cast))  # whoever waits for more is what the tick did not wait for
     assert sorted(event.payload for event in taken if isinstance(event, Event)) == list(range(101))
     with pytest.raises(gamecast.UsageError, match="above 0"):
-        await cast.take(0)
+        await cast.fetch(0)
     await cast.publish("a", 101)
     await cast.drain()
-    assert [event.payload for event in await cast.take(timeout=None) if isinstance(event, Event)] == [101]
+    assert [event.payload for event in await cast.fetch(timeout=None) if isinstance(event, Event)] == [101]
     with pytest.raises(gamecast.NotConnected, match="has been taken"):
-        await cast.take(timeout=None)
+        await cast.fetch(timeout=None)
 
 
 async def test_tasks_that_share_a_connection_take_each_event_once(network: Network) -> None:
@@ -842,12 +842,12 @@ async def test_tasks_that_share_a_connection_take_each_event_once(network: Netwo
 
     async def tick() -> None:
         while True:
-            seen.extend(event.payload for event in await cast.take(7, timeout=0.01) if isinstance(event, Event))
+            seen.extend(event.payload for event in await cast.fetch(7, timeout=0.01) if isinstance(event, Event))
             await asyncio.sleep(0)
 
     tasks = [asyncio.create_task(each()) for each in (iterate, tick, iterate, tick)]
     for start in range(0, 600, 100):
-        await cast.publish_all([("a", start + number) for number in range(100)])
+        await cast.publish_batch([("a", start + number) for number in range(100)])
     async with patience(20):
         while len(seen) < 600:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
@@ -865,15 +865,15 @@ async def test_what_one_task_leaves_the_next_gets_first(network: Network) -> Non
     await cast.subscribe("a")
 
     async def publish(first: int, count: int) -> None:
-        await cast.publish_all([("a", first + number) for number in range(count)])
+        await cast.publish_batch([("a", first + number) for number in range(count)])
 
     async with patience(30):
-        one, other = asyncio.create_task(cast.take(1, timeout=None)), asyncio.create_task(cast.take(2, timeout=None))
+        one, other = asyncio.create_task(cast.fetch(1, timeout=None)), asyncio.create_task(cast.fetch(2, timeout=None))
         await asyncio.sleep(0)
         await publish(1, 3)
         assert payloads([*await one, *await other]) == [1, 2, 3]
         await publish(4, 3)
-        assert payloads(await cast.take(1, timeout=None)) == [4]
+        assert payloads(await cast.fetch(1, timeout=None)) == [4]
         taken: list[Any] = []
         async for batch in cast.batches():
             taken += payloads(batch)
@@ -890,9 +890,9 @@ async def test_what_one_task_leaves_the_next_gets_first(network: Network) -> Non
 async def test_tasks_that_share_history_get_each_event_once(network: Network, way: str) -> None:
     other, late = await network.connect("other"), await network.connect("late")
     await other.subscribe("a")
-    await other.publish_all([("a", number) for number in range(300)])
+    await other.publish_batch([("a", number) for number in range(300)])
     await late.subscribe("a", since=0)
-    await other.publish_all([("a", 300 + number) for number in range(100)])
+    await other.publish_batch([("a", 300 + number) for number in range(100)])
     seen: list[Any] = []
 
     async def read() -> None:
@@ -916,12 +916,12 @@ async def test_tasks_that_share_history_get_each_event_once(network: Network, wa
 async def test_ticks_that_wait_for_nothing_get_on_with_history(network: Network) -> None:
     other, late = await network.connect("other"), await network.connect("late")
     await other.subscribe("a")
-    await other.publish_all([("a", number) for number in range(500)])
+    await other.publish_batch([("a", number) for number in range(500)])
     await late.subscribe("a", since=0)
     taken: list[Event | gamecast.Gap] = []
     async with patience(20):
         while len(taken) < 500:
-            taken += await late.take()
+            taken += await late.fetch()
             await asyncio.sleep(0.001)
     assert [event.payload for event in taken if isinstance(event, Event)] == list(range(500))
 
@@ -937,7 +937,7 @@ async def test_run_hands_gaps_to_those_who_ask_and_logs_them_where_nobody_does(
 
     async def told(number: int) -> None:
         for start in range(0, 200, 20):
-            await quick.publish_all([("a", number + start + place) for place in range(20)])
+            await quick.publish_batch([("a", number + start + place) for place in range(20)])
             await asyncio.sleep(0.01)
         await quick.publish("a", "last")
         await asyncio.wait_for(came.wait(), scaled(10))
@@ -965,31 +965,31 @@ async def test_run_hands_gaps_to_those_who_ask_and_logs_them_where_nobody_does(
 async def test_a_connection_tells_its_state(network: Network) -> None:
     cast = gamecast.connect(network.url, name="cast")
     states: list[str] = []
-    cast.on_state(lambda state: states.append(state.name))
-    assert cast.state.name == "opening"
+    cast.on_status(lambda state: states.append(state.name))
+    assert cast.status.name == "opening"
     async with cast:
-        assert cast.state == gamecast.State("connected")
+        assert cast.status == gamecast.Status("connected")
         await cast.subscribe("a")
     assert states == ["connected", "closed"]
 
 
 async def test_who_casts_and_forgets_is_told_of_what_failed_and_of_nothing_else(network: Network) -> None:
     cast, other = await network.connect("cast"), await network.connect("other")
-    failed: list[gamecast.Unpublished] = []
-    cast.on_unpublished(failed.append)
+    failed: list[gamecast.PublishFailure] = []
+    cast.on_publish_error(failed.append)
     await other.subscribe("a")
     for number in range(50):
-        assert cast.cast("a", number) is None  # type: ignore[func-returns-value]
+        assert cast.publish_nowait("a", number) is None  # type: ignore[func-returns-value]
         await asyncio.sleep(0)
     assert [event.payload for event in await take(other, 50)] == list(range(50))
     with pytest.raises(gamecast.InvalidPayload):
-        cast.cast("a", object())
+        cast.publish_nowait("a", object())
     assert failed == []
-    cast.cast("a", "too late")
+    cast.publish_nowait("a", "too late")
     await cast.close()
     assert cast.statistics().refused_events == sum(each.events for each in failed)
     with pytest.raises(gamecast.NotConnected):
-        cast.cast("a", 1)
+        cast.publish_nowait("a", 1)
 
 
 async def test_nothing_of_a_region_is_handed_out_once_it_is_left(network: Network) -> None:
@@ -997,7 +997,7 @@ async def test_nothing_of_a_region_is_handed_out_once_it_is_left(network: Networ
     for each in (cast, other):
         await each.subscribe("a", "b")
     for number in range(40):
-        await other.publish_all([("a", number), ("b", number)])
+        await other.publish_batch([("a", number), ("b", number)])
     await take(other, 80)
     first = await next_event(cast)  # the batch that it came in has more
     await cast.unsubscribe("a")
@@ -1013,7 +1013,7 @@ async def test_who_is_behind_and_asked_to_skip_is_told_what_and_goes_on(network:
     for cast in (slow, quick):
         await cast.subscribe("forest", "river")
     for start in range(0, 2000, 100):
-        await asyncio.gather(*(quick.publish_soon(("forest", "river")[i % 2], i) for i in range(start, start + 100)))
+        await asyncio.gather(*(quick.publish_async(("forest", "river")[i % 2], i) for i in range(start, start + 100)))
         await asyncio.sleep(0.005)
     everything = {(event.region, event.sequence) for event in await take(quick, 2000)}
     seen: list[tuple[str, int]] = []
@@ -1037,7 +1037,7 @@ async def test_who_is_behind_and_asked_to_be_disconnected_is_told_after_what_it_
     for cast in (slow, quick):
         await cast.subscribe("forest")
     for start in range(0, 1000, 100):
-        await asyncio.gather(*(quick.publish_soon("forest", i) for i in range(start, start + 100)))
+        await asyncio.gather(*(quick.publish_async("forest", i) for i in range(start, start + 100)))
         await asyncio.sleep(0.005)
     await take(quick, 1000)
     seen: list[int] = []

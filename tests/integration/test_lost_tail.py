@@ -17,7 +17,7 @@ from adapters.redis.survey import survey
 from gamecast import Event, Gap
 from tests.patience import patience
 
-Player = gamecast.Cast
+Player = gamecast.Client
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.manager import Manager
 from adapters.redis.control import RedisControl
-from adapters.redis.hands import RedisHands
+from adapters.redis.operating import RedisNodeOperator
 from laboratory.simulation.judging import Drawn, Run, violations
 from laboratory.simulation.network import events_in
 from sequencing.frames import FrameKind, parse_meta
@@ -33,7 +33,7 @@ class Leaders:
 
     def __init__(self, url: str, count: int) -> None:
         self.managers = [
-            Manager(RedisControl(url), partial(RedisHands, url, retention_events=10_000), ordering="acyclic")
+            Manager(RedisControl(url), partial(RedisNodeOperator, url, retention_events=10_000), ordering="acyclic")
             for _ in range(count)
         ]
         self._tasks = {manager: asyncio.create_task(manager.run()) for manager in self.managers}
@@ -176,7 +176,7 @@ async def test_a_node_that_comes_back_with_nothing_is_taken_back_and_what_is_los
 
 
 async def test_who_leads_and_cannot_do_what_leaders_do_leaves_it_to_others(redis_server: EmbeddedServer) -> None:
-    def broken() -> RedisHands:
+    def broken() -> RedisNodeOperator:
         raise ValueError("numpy.dtype size changed")
 
     manager = Manager(RedisControl(redis_server.url), broken, ordering="acyclic")

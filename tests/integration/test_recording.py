@@ -58,7 +58,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def take(cast: gamecast.Cast, events: int) -> list[gamecast.Event]:
+async def take(cast: gamecast.Client, events: int) -> list[gamecast.Event]:
     taken: list[gamecast.Event] = []
     async with patience(30):
         while len(taken) < events:
@@ -77,7 +77,7 @@ async def test_what_is_delivered_and_published_is_what_is_recorded(tmp_path: Pat
         await a.subscribe("forest", "river")
         await b.subscribe("forest", "river")
         receipts = await asyncio.gather(
-            *(cast.publish_soon(("forest", "river")[n % 2], "x" * n) for n in range(60) for cast in (a, b))
+            *(cast.publish_async(("forest", "river")[n % 2], "x" * n) for n in range(60) for cast in (a, b))
         )
         of_a, of_b = await take(a, 120), await take(b, 120)
         await b.unsubscribe("river")
@@ -213,7 +213,7 @@ async def test_a_recorder_that_cannot_follow_drops_and_says_so_and_the_game_goes
     record = gamecast.Recording(tmp_path / "s", pending_rows_max=50)
     async with gamecast.connect("memory://slow", name="a", record=record) as cast:
         await cast.subscribe("forest")
-        futures = [cast.publish_soon("forest", n) for n in range(2_000)]
+        futures = [cast.publish_async("forest", n) for n in range(2_000)]
         events = await take(cast, 2_000)
         await asyncio.gather(*futures)
     found = cast.recording()

@@ -138,7 +138,7 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("SET", ControlKeys.lease, "me"),
         ("SET", ControlKeys.record, "{}"),
         ("DEL", EGRESS),
-        ("HGETALL", ControlKeys.wishes),
+        ("HGETALL", ControlKeys.interests),
         ("SET", "gamecast:{gateway}:once:x", "1"),
         ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
         ("FCALL", CONTROL.function, 8, ControlKeys.nodes, *ControlKeys.of_connections[1:], "introduce", "x", "1"),
@@ -158,7 +158,7 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
     "relay": [
         ("XREAD", "STREAMS", EGRESS, "0-0"),
         ("XADD", ControlKeys.news, "*", "record", "{}"),
-        ("HSET", ControlKeys.wishes, "s1", "[]"),
+        ("HSET", ControlKeys.interests, "s1", "[]"),
         ("SET", ControlKeys.lease, "me"),
         ("DEL", LINK),
     ],

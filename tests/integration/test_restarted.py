@@ -39,7 +39,7 @@ async def test_a_network_that_its_server_lost_is_not_called_a_name_taken_over(sh
             with pytest.raises(gamecast.NetworkRestarted, match="came back without what it knew"):
                 await publish_again_and_again()
             states: list[str] = []
-            cast.on_state(lambda state: states.append(state.name))
+            cast.on_status(lambda state: states.append(state.name))
             await cast.reconnect()
             await cast.subscribe("a")
             await cast.publish("a", 3)

@@ -70,8 +70,8 @@ async def test_a_killed_server_comes_back_into_the_order_of_who_was_there_all_th
         assert seen + [event.payload for event in await take(again, 3 * EVENTS - len(seen))] == order
 
 
-async def _publish(cast: gamecast.Cast, first: int, last: int) -> None:
+async def _publish(cast: gamecast.Client, first: int, last: int) -> None:
     for number in range(first, last):
-        cast.publish_soon("abc"[number % 3], number)
+        cast.publish_async("abc"[number % 3], number)
         if number % 5 == 0:
             await asyncio.sleep(0.005)

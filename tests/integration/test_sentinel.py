@@ -16,7 +16,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection
 from adapters.redis.places import LOOK_AGAIN_S
-from gamecast import Cast, Event, Gap, Receipt
+from gamecast import Client, Event, Gap, Receipt
 from tests.events import take
 from tests.integration.live_player import stopped
 from tests.integration.node_processes import end, start_node
@@ -119,7 +119,7 @@ async def test_connections_follow_to_a_master_that_lacks_something_and_what_is_l
 
         async def publish_until(done: Callable[[], bool]) -> None:
             while not done():
-                futures = [cast.publish_soon(region, len(receipts)) for cast in casts for region in "ab"]
+                futures = [cast.publish_async(region, len(receipts)) for cast in casts for region in "ab"]
                 answers = await asyncio.gather(*futures, return_exceptions=True)
                 receipts.extend(answer for answer in answers if isinstance(answer, Receipt))
                 assert all(isinstance(answer, Receipt | gamecast.NetworkError) for answer in answers), answers
@@ -145,7 +145,7 @@ async def test_connections_follow_to_a_master_that_lacks_something_and_what_is_l
         assert all(any(covers(gap, receipt) for gap in gaps) for receipt in missing)
 
 
-async def everything(cast: Cast, last: dict[str, Receipt]) -> list[Event | Gap]:
+async def everything(cast: Client, last: dict[str, Receipt]) -> list[Event | Gap]:
     """Return what a connection delivers up to the last event of each region."""
     items: list[Event | Gap] = []
     async with patience(20):

@@ -13,7 +13,7 @@ import adapters.shared.streams
 import gamecast
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.relays import RedisRelays
-from gamecast import Cast, Event, Gap, Shared
+from gamecast import Client, Event, Gap, Shared
 from gamecast.testing import memory_url
 from tests.events import take
 from tests.integration.test_faults import CHAIN, publish_and_check
@@ -22,7 +22,7 @@ from tests.patience import patience
 
 
 @asynccontextmanager
-async def sharing(url: str) -> AsyncIterator[dict[str, Cast]]:
+async def sharing(url: str) -> AsyncIterator[dict[str, Client]]:
     """The connections of `casts_on`, which share."""
     async with gamecast.share(url) as shared:
         casts = {name: await shared.connect(name=name).open() for name in CHAIN}
@@ -43,7 +43,7 @@ async def test_many_connections_take_few_sockets_and_see_one_order() -> None:
         assert all(order == orders[0] for order in orders)
 
 
-async def some(cast: Cast, count: int) -> AsyncIterator[Event]:
+async def some(cast: Client, count: int) -> AsyncIterator[Event]:
     for event in await take(cast, count):
         yield event
 
@@ -118,7 +118,7 @@ async def test_a_node_that_lost_something_is_told_of_to_everybody() -> None:
             assert any(isinstance(item, Gap) and item.region == "a" for item in items[:-1])
 
 
-async def published(cast: Cast, region: str, payload: str) -> gamecast.Receipt:
+async def published(cast: Client, region: str, payload: str) -> gamecast.Receipt:
     """Publish until it is certain that it was."""
     while True:
         try:
@@ -127,7 +127,7 @@ async def published(cast: Cast, region: str, payload: str) -> gamecast.Receipt:
             await asyncio.sleep(0.05)
 
 
-async def until(cast: Cast, payload: str) -> AsyncIterator[Event | Gap]:
+async def until(cast: Client, payload: str) -> AsyncIterator[Event | Gap]:
     async with patience(20):
         async for item in cast:
             yield item

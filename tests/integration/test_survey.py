@@ -31,7 +31,7 @@ from cli import doctor as doctor_command
 from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.keyspace import NodeKeys
-from sequencing.record import Wish
+from sequencing.record import Interest
 from tests.integration.test_faults import CHAIN, server_that_claims
 from tests.patience import patience
 
@@ -96,7 +96,7 @@ async def world(servers: EmbeddedServers) -> AsyncIterator[RedisRelays]:
 async def publish_everywhere(url: str) -> None:
     """Publish an event to each region for each of its subscribers."""
     async with gamecast.connect(url, name="publisher") as cast:
-        await asyncio.gather(*(cast.publish_soon(region, name) for name in CHAIN for region in CHAIN[name]))
+        await asyncio.gather(*(cast.publish_async(region, name) for name in CHAIN for region in CHAIN[name]))
 
 
 async def seen_when(url: str, holds: Callable[[NetworkState], bool]) -> NetworkState:
@@ -300,7 +300,7 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
 ) -> None:
     url = redis_server.url
     control = RedisControl(url)
-    await control.want("s1", Wish(await control.introduce("s1"), 1, {"forest": 1, "river": 1}), {"cave"})
+    await control.set_interest("s1", Interest(await control.introduce("s1"), 1, {"forest": 1, "river": 1}), {"cave"})
     connection = (await asyncio.to_thread(status, url))["connections"][0]
     assert (connection["regions"], connection["waiting"]) == (["forest", "river"], ["forest", "river"])
     shown = (await asyncio.to_thread(call, "status", url)).stdout
@@ -329,7 +329,7 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
 
 async def test_an_ingress_that_begins_to_count_anew_is_found(redis_server: EmbeddedServer) -> None:
     async with gamecast.connect(redis_server.url, name="s") as cast:
-        receipt, *_ = await asyncio.gather(*(cast.publish_soon("a", number) for number in range(10)))
+        receipt, *_ = await asyncio.gather(*(cast.publish_async("a", number) for number in range(10)))
         with redis.Redis.from_url(redis_server.url) as client:
             client.hset(NodeKeys(SOLE_NODE).counters, f"r {receipt.epoch} a", "3")
         wrong = await asyncio.to_thread(doctor, redis_server.url, expected=3)
@@ -356,7 +356,7 @@ def test_streams_of_earlier_epochs_that_nothing_removes_are_found(redis_server: 
 async def test_a_healthy_network_whose_servers_walk_has_nothing_to_mend(three_redis_servers: EmbeddedServers) -> None:
     walking = True
 
-    async def walk(cast: gamecast.Cast, regions: Sequence[str]) -> None:
+    async def walk(cast: gamecast.Client, regions: Sequence[str]) -> None:
         for one, other in pairwise(cycle(regions)):
             if not walking:
                 return
@@ -493,7 +493,7 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         client.set(ControlKeys.nodes, "x")
         client.xadd(ControlKeys.news, {"record": "nonsense"})
         client.set(ControlKeys.record, "[1")
-        client.hset(ControlKeys.wishes, mapping={"one": "[1", "two": "7"})
+        client.hset(ControlKeys.interests, mapping={"one": "[1", "two": "7"})
         client.hset(ControlKeys.connections, "three", "x")
         client.lpush(ControlKeys.published, "x")
         client.zadd(ControlKeys.alive, {b"\xff\x1b[2J": 1})

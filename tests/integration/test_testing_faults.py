@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gamecast
-from gamecast import Cast, Event, Gap, State, blocking
+from gamecast import Client, Event, Gap, Status, blocking
 from gamecast.testing import DeliverySequence, Faults, faults, judge, memory_url
 from tests.patience import patience, scaled
 
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def cast(url: str) -> AsyncIterator[Cast]:
+async def cast(url: str) -> AsyncIterator[Client]:
     async with gamecast.connect(url, name="server") as cast:
         await cast.subscribe("forest", "river")
         yield cast
@@ -35,23 +35,23 @@ def fault(url: str) -> Faults:
     return faults(url)
 
 
-async def items(cast: Cast, count: int) -> list[Event | Gap]:
+async def items(cast: Client, count: int) -> list[Event | Gap]:
     async with patience(10):
         return [await anext(cast) for _ in range(count)]
 
 
-async def until_state(cast: Cast, name: str) -> State:
+async def until_state(cast: Client, name: str) -> Status:
     async with patience(10):
-        while cast.state.name != name:  # noqa: ASYNC110 - on_state is what is tested
+        while cast.status.name != name:  # noqa: ASYNC110 - on_status is what is tested
             await asyncio.sleep(0.01)
-    return cast.state
+    return cast.status
 
 
 def is_gap(item: Event | Gap, region: str, events: int) -> bool:
     return isinstance(item, Gap) and (item.region, item.last_sequence - item.first_sequence + 1) == (region, events)
 
 
-async def test_a_gap_comes_at_once_and_in_its_place(cast: Cast, fault: Faults) -> None:
+async def test_a_gap_comes_at_once_and_in_its_place(cast: Client, fault: Faults) -> None:
     await cast.publish("forest", "before")
     fault.gap("forest", events=3)
     receipt = await cast.publish("forest", "after")
@@ -69,7 +69,7 @@ async def test_a_gap_comes_at_once_and_in_its_place(cast: Cast, fault: Faults) -
     assert is_gap(gap, "river", 1)
 
 
-async def test_a_gap_comes_through_take_and_on_gap_and_blocking(url: str, cast: Cast, fault: Faults) -> None:
+async def test_a_gap_comes_through_take_and_on_gap_and_blocking(url: str, cast: Client, fault: Faults) -> None:
     handled: list[Gap] = []
     running = gamecast.connect(url, name="running")
     running.on_gap(handled.append)
@@ -77,7 +77,7 @@ async def test_a_gap_comes_through_take_and_on_gap_and_blocking(url: str, cast: 
         await running.subscribe("forest")
         task = asyncio.create_task(running.run())
         fault.gap("forest", events=2)
-        [gap] = await cast.take(timeout=scaled(10))
+        [gap] = await cast.fetch(timeout=scaled(10))
         assert is_gap(gap, "forest", 2)
         async with patience(10):
             while not handled:  # noqa: ASYNC110 - the handler is plain
@@ -93,11 +93,11 @@ def test_faults_come_from_any_thread() -> None:
         thread = threading.Thread(target=faults(url).gap, args=("forest", 4))
         thread.start()
         thread.join()
-        [gap] = cast.take(timeout=scaled(10))
+        [gap] = cast.fetch(timeout=scaled(10))
         assert is_gap(gap, "forest", 4)
 
 
-async def test_lost_events_have_receipts_and_leave_a_gap_at_once(cast: Cast, fault: Faults) -> None:
+async def test_lost_events_have_receipts_and_leave_a_gap_at_once(cast: Client, fault: Faults) -> None:
     fault.lose("forest", events=2)
     receipts = [await cast.publish("forest", number) for number in range(3)]
     await cast.publish("river", "untouched")
@@ -112,7 +112,7 @@ async def test_lost_events_have_receipts_and_leave_a_gap_at_once(cast: Cast, fau
     assert sorted(str(event.payload) for event in seen if isinstance(event, Event)) == ["2", "untouched"]
 
 
-async def test_history_has_the_gaps_too(url: str, cast: Cast, fault: Faults) -> None:
+async def test_history_has_the_gaps_too(url: str, cast: Client, fault: Faults) -> None:
     await cast.publish("forest", 1)
     fault.gap("forest", events=3)
     await cast.publish("forest", 2)
@@ -125,17 +125,17 @@ async def test_history_has_the_gaps_too(url: str, cast: Cast, fault: Faults) -> 
         assert [first.payload, last.payload] == [1, 2]
 
 
-async def test_a_disconnected_connection_says_so_and_misses_nothing(url: str, cast: Cast, fault: Faults) -> None:
+async def test_a_disconnected_connection_says_so_and_misses_nothing(url: str, cast: Client, fault: Faults) -> None:
     states: list[str] = []
-    cast.on_state(lambda state: states.append(state.name))
+    cast.on_status(lambda state: states.append(state.name))
     async with gamecast.connect(url, name="other") as other:
         fault.disconnect("server")
         state = await until_state(cast, "disconnected")
         assert isinstance(state.error, gamecast.Unreachable)
-        sent = cast.publish_soon("river", "from the cut off")
+        sent = cast.publish_async("river", "from the cut off")
         for number in range(5):
             await other.publish("forest", number)
-        assert await cast.take(timeout=0.05) == []
+        assert await cast.fetch(timeout=0.05) == []
         assert not sent.done()
         fault.reconnect("server")
         await until_state(cast, "connected")
@@ -148,12 +148,12 @@ async def test_a_disconnected_connection_says_so_and_misses_nothing(url: str, ca
 async def test_publishing_fails_while_disconnected_as_it_does_without_a_server(url: str, fault: Faults) -> None:
     async with gamecast.connect(url, name="server", publish_timeout_s=0.2) as cast:
         await cast.publish("forest", 1)
-        failed: list[gamecast.Unpublished] = []
-        cast.on_unpublished(failed.append)
+        failed: list[gamecast.PublishFailure] = []
+        cast.on_publish_error(failed.append)
         fault.disconnect("server")
         with pytest.raises(gamecast.NetworkError):
             await cast.publish("forest", 2)
-        cast.cast("forest", 3)
+        cast.publish_nowait("forest", 3)
         async with patience(10):
             while not failed:  # noqa: ASYNC110 - the callback is plain
                 await asyncio.sleep(0.01)
@@ -161,16 +161,16 @@ async def test_publishing_fails_while_disconnected_as_it_does_without_a_server(u
         fault.reconnect("server")
 
 
-async def test_an_expired_session_ends_and_another_of_its_name_goes_on(url: str, cast: Cast, fault: Faults) -> None:
+async def test_an_expired_session_ends_and_another_of_its_name_goes_on(url: str, cast: Client, fault: Faults) -> None:
     async with gamecast.connect(url, name="other") as other:
         await other.publish("forest", "before")
         [last] = await items(cast, 1)
         assert isinstance(last, Event)
         fault.expire("server")
-        with pytest.raises(gamecast.TakenForGone, match="went on without server"):
+        with pytest.raises(gamecast.SessionExpired, match="went on without server"):
             await items(cast, 1)
         assert (await until_state(cast, "failed")).error is not None
-        with pytest.raises(gamecast.TakenForGone):
+        with pytest.raises(gamecast.SessionExpired):
             await cast.publish("forest", 1)
         await other.publish("forest", "meanwhile")
         async with gamecast.connect(url, name="server") as again:
@@ -216,7 +216,7 @@ async def test_after_many_faults_the_order_still_holds_for_everybody(url: str) -
     assert verdict.fine, verdict.examples
 
 
-async def test_what_cannot_be_injected_is_refused_with_what_there_is(url: str, cast: Cast, fault: Faults) -> None:
+async def test_what_cannot_be_injected_is_refused_with_what_there_is(url: str, cast: Client, fault: Faults) -> None:
     for inject in (fault.disconnect, fault.expire):
         with pytest.raises(gamecast.UsageError, match=r"no connection to .* has the name 'serber'; known: server"):
             inject("serber")

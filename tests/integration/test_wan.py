@@ -16,7 +16,7 @@ import gamecast
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.control import RedisControl
-from adapters.redis.hands import RedisHands
+from adapters.redis.operating import RedisNodeOperator
 from adapters.redis.relays import RedisRelays
 from gamecast.errors import UsageError
 from laboratory.processes.children import Guard
@@ -87,20 +87,20 @@ async def test_a_leader_finds_the_run_of_a_node_on_the_other_side_of_the_world(
     guard = Guard(None)
     proxy = DelayProxy({"far": Leg(int(shared_redis.url.rpartition(":")[2]), 200.0, 200.0)}, tmp_path / "log", guard)
     proxy.start()
-    hands = RedisHands(shared_redis.url, retention_events=1)
+    operator = RedisNodeOperator(shared_redis.url, retention_events=1)
     try:
         there = {"near": shared_redis.url, "far": proxy.url("far")}
-        first = await hands.runs(there)
+        first = await operator.runs(there)
         assert set(first) == {"near"}
         found = first
         for _ in range(4):
-            found = await hands.runs(there)
+            found = await operator.runs(there)
             if "far" in found:
                 break
         assert found == {"near": first["near"], "far": first["near"]}
-        assert await hands.runs(there) == found  # from now on a question takes one round trip
+        assert await operator.runs(there) == found  # from now on a question takes one round trip
     finally:
-        await hands.close()
+        await operator.close()
         proxy.stop()
         guard.close()
 
@@ -115,10 +115,10 @@ async def test_hands_that_are_closed_while_they_wait_leave_nothing_behind(shared
 
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    hands = RedisHands(shared_redis.url, retention_events=1)
-    looking = asyncio.create_task(hands.runs({"silent": f"redis://127.0.0.1:{port}"}))
+    operator = RedisNodeOperator(shared_redis.url, retention_events=1)
+    looking = asyncio.create_task(operator.runs({"silent": f"redis://127.0.0.1:{port}"}))
     await asked.wait()
-    await hands.close()
+    await operator.close()
     assert await looking == {}
     silent.close()
     await silent.wait_closed()

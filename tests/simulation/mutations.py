@@ -233,7 +233,7 @@ MUTATIONS = (
         "who left is forgotten within the epoch",
         MANAGER,
         "grown = _union(record.members, joining)",
-        "grown = _union({n: frozenset(w.since) for n, w in wishes.items()}, joining)",
+        "grown = _union({n: frozenset(w.since) for n, w in interests.items()}, joining)",
     ),
     Mutation(
         "a frame is numbered anew when it is sent again",
@@ -293,7 +293,7 @@ MUTATIONS = (
     Mutation(
         "what was under way at a lost ingress is sent again",
         PUBLISHER,
-        "                if plan.runs.get(node) != run:\n                    self._forsake(node)\n",
+        "                if plan.runs.get(node) != run:\n                    self._abandon(node)\n",
         "                pass\n",
     ),
     Mutation(

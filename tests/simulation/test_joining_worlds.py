@@ -115,7 +115,7 @@ class World:
     def _announce(self) -> None:
         self._version += 1
         plan = Plan(1, self._version, "acyclic", {"n1": ""}, dict.fromkeys(REGIONS, ("n1",)), self.node.atoms)
-        self._news.append(Record(plan, {"me": frozenset(REGIONS)}, {"me": self.subscriber.wish()}))
+        self._news.append(Record(plan, {"me": frozenset(REGIONS)}, {"me": self.subscriber.interest()}))
 
     def _mark(self) -> None:
         region, body = self._markers.pop(self.random.randrange(len(self._markers)))

@@ -155,7 +155,7 @@ class World:
         for plan, runs in self._plans:
             self._runs = runs
             self.publisher.assign(plan)
-            self._tell(self.publisher.forsaken())
+            self._tell(self.publisher.abandoned())
         self._plans.clear()
 
     def _announce(self) -> None:

@@ -73,7 +73,7 @@ class Drawn:
         name = self.random.choice(list(self.processes))
         process = self.processes[name]
         mine = process.setup.groups_of(name)
-        staying = [group for group in mine if not any(group in wish.leaves for wish in process.outstanding)]
+        staying = [group for group in mine if not any(group in interest.leaves for interest in process.outstanding)]
         if chance < 0.12 and staying:
             message = Message(f"m{len(self.messages)}", name, self.random.choice(staying))
             self.messages[message.id] = message

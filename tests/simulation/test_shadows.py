@@ -85,8 +85,8 @@ class Net:
 
     def follow(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Everybody follows the record that everybody's wishes make; ``meanwhile``: what happens before they hear."""
-        wishes = {name: subscriber.wish() for name, subscriber in self._subscribers.items()}
-        record = next_record(self._record, wishes, (), self._planner)
+        interests = {name: subscriber.interest() for name, subscriber in self._subscribers.items()}
+        record = next_record(self._record, interests, (), self._planner)
         assert record is not None
         meanwhile()
         transition = Transition(record)

@@ -41,12 +41,12 @@ def test_digits_of_other_scripts_are_no_position(since: str) -> None:
 async def test_what_take_cannot_return_is_refused_with_a_reason(arguments: tuple[Any, ...]) -> None:
     async with gamecast.connect(memory_url()) as cast:
         with pytest.raises(gamecast.UsageError, match=r"take\(\)"):
-            await cast.take(*arguments)
+            await cast.fetch(*arguments)
 
 
 def test_what_a_blocking_take_cannot_return_is_refused_with_a_reason() -> None:
     with blocking.connect(memory_url()) as cast, pytest.raises(gamecast.UsageError, match=r"take\(\)"):
-        cast.take("x")  # type: ignore[arg-type]
+        cast.fetch("x")  # type: ignore[arg-type]
 
 
 def test_help_of_publish_says_that_events_can_be_replayed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from adapters.gateway.eventtexts import EventTexts
 from gamecast.event import Event
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 TEXTS = 500
 
@@ -23,9 +23,9 @@ def traced() -> Iterator[Callable[[], int]]:
 
 
 def test_the_texts_of_wishes_and_members_are_small(traced: Callable[[], int]) -> None:
-    wishes = {f"s{number}": Wish(1, number, {f"r{number}": 1}) for number in range(TEXTS)}
-    members = {name: frozenset(wish.since) for name, wish in wishes.items()}
-    record = Record(Plan(1, 1, "acyclic", {}, {}, ()), members, wishes)
+    interests = {f"s{number}": Interest(1, number, {f"r{number}": 1}) for number in range(TEXTS)}
+    members = {name: frozenset(interest.since) for name, interest in interests.items()}
+    record = Record(Plan(1, 1, "acyclic", {}, {}, ()), members, interests)
     before = traced()
     record.to_json()
     assert traced() - before < TEXTS * 1_000

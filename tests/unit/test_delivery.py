@@ -164,7 +164,7 @@ def along(place: str, stamp: str) -> StampedFrame:
 
 
 def nudged(delivery: Delivery, *marked: str) -> set[str]:
-    return set(delivery.nudges(lambda: b"along", set(marked), set(delivery.regions)))
+    return set(delivery.join_probes(lambda: b"along", set(marked), set(delivery.regions)))
 
 
 def test_who_was_there_before_is_marked_along_and_all_is_settled_when_that_comes() -> None:
@@ -344,7 +344,7 @@ def test_a_jump_that_appears_behind_a_head_that_waited_is_settled_too() -> None:
 
 
 def asked(delivery: Delivery) -> set[str]:
-    return set(delivery.questions(lambda: b"?"))
+    return set(delivery.gap_probes(lambda: b"?"))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_what_waits_is_behind_a_gap_when_something_before_it_is_missing(place: s
 def test_a_region_is_asked_again_when_what_it_showed_did_not_answer() -> None:
     delivery = Delivery(1, "ab", [AB])
     receive(delivery, frame("a5", "1,7"))
-    assert delivery.questions(lambda: b"?") == {"b": b"?"}
+    assert delivery.gap_probes(lambda: b"?") == {"b": b"?"}
     assert asked(delivery) == set(), "it has not answered yet"
     assert receive(delivery, frame("b1", "1,1")) == ["b1"]
     assert (asked(delivery), asked(delivery)) == ({"b"}, set())
@@ -668,7 +668,7 @@ def test_a_region_is_marked_once_for_all_views_that_wait_for_it() -> None:
     delivery = Delivery(1, "a", [AB, AC, ABC])
     joining(delivery, "b", "c")
     bodies = iter((b"1", b"2"))
-    assert delivery.nudges(lambda: next(bodies), set("bc"), set("abc")) == {"a": b"1"}
+    assert delivery.join_probes(lambda: next(bodies), set("bc"), set("abc")) == {"a": b"1"}
     assert next(bodies) == b"2"
 
 

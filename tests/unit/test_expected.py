@@ -15,7 +15,7 @@ from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record, Wish, pair_of
+from sequencing.record import Interest, Record, pair_of
 from sequencing.transition import Prepare, Transition
 
 NODES = {"n1": "", "n2": "", "n3": ""}
@@ -34,11 +34,11 @@ def planner(membership: Membership, epoch: int, first_atom: int) -> Plan:
     return make_plan(membership, NODES, epoch=epoch, first_atom=first_atom)
 
 
-def wish(said: int, **since: int) -> Wish:
-    return Wish(1, said, since)
+def interest(said: int, **since: int) -> Interest:
+    return Interest(1, said, since)
 
 
-WISHES = {"x": wish(1, a=1), "y": wish(1, b=1, c=1), "z": wish(1, a=1, b=1)}
+WISHES = {"x": interest(1, a=1), "y": interest(1, b=1, c=1), "z": interest(1, a=1, b=1)}
 RECORD = Record(
     CHAIN, {name: frozenset(each.since) for name, each in WISHES.items()}, WISHES, next_atom=4, expected=LINE
 )
@@ -56,20 +56,20 @@ def test_declared_overlaps_are_ordered_before_anybody_is_there() -> None:
 
 
 def test_who_walks_from_neighbour_to_neighbour_stays_in_the_epoch_and_is_let_go_of_what_it_left() -> None:
-    walked = next_record(RECORD, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    walked = next_record(RECORD, {**WISHES, "x": interest(3, c=3)}, (), planner)
     assert walked is not None
     assert (walked.plan.epoch, walked.members["x"], walked.leaving) == (2, frozenset("c"), {"x": frozenset("a")})
     assert walked.settled().leaving == {}
 
 
 def test_as_long_as_nothing_is_in_the_way_nobody_is_let_go_of() -> None:
-    widened = next_record(RECORD, {**WISHES, "x": wish(2, a=1, b=2)}, (), planner)
+    widened = next_record(RECORD, {**WISHES, "x": interest(2, a=1, b=2)}, (), planner)
     assert widened is not None
     assert (widened.plan.epoch, widened.members["x"], widened.leaving) == (2, frozenset("ab"), {})
 
 
 def test_what_nobody_expected_begins_an_epoch_also_where_a_single_subscriber_has_it() -> None:
-    jumped = next_record(RECORD, {**WISHES, "x": wish(2, a=1, d=2)}, (), planner)
+    jumped = next_record(RECORD, {**WISHES, "x": interest(2, a=1, d=2)}, (), planner)
     assert jumped is not None
     assert jumped.plan.epoch == 3
     assert not can_follow_all(CHAIN, frozenset("ad"))
@@ -78,22 +78,22 @@ def test_what_nobody_expected_begins_an_epoch_also_where_a_single_subscriber_has
 
 def test_what_nobody_expected_changes_nothing_where_it_ends_at_one_node() -> None:
     plan = replace(CHAIN, paths={**CHAIN.paths, "e": ("n3",), "f": ("n3",)}, epochs={"f": 1})
-    widened = next_record(replace(RECORD, plan=plan), {**WISHES, "x": wish(2, d=2, e=2)}, (), planner)
+    widened = next_record(replace(RECORD, plan=plan), {**WISHES, "x": interest(2, d=2, e=2)}, (), planner)
     assert widened is not None
     assert (widened.plan.epoch, widened.members["x"], widened.leaving) == (2, frozenset("de"), {"x": frozenset("a")})
-    older = next_record(replace(RECORD, plan=plan), {**WISHES, "x": wish(2, d=2, f=2)}, (), planner)
+    older = next_record(replace(RECORD, plan=plan), {**WISHES, "x": interest(2, d=2, f=2)}, (), planner)
     assert older is not None
     assert older.plan.epoch == 3
 
 
 def test_who_walks_to_where_nobody_expected_it_begins_an_epoch_whatever_it_leaves() -> None:
-    jumped = next_record(RECORD, {**WISHES, "y": Wish(1, 2, {"b": 1, "d": 2})}, (), planner)
+    jumped = next_record(RECORD, {**WISHES, "y": Interest(1, 2, {"b": 1, "d": 2})}, (), planner)
     assert jumped is not None
     assert (jumped.plan.epoch, jumped.members["y"], jumped.leaving) == (3, frozenset("bd"), {})
 
 
 def test_nobody_hears_of_a_walk_before_all_links_were_emptied_in_each_round() -> None:
-    record = next_record(RECORD, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    record = next_record(RECORD, {**WISHES, "x": interest(3, c=3)}, (), planner)
     assert record is not None
     nodes = {name: Node(name) for name in NODES}
     waiting = StampedFrame("b", 2, 1, b"", b"", b"")
@@ -119,16 +119,16 @@ def test_nobody_hears_of_a_walk_before_all_links_were_emptied_in_each_round() ->
 
 def test_a_walk_that_nobody_heard_of_is_taken_back_when_a_node_is_lost() -> None:
     before = replace(RECORD, plan=replace(CHAIN, runs={"n3": "old"}))
-    walking = next_record(before, {**WISHES, "x": wish(3, c=3)}, (), planner)
+    walking = next_record(before, {**WISHES, "x": interest(3, c=3)}, (), planner)
     assert walking is not None
-    lost = next_record(walking, {**WISHES, "x": wish(3, c=3)}, (), planner, runs={"n3": "new"}, announced=False)
+    lost = next_record(walking, {**WISHES, "x": interest(3, c=3)}, (), planner, runs={"n3": "new"}, announced=False)
     assert lost is not None
     assert (lost.plan.epoch, lost.leaving) == (3, {})
 
 
 def test_a_walk_that_nobody_heard_of_is_swept_anew_when_what_is_lost_has_nothing_to_do_with_it() -> None:
     apart = replace(CHAIN, nodes={**NODES, "n4": ""}, runs={"n4": "old"})
-    walked = {**WISHES, "x": wish(3, c=3)}
+    walked = {**WISHES, "x": interest(3, c=3)}
     walking = next_record(replace(RECORD, plan=apart), walked, (), planner)
     assert walking is not None
     again = next_record(walking, walked, (), planner, runs={"n4": "new"}, announced=False)

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 from gamecast.client.following import Following
 from gamecast.client.watching import Health
-from sequencing.record import Wish
+from sequencing.record import Interest
 
-WISH = Wish(1, 1, {"a": 1})
+WISH = Interest(1, 1, {"a": 1})
 
 
 class Ends:
     """What a `Following` speaks to: a network that answers when it is told to, and both halves of a connection."""
 
-    on_wish: Callable[[], None]
+    on_interest: Callable[[], None]
     on_unplaced: Callable[[], None]
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Ends:
         self.answer = asyncio.Event()
         self.asked = asyncio.Event()
 
-    async def want(self, *_: object) -> None:
+    async def set_interest(self, *_: object) -> None:
         self.told += 1
         self.asked.set()
         await self.answer.wait()
@@ -35,7 +35,7 @@ class Ends:
 
     async def stop_watching(self) -> None: ...
 
-    def wish(self) -> Wish:
+    def interest(self) -> Interest:
         return WISH
 
     def unplaced(self) -> frozenset[str]:

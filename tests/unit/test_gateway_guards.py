@@ -18,8 +18,8 @@ from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Refusal, encode_event, read_json, read_message
 from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.regions import RegionPatterns, check_public_region
+from adapters.gateway.replaycache import MemoryShelf
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits
-from adapters.gateway.shelf import MemoryShelf
 from cli.gateway import JsonLines
 from gamecast.event import Event
 from sequencing.errors import BufferFull, InvalidName, UsageError

@@ -10,7 +10,7 @@ import pytest
 from adapters.gateway.listening import Addresses
 from adapters.gateway.settings import parse_networks
 from adapters.gateway.tokens import check_subject
-from gamecast.client.handing_out import HandingOut
+from gamecast.client.decoding import EventDecoder
 from gamecast.event import Event, Gap
 from sequencing.delivery import Ready
 from sequencing.errors import UsageError
@@ -63,7 +63,7 @@ async def test_a_replayed_frame_of_an_unknown_kind_is_a_gap_and_a_marker_is_noth
 
     past: Any = Past()
     batch: list[Event | Gap] = []
-    assert await HandingOut(None).replay(past, batch)
+    assert await EventDecoder(None).replay(past, batch)
     assert batch == [
         Gap("forest", 3, 11, 12, "this version of gamecast knows no frames of kind 9: upgrade it"),
     ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sequencing.errors import Superseded, TakenForGone
+from sequencing.errors import SessionExpired, Superseded
 from sequencing.grants import Grants
 from sequencing.plan import Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 
 def record(
@@ -16,20 +16,20 @@ def record(
     """``older``: the regions whose numbering began an epoch before the plan's."""
     epochs = dict.fromkeys(older, epoch - 1)
     plan = Plan(epoch, 1, "acyclic", {"n1": ""}, dict.fromkeys(paths, ("n1",)), (), epochs)
-    return Record(plan, {"me": frozenset(granted)}, {"me": Wish(incarnation, said), "other": Wish(7, 99)})
+    return Record(plan, {"me": frozenset(granted)}, {"me": Interest(incarnation, said), "other": Interest(7, 99)})
 
 
 def test_each_change_of_what_is_wanted_is_said_with_the_next_number() -> None:
     grants = Grants("me", 7)
-    assert grants.wish() == Wish(7, 0)
+    assert grants.interest() == Interest(7, 0)
     assert grants.want("ab")
-    assert grants.wish() == Wish(7, 1, {"a": 1, "b": 1})
+    assert grants.interest() == Interest(7, 1, {"a": 1, "b": 1})
     assert grants.want("bc")
-    assert grants.wish() == Wish(7, 2, {"a": 1, "b": 1, "c": 2}), "b is wanted without a break since 1"
+    assert grants.interest() == Interest(7, 2, {"a": 1, "b": 1, "c": 2}), "b is wanted without a break since 1"
     assert grants.release("ad") == {"a"}
-    assert (grants.wish(), grants.wanted) == (Wish(7, 3, {"b": 1, "c": 2}), {"b", "c"})
+    assert (grants.interest(), grants.wanted) == (Interest(7, 3, {"b": 1, "c": 2}), {"b", "c"})
     assert grants.want("a")
-    assert grants.wish() == Wish(7, 4, {"a": 4, "b": 1, "c": 2})
+    assert grants.interest() == Interest(7, 4, {"a": 4, "b": 1, "c": 2})
 
 
 def test_what_changes_nothing_is_not_said() -> None:
@@ -37,15 +37,15 @@ def test_what_changes_nothing_is_not_said() -> None:
     grants.want("a")
     assert not grants.want("a")
     assert grants.release("b") == set()
-    assert grants.wish() == Wish(7, 1, {"a": 1})
+    assert grants.interest() == Interest(7, 1, {"a": 1})
 
 
 def test_what_was_said_before_is_not_changed_by_what_is_wanted_later() -> None:
     grants = Grants("me", 7)
     grants.want("a")
-    wish = grants.wish()
+    interest = grants.interest()
     grants.want("b")
-    assert wish == Wish(7, 1, {"a": 1})
+    assert interest == Interest(7, 1, {"a": 1})
 
 
 def test_a_plan_that_knew_of_the_wish_grants_it_from_the_epoch_of_the_region_on() -> None:
@@ -110,7 +110,7 @@ def test_a_plan_has_to_reckon_with_all_that_was_granted() -> None:
     grants.take(record("abc", 1))
     grants.require_kept(3)
     grants.take(record("ac", 1, epoch=4))
-    with pytest.raises(TakenForGone, match=r"went on without 'me' \(epoch 4\), .* open another connection"):
+    with pytest.raises(SessionExpired, match=r"went on without 'me' \(epoch 4\), .* open another connection"):
         grants.require_kept(4)
     grants.take(record("ac", 1, epoch=4, incarnation=8))
     with pytest.raises(Superseded, match="another connection has taken the name 'me'"):

@@ -14,7 +14,7 @@ from gamecast.client import history, regionhistory
 from gamecast.client.history import History, Recall
 from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
-from sequencing.cut import Reading
+from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import NetworkError, UnknownPosition, Unreachable
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body
@@ -70,11 +70,11 @@ class LateNetwork:
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         return [frame(epoch, 9, self._kind) for _, epoch in streams]
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> ReadResult:
         self.reads += 1
         epoch, last = after["forest"]
         there = [frame for reads, frames in self._frames.items() if reads < self.reads for frame in frames]
-        return Reading([frame for frame in there if frame.epoch == epoch and frame.last > last], {"forest": epoch})
+        return ReadResult([frame for frame in there if frame.epoch == epoch and frame.last > last], {"forest": epoch})
 
 
 def frame(epoch: int, number: int, kind: FrameKind = FrameKind.EVENTS) -> StampedFrame:
@@ -174,7 +174,7 @@ class RestartedNetwork(LateNetwork):
     def follow(self, plan: Plan) -> None:
         self.run = plan.runs["a"]
 
-    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> Reading:
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> ReadResult:
         self.reads = min(self.reads + 1, 3)
         if self.run != "3":
             raise Unreachable("the server has begun anew, and no plan speaks of that yet")

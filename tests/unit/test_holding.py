@@ -1,4 +1,4 @@
-"""How long frames waited for others, as `Cast.statistics` tells it."""
+"""How long frames waited for others, as `Client.statistics` tells it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,13 @@ ROOMS = {
     *("sequencing.extras", "sequencing.frames", "sequencing.grants", "sequencing.identity", "sequencing.joins"),
     *("sequencing.depth", "sequencing.keyspace"),
     *("sequencing.names", "sequencing.node", "sequencing.outbox", "sequencing.plan", "sequencing.publisher"),
-    *("sequencing.record", "sequencing.replay", "sequencing.returns", "sequencing.shadows", "sequencing.subscriber"),
+    *(
+        "sequencing.record",
+        "sequencing.replay",
+        "sequencing.owndeliveries",
+        "sequencing.shadows",
+        "sequencing.subscriber",
+    ),
 }
 """Its own modules that it loads, and the folders of them."""
 
@@ -80,8 +86,8 @@ def test_everything_that_connecting_takes_is_loaded_by_the_import(added: set[str
 
 
 def test_a_name_that_few_need_is_loaded_when_it_is_asked_for() -> None:
-    asked = loaded_by("import gamecast; gamecast.share; gamecast.ProtocolCast; gamecast.Recording")
-    assert {"gamecast.sharing", "gamecast.classic.protocolcast", "gamecast.recording.options"} <= asked
+    asked = loaded_by("import gamecast; gamecast.share; gamecast.ProtocolClient; gamecast.Recording")
+    assert {"gamecast.sharing", "gamecast.classic.protocolclient", "gamecast.recording.options"} <= asked
     assert not top_level(asked) & HEAVY
 
 

@@ -46,9 +46,9 @@ class Play:
             for number in order:
                 log.deliver(event_id("s0", first + number), "forest", "s0", f"1-{first + number}")
 
-    def second(self, *, hand_over: bool = True) -> float | None:
+    def second(self, *, deliver: bool = True) -> float | None:
         self.now_s += 1
-        if hand_over:
+        if deliver:
             quiet, last = (any(word in said for said in self.told) for word in ("quiet", "last"))
             self.conductor.hear(self.journal.take(quiet=quiet, last=last, outstanding=self.outstanding, held=self.held))
         return self.conductor.tick(self.now_s, round(self.now_s * NS))

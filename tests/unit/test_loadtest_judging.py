@@ -39,12 +39,12 @@ class Run:
     def events(self, count: int, *, at_s: float = 1.0) -> list[tuple[str, str, str, str]]:
         return [self.publish(at_s) for _ in range(count)]
 
-    def hand_over(self) -> None:
+    def deliver(self) -> None:
         for journal in self.journals:
             self.ledger.add(journal.take())
 
     def look(self, now_s: float) -> list[str]:
-        self.hand_over()
+        self.deliver()
         return [offence.kind for offence in self.judge.look(round(now_s * NS))]
 
 
@@ -157,7 +157,7 @@ def test_an_event_of_uncertain_fate_counts_as_published_once_it_is_delivered() -
     run.journals[0].uncertain("s0/99", "forest", "s0", NS)
     run.journals[0].uncertain("s0/100", "forest", "s0", NS)
     run.logs[0].deliver("s0/99", "forest", "s0", "1-1")
-    run.hand_over()
+    run.deliver()
     judgement = run.judge.conclude()
     assert judgement.uncertain == 1
     assert judgement.verdict.lost == 1, "the other subscriber must have it, too"
@@ -170,7 +170,7 @@ def test_the_publishers_order_is_that_of_its_numbers_and_not_of_its_receipts() -
     for log in run.logs:
         log.deliver("s0/10", "forest", "s0", "1-2")
         log.deliver("s0/9", "forest", "s0", "1-1")
-    run.hand_over()
+    run.deliver()
     assert run.judge.conclude().verdict.publisher_order_violations == 2
 
 
@@ -179,13 +179,13 @@ def test_a_chunk_that_did_not_come_makes_the_judgement_incomplete() -> None:
     (first, second, third) = run.events(3)
     for log in run.logs:
         log.deliver(*first)
-    run.hand_over()
+    run.deliver()
     for log in run.logs:
         log.deliver(*second)
     run.journals[1].take()
     for log in run.logs:
         log.deliver(*third)
-    run.hand_over()
+    run.deliver()
     judgement = run.judge.conclude()
     assert not judgement.fine
     assert any("w1" in missing for missing in judgement.incomplete)

@@ -14,7 +14,7 @@ from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import TICK_META, Answer, Node, Verdict
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 from sequencing.transition import Transition
 
 NODES = {"n1": "", "n2": ""}
@@ -24,23 +24,23 @@ def planner(membership: Membership, epoch: int, first_atom: int) -> Plan:
     return make_plan(membership, NODES, epoch=epoch, first_atom=first_atom)
 
 
-def wish(regions: str, said: int = 1, incarnation: int = 1) -> Wish:
-    return Wish(incarnation, said, dict.fromkeys(regions, said))
+def interest(regions: str, said: int = 1, incarnation: int = 1) -> Interest:
+    return Interest(incarnation, said, dict.fromkeys(regions, said))
 
 
-def settled(wishes: dict[str, Wish], record: Record | None = None, published: str = "") -> Record:
+def settled(interests: dict[str, Interest], record: Record | None = None, published: str = "") -> Record:
     before = record or Record(Plan(1, 1, "acyclic", NODES, {}, ()))
-    following = next_record(before, wishes, published, planner)
+    following = next_record(before, interests, published, planner)
     assert following is not None
     return following.settled()
 
 
-TWO = {"s1": wish("ab"), "s2": wish("ab")}
+TWO = {"s1": interest("ab"), "s2": interest("ab")}
 
 
-def twice(*pairs: str) -> dict[str, Wish]:
+def twice(*pairs: str) -> dict[str, Interest]:
     """Two subscribers for each."""
-    return {f"{who} of {pair}": wish(pair) for pair in pairs for who in ("one", "other")}
+    return {f"{who} of {pair}": interest(pair) for pair in pairs for who in ("one", "other")}
 
 
 CHAIN = twice("cd", "de", "ef", "fg")
@@ -59,23 +59,23 @@ def test_what_ends_at_one_node_is_ordered_by_it_and_begins_none_unless_it_is_of_
     plan = Plan(3, 1, "acyclic", NODES, {"a": ("n2",), "b": ("n1", "n2"), "c": ("n2",)}, (), {"c": 2})
     record = settled(TWO, Record(plan))
     assert (record.plan.epoch, record.plan.version, record.plan.paths, record.plan.atoms) == (3, 2, plan.paths, ())
-    older = settled({"s1": wish("ac"), "s2": wish("ac")}, Record(plan))
+    older = settled({"s1": interest("ac"), "s2": interest("ac")}, Record(plan))
     assert [older.plan.epoch_of(region) for region in "abc"] == [4, 3, 4]
 
 
 def test_nothing_changes_while_nobody_wants_more() -> None:
     record = settled(TWO)
     assert next_record(record, TWO, "ab", planner) is None
-    assert next_record(record, {"s1": wish("ab")}, "", planner) is None
+    assert next_record(record, {"s1": interest("ab")}, "", planner) is None
 
 
 def test_who_joins_what_is_ordered_already_is_granted_in_place() -> None:
     record = settled(TWO | CHAIN)
     for pair in ("ab", "cd", "fg"):
-        joined = settled({**TWO, **CHAIN, "s3": wish(pair)}, record)
+        joined = settled({**TWO, **CHAIN, "s3": interest(pair)}, record)
         assert (joined.plan.epoch, joined.plan.version, joined.plan.atoms) == (2, 2, record.plan.atoms)
         assert joined.members["s3"] == set(pair)
-    apart = settled({**TWO, **CHAIN, "s3": wish("cg"), "s4": wish("cg")}, record)
+    apart = settled({**TWO, **CHAIN, "s3": interest("cg"), "s4": interest("cg")}, record)
     assert apart.plan.epoch == 3
 
 
@@ -87,23 +87,23 @@ def test_a_region_that_is_only_published_to_gets_a_place_in_place() -> None:
 
 def test_who_leaves_and_comes_back_is_granted_anew_and_nothing_else_changes() -> None:
     record = settled(TWO)
-    left = {**TWO, "s2": Wish(1, 2, {"a": 1})}
+    left = {**TWO, "s2": Interest(1, 2, {"a": 1})}
     assert next_record(record, left, "", planner) is None
-    back = settled({**TWO, "s2": Wish(1, 3, {"a": 1, "b": 3})}, record)
+    back = settled({**TWO, "s2": Interest(1, 3, {"a": 1, "b": 3})}, record)
     assert (back.plan.epoch, back.plan.version, back.heard["s2"].said) == (2, 2, 3)
 
 
 def test_a_new_connection_of_a_name_is_heard_even_if_it_wants_what_the_old_one_had() -> None:
     record = settled(TWO)
-    again = settled({**TWO, "s2": wish("ab", incarnation=2)}, record)
+    again = settled({**TWO, "s2": interest("ab", incarnation=2)}, record)
     assert (again.plan.epoch, again.heard["s2"].incarnation) == (2, 2)
 
 
 def test_other_components_keep_their_epoch_their_atoms_and_their_leavers() -> None:
-    wishes = {**TWO, "s3": wish("ab"), **CHAIN}
-    record = settled(wishes, published="x")
-    left = {"s1": wish("a", 2), "one of cd": Wish(1, 2, {"c": 1})}
-    changed = settled({**wishes, **left, "s5": wish("ax"), "s6": wish("ax")}, record)
+    interests = {**TWO, "s3": interest("ab"), **CHAIN}
+    record = settled(interests, published="x")
+    left = {"s1": interest("a", 2), "one of cd": Interest(1, 2, {"c": 1})}
+    changed = settled({**interests, **left, "s5": interest("ax"), "s6": interest("ax")}, record)
     assert {region: changed.plan.epoch_of(region) for region in "abcdefgx"} == {
         **dict.fromkeys("abx", 3),
         **dict.fromkeys("cdefg", 2),
@@ -299,7 +299,7 @@ def test_a_record_comes_back_from_its_json() -> None:
     record = Record(
         with_runs("x", "y", after),
         {"s1": frozenset("ab")},
-        {"s1": wish("ab", 3)},
+        {"s1": interest("ab", 3)},
         (with_runs("x", "x", before),),
         (after,),
         7,
@@ -319,4 +319,4 @@ def test_what_is_no_record_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize("document", [None, [], [1, 2], [1, "2", {}], [1, 2, {"a": "1"}], {"a": 1}])
 def test_what_is_no_wish_is_refused(document: object) -> None:
     with pytest.raises(PlanError):
-        Wish.from_document(document)
+        Interest.from_document(document)

@@ -162,39 +162,63 @@ def test_a_network_has_a_whole_number_of_nodes(nodes: Any) -> None:
 
 
 REGION = "a region is a string, not "
-PAIRS = r"publish_all takes \(region, payload\) pairs, and "
+PAIRS = r"publish_batch takes \(region, payload\) pairs, and "
 WRONG_CALLS: dict[str, tuple[Callable[[Any], Any], type[UsageError], str]] = {
     "publish a list": (lambda cast: cast.publish(["a"], 1), InvalidName, REGION + "list"),
     "publish a dict": (lambda cast: cast.publish({}, 1), InvalidName, REGION + "dict"),
     "publish bytes": (lambda cast: cast.publish(b"a", 1), InvalidName, REGION + "bytes"),
-    "publish soon": (lambda cast: cast.publish_soon(["a"], 1), InvalidName, REGION + "list"),
+    "publish soon": (lambda cast: cast.publish_async(["a"], 1), InvalidName, REGION + "list"),
     "NaN": (lambda cast: cast.publish("a", math.nan), InvalidPayload, "NaN or an infinity"),
-    "infinity": (lambda cast: cast.publish_soon("a", {"x": [1, (-math.inf,)]}), InvalidPayload, "NaN or an infinity"),
+    "infinity": (lambda cast: cast.publish_async("a", {"x": [1, (-math.inf,)]}), InvalidPayload, "NaN or an infinity"),
     "bytearray": (
         lambda cast: cast.publish("a", bytearray(b"x")),
         InvalidPayload,
         "bytearray: send what JSON",
     ),
-    "all of a mapping": (lambda cast: cast.publish_all({"ab": 1}), UsageError, PAIRS + r"this is a dict: .* items\(\)"),
-    "all of a number": (lambda cast: cast.publish_all(5), UsageError, "publish_all takes an iterable of .* not int"),
-    "all of a text": (lambda cast: cast.publish_all("ab"), UsageError, "publish_all takes an iterable of .* not str"),
-    "all of texts": (lambda cast: cast.publish_all(["ab"]), UsageError, PAIRS + "number 1 of them is a str: 'ab'"),
-    "all of sets": (lambda cast: cast.publish_all([{"a", 1}]), UsageError, PAIRS + "number 1 of them is a set"),
-    "all of one": (lambda cast: cast.publish_all([("a", 1), ("b",)]), UsageError, PAIRS + "number 2 .* two things"),
-    "all of three": (lambda cast: cast.publish_all([("a", 1, 2)]), UsageError, PAIRS + "number 1 .* two things"),
-    "all of numbers": (lambda cast: cast.publish_all([1]), UsageError, PAIRS + "number 1 of them is not two things: 1"),
-    "all of lists": (lambda cast: cast.publish_all([(["a"], 1)]), InvalidName, REGION + "list"),
-    "all with NaN": (lambda cast: cast.publish_all([("a", 1), ("a", math.nan)]), InvalidPayload, "NaN or an infinity"),
+    "all of a mapping": (
+        lambda cast: cast.publish_batch({"ab": 1}),
+        UsageError,
+        PAIRS + r"this is a dict: .* items\(\)",
+    ),
+    "all of a number": (
+        lambda cast: cast.publish_batch(5),
+        UsageError,
+        "publish_batch takes an iterable of .* not int",
+    ),
+    "all of a text": (
+        lambda cast: cast.publish_batch("ab"),
+        UsageError,
+        "publish_batch takes an iterable of .* not str",
+    ),
+    "all of texts": (lambda cast: cast.publish_batch(["ab"]), UsageError, PAIRS + "number 1 of them is a str: 'ab'"),
+    "all of sets": (lambda cast: cast.publish_batch([{"a", 1}]), UsageError, PAIRS + "number 1 of them is a set"),
+    "all of one": (lambda cast: cast.publish_batch([("a", 1), ("b",)]), UsageError, PAIRS + "number 2 .* two things"),
+    "all of three": (lambda cast: cast.publish_batch([("a", 1, 2)]), UsageError, PAIRS + "number 1 .* two things"),
+    "all of numbers": (
+        lambda cast: cast.publish_batch([1]),
+        UsageError,
+        PAIRS + "number 1 of them is not two things: 1",
+    ),
+    "all of lists": (lambda cast: cast.publish_batch([(["a"], 1)]), InvalidName, REGION + "list"),
+    "all with NaN": (
+        lambda cast: cast.publish_batch([("a", 1), ("a", math.nan)]),
+        InvalidPayload,
+        "NaN or an infinity",
+    ),
     "subscribe to a list": (lambda cast: cast.subscribe(["a", "b"]), InvalidName, r"one by one, .* put a \* before it"),
     "subscribe to a number": (lambda cast: cast.subscribe(5), InvalidName, REGION + "int"),
     "since a word": (lambda cast: cast.subscribe("a", since="x"), UsageError, "since is an epoch, .* not 'x'"),
     "unsubscribe a list": (lambda cast: cast.unsubscribe(["a"]), InvalidName, r"put a \* before it"),
-    "expect texts": (lambda cast: cast.expect(["ab"]), UsageError, "expect takes pairs of regions, .* is a str: 'ab'"),
-    "expect a text": (lambda cast: cast.expect("ab"), UsageError, "not str"),
-    "expect a mapping": (lambda cast: cast.expect({"a": "b"}), UsageError, r"give its items\(\)"),
-    "expect a pair": (lambda cast: cast.expect(("ax", "bx")), UsageError, "number 1 of them is a str: 'ax'"),
-    "expect numbers": (lambda cast: cast.expect([("a", 5)]), InvalidName, REGION + "int"),
-    "expect itself": (lambda cast: cast.expect([("a", "a")]), UsageError, "does not overlap with itself"),
+    "expect texts": (
+        lambda cast: cast.declare_overlaps(["ab"]),
+        UsageError,
+        "declare_overlaps takes pairs of regions, .* is a str: 'ab'",
+    ),
+    "expect a text": (lambda cast: cast.declare_overlaps("ab"), UsageError, "not str"),
+    "expect a mapping": (lambda cast: cast.declare_overlaps({"a": "b"}), UsageError, r"give its items\(\)"),
+    "expect a pair": (lambda cast: cast.declare_overlaps(("ax", "bx")), UsageError, "number 1 of them is a str: 'ax'"),
+    "expect numbers": (lambda cast: cast.declare_overlaps([("a", 5)]), InvalidName, REGION + "int"),
+    "expect itself": (lambda cast: cast.declare_overlaps([("a", "a")]), UsageError, "does not overlap with itself"),
 }
 
 
@@ -248,9 +272,9 @@ def test_a_callback_that_would_wait_for_itself_is_told_so_and_does_not_hang() ->
                 caught.append(error)
             happened.set()
 
-        cast.publish_soon("a", 1).add_done_callback(on_receipt)
+        cast.publish_async("a", 1).add_done_callback(on_receipt)
         assert happened.wait(10)
-    assert "use publish_soon" in str(caught[0])
+    assert "use publish_async" in str(caught[0])
 
 
 def _result(made: Any) -> Any:

@@ -80,12 +80,12 @@ def test_an_error_that_leaves_the_fate_open_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("node", ["n1", None])
 def test_what_is_under_way_to_a_node_that_begins_anew_may_be_forgotten_there(node: str | None) -> None:
     found, _ = sent()
-    assert found.forsake(node, is_asked=True)
+    assert found.abandon(node, is_asked=True)
 
 
 def test_what_was_not_sent_cannot_be_forgotten() -> None:
-    assert not outbox("one").forsake("n1", is_asked=True)
-    assert not outbox("one").forsake(None, is_asked=True)
+    assert not outbox("one").abandon("n1", is_asked=True)
+    assert not outbox("one").abandon(None, is_asked=True)
 
 
 @pytest.mark.parametrize(("node", "forgotten"), [("n1", True), ("n2", True), ("n3", False), (None, True)])
@@ -95,7 +95,7 @@ def test_an_uncertain_frame_may_be_forgotten_by_each_node_that_its_region_has_be
     found, _ = sent()
     found.is_uncertain = True
     found.move("n2", 4)
-    assert found.forsake(node, is_asked=False) is forgotten
+    assert found.abandon(node, is_asked=False) is forgotten
 
 
 def test_where_the_region_was_before_the_frame_was_sent_does_not_matter() -> None:
@@ -103,14 +103,14 @@ def test_where_the_region_was_before_the_frame_was_sent_does_not_matter() -> Non
     found.move("n2", 4)
     found.send("p")
     found.is_uncertain = True
-    assert not found.forsake("n1", is_asked=False)
+    assert not found.abandon("n1", is_asked=False)
     found.move("n3", 5)
-    assert not found.forsake("n1", is_asked=False)
+    assert not found.abandon("n1", is_asked=False)
     found.settle()
     found.frames.append(OpenFrame(True, payloads=[b"two"], sent_at_ns=[5], tokens=["two"]))
     found.send("p")
     found.is_uncertain = True
-    assert not found.forsake("n2", is_asked=False), "that was for the frame before"
+    assert not found.abandon("n2", is_asked=False), "that was for the frame before"
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -118,7 +118,7 @@ def test_an_answer_that_is_lost_after_a_node_began_anew_is_not_to_be_had_again(l
     """n1 was asked; n2, which n1 would have told what it accepted, begins anew; then n1 says "not here"."""
     found, frame = sent()
     found.move("n2", 4)
-    assert not found.forsake("n2", is_asked=False)
+    assert not found.abandon("n2", is_asked=False)
     found.is_uncertain = lost
     assert found.put_off(frame) is not lost
 
@@ -126,7 +126,7 @@ def test_an_answer_that_is_lost_after_a_node_began_anew_is_not_to_be_had_again(l
 def test_a_node_that_its_region_never_was_at_may_forget_what_it_likes() -> None:
     found, frame = sent()
     found.move("n2", 4)
-    assert not found.forsake("n3", is_asked=False)
+    assert not found.abandon("n3", is_asked=False)
     found.is_uncertain = True
     assert found.put_off(frame)
 
@@ -134,7 +134,7 @@ def test_a_node_that_its_region_never_was_at_may_forget_what_it_likes() -> None:
 def test_what_was_refused_for_certain_was_accepted_nowhere_before() -> None:
     found, frame = sent()
     found.move("n2", 4)
-    found.forsake("n2", is_asked=False)
+    found.abandon("n2", is_asked=False)
     assert found.put_off(frame), "n1 has answered"
     found.send("p")
     found.is_uncertain = True
@@ -144,7 +144,7 @@ def test_what_was_refused_for_certain_was_accepted_nowhere_before() -> None:
 def test_what_waits_to_be_offered_again_is_not_forgotten_by_a_node_that_begins_anew() -> None:
     found, frame = sent()
     found.put_off(frame)
-    assert not found.forsake("n1", is_asked=False)
+    assert not found.abandon("n1", is_asked=False)
     found.send("p")
     found.is_uncertain = True
     assert found.put_off(frame)
@@ -153,7 +153,7 @@ def test_what_waits_to_be_offered_again_is_not_forgotten_by_a_node_that_begins_a
 def test_what_a_node_forgot_of_one_frame_does_not_matter_to_the_next() -> None:
     found, _ = sent()
     found.move("n2", 4)
-    found.forsake("n2", is_asked=False)
+    found.abandon("n2", is_asked=False)
     found.settle()
     found.frames.append(OpenFrame(True, payloads=[b"two"], sent_at_ns=[5], tokens=["two"]))
     frame = found.send("p")

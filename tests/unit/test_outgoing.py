@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gamecast.client.configuration import Configuration, Limits
 from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing
-from gamecast.client.watching import Health, Quiet
+from gamecast.client.watching import Health, PublishErrorReporter
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
@@ -41,9 +41,9 @@ async def test_it_ends_also_in_the_round_after_a_large_request() -> None:
     configuration = Configuration(
         url="", name="one", ordering="acyclic", limits=Limits(), when_full="wait", when_behind="wait"
     )
-    outgoing = Outgoing(cast(Any, Accepting()), configuration, 1, Health(), Quiet())
+    outgoing = Outgoing(cast(Any, Accepting()), configuration, 1, Health(), PublishErrorReporter())
     outgoing.follow(PLAN)
-    receipts = [outgoing.publish_soon("a", number) for number in range(LINGER_FROM_EVENTS)]
+    receipts = [outgoing.publish_async("a", number) for number in range(LINGER_FROM_EVENTS)]
     assert (await receipts[-1]).sequence == LINGER_FROM_EVENTS
     async with patience(5):
         await outgoing.close()

@@ -261,7 +261,7 @@ def test_giving_a_node_up_does_not_touch_what_is_under_way_elsewhere_since_it_wa
     publisher.answered("n1", [Answer(Verdict.STALE, ())])
     assert numbered(publisher.take("n2")) == [("a", 1, 1)]
     publisher.assign(moved(3, "n2", "second"))
-    assert [each.tokens for each in publisher.forsaken()] == [["a1"]]
+    assert [each.tokens for each in publisher.abandoned()] == [["a1"]]
     add(publisher, "a2")
     publisher.assign(moved(4, "n3", "second"))
     assert numbered(publisher.take("n3")) == [("a", 2, 1)]
@@ -443,11 +443,11 @@ def test_what_was_under_way_at_an_ingress_that_begins_anew_is_not_sent_again(ref
     publisher.woken()
     publisher.assign(in_run("y", {"a": "n2", "b": "n1"}, 2))
     assert publisher.woken() == {"n1", "n2"}
-    [forsaken] = publisher.forsaken()
-    assert (forsaken.tokens, type(forsaken.error)) == (["a1", "a2"], PublishUncertain)
+    [abandoned] = publisher.abandoned()
+    assert (abandoned.tokens, type(abandoned.error)) == (["a1", "a2"], PublishUncertain)
     assert publisher.answered("n1", [ok(1, 2)]) == []
     assert (numbered(publisher.take("n2")), numbered(publisher.take("n1"))) == ([("a", 3, 1)], [("b", 1, 1)])
-    assert (publisher.forsaken(), publisher.buffered_events) == ([], 2)
+    assert (publisher.abandoned(), publisher.buffered_events) == ([], 2)
 
 
 def test_what_an_ingress_that_begins_anew_refused_once_goes_to_the_next() -> None:
@@ -459,7 +459,7 @@ def test_what_an_ingress_that_begins_anew_refused_once_goes_to_the_next() -> Non
     publisher.woken()
     publisher.assign(in_run("y", {"a": "n2"}, 2))
     assert publisher.woken() == {"n2"}
-    assert (publisher.forsaken(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
+    assert (publisher.abandoned(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
 
 
 def uncertain_at(node: str) -> Publisher[str]:
@@ -479,7 +479,7 @@ def test_what_is_forsaken_is_not_taken_where_it_had_moved_to() -> None:
     publisher.assign(in_run("x", {"a": "n2", "b": "n2"}, 2))
     assert publisher.answered("n1", [Answer(Verdict.STALE, (2,))]) == []
     publisher.assign(in_run("y", {"a": "n2", "b": "n2"}, 3))
-    assert [each.tokens for each in publisher.forsaken()] == [["a1"]]
+    assert [each.tokens for each in publisher.abandoned()] == [["a1"]]
     publisher.answered("n2", [ok(1, 1)])
     assert publisher.take("n2") == []
 
@@ -496,12 +496,12 @@ def test_a_node_that_begins_anew_forgets_what_the_one_before_told_it(heard: str)
     if heard != "the last plan":
         publisher.assign(in_run("x", {"a": "n1", "b": "n2"}, 2))
     publisher.assign(in_run("y", {"a": "n2", "b": "n2"}, 3))
-    told = publisher.forsaken()
+    told = publisher.abandoned()
     if not told:
         publisher.unanswered("n3")
         told = publisher.answered("n3", [Answer(Verdict.STALE, (2,))])
-    [forsaken] = told
-    assert (forsaken.tokens, type(forsaken.error)) == (["a1"], PublishUncertain)
+    [abandoned] = told
+    assert (abandoned.tokens, type(abandoned.error)) == (["a1"], PublishUncertain)
     add(publisher, "a2")
     assert numbered(publisher.take("n2")) == [("a", 2, 1)]
 
@@ -514,7 +514,7 @@ def test_what_was_refused_for_certain_goes_on_though_a_node_began_anew() -> None
     publisher.assign(in_run("x", {"a": "n1"}, 2))
     publisher.assign(in_run("y", {"a": "n2"}, 3))
     assert publisher.answered("n3", [Answer(Verdict.STALE, (2,))]) == []
-    assert (publisher.forsaken(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
+    assert (publisher.abandoned(), numbered(publisher.take("n2"))) == ([], [("a", 1, 1)])
     publisher.unanswered("n2")
     assert publisher.answered("n2", [Answer(Verdict.WAIT, (3,))]) == [], "only n2 can have accepted it, and knows"
 
@@ -742,19 +742,19 @@ def test_a_node_begins_anew_when_its_run_is_another_one(before: str, after: str 
     add(publisher, "a1")
     publisher.take("n1")
     publisher.assign(plan({"a": "n2"}, 2) if after is None else in_run(after, {"a": "n2"}, 2))
-    [forsaken] = publisher.forsaken()
-    assert str(forsaken.error) == (
+    [abandoned] = publisher.abandoned()
+    assert str(abandoned.error) == (
         "a node of 'a' has begun anew, and may have accepted and lost 1 event(s), "
         "before or after somebody delivered them"
     )
 
 
 @pytest.mark.parametrize(
-    ("epoch", "before", "after", "forsaken"),
+    ("epoch", "before", "after", "abandoned"),
     [(3, "x", "x", True), (3, "x", "", True), (3, "", "x", True), (3, "", "", False), (2, "x", "x", False)],
 )
 def test_where_nodes_may_begin_anew_each_may_have_done_so_between_plans_that_were_not_told(
-    epoch: int, before: str, after: str, forsaken: bool
+    epoch: int, before: str, after: str, abandoned: bool
 ) -> None:
     publisher: Publisher[str] = Publisher("p", 1)
     publisher.assign(replace(plan({"a": "n1"}, 1), runs={"n9": before} if before else {}))
@@ -762,9 +762,9 @@ def test_where_nodes_may_begin_anew_each_may_have_done_so_between_plans_that_wer
     publisher.take("n1")
     publisher.unanswered("n1")
     publisher.assign(replace(plan({"a": "n1"}, 1), runs={"n9": before} if before else {}))
-    assert publisher.forsaken() == [], "that is the same plan"
+    assert publisher.abandoned() == [], "that is the same plan"
     publisher.assign(replace(plan({"a": "n1"}, epoch), runs={"n9": after} if after else {}))
-    assert bool(publisher.forsaken()) == forsaken
+    assert bool(publisher.abandoned()) == abandoned
 
 
 def test_what_is_forsaken_makes_room_for_what_waits_also_where_its_region_stays() -> None:
@@ -774,7 +774,7 @@ def test_what_is_forsaken_makes_room_for_what_waits_also_where_its_region_stays(
     publisher.answered("n1", [Answer(Verdict.STALE, (2,))])
     anew = replace(in_run("y", {"a": "n2", "b": "n2"}, 3), epochs={"a": 2, "b": 2})
     publisher.assign(anew)
-    assert ([each.tokens for each in publisher.forsaken()], publisher.take("n2")) == ([["a1"]], [])
+    assert ([each.tokens for each in publisher.abandoned()], publisher.take("n2")) == ([["a1"]], [])
     publisher = uncertain_at("n1")
     publisher.assign(in_run("x", {"a": "n2", "b": "n2"}, 2))
     publisher.answered("n1", [Answer(Verdict.STALE, (2,))])

@@ -11,7 +11,7 @@ import pytest
 
 from sequencing.errors import PlanError
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import OldEpoch, Record, Wish, pair_of
+from sequencing.record import Interest, OldEpoch, Record, pair_of
 
 NODES = {"n1": "", "n2": "", "n3": ""}
 FIRST = Plan(1, 1, "acyclic", NODES, {"a": ("n1", "n2"), "b": ("n2", "n3"), "c": ("n1",)}, (), {}, {"n2": "one"})
@@ -24,16 +24,21 @@ def following(plan: Plan, epoch: int, *moved: str, **runs: str) -> Plan:
 
 
 def test_what_a_subscriber_says_after_what_was_heard_of_it_is_new() -> None:
-    wish = Wish(2, 5, {"old": 1, "known": 3, "new": 4, "newest": 5})
-    assert wish.after(Wish(2, 3)) == {"new", "newest"}
-    assert wish.after(None) == wish.after(Wish(1, 9)) == wish.after(Wish(3, 9)) == wish.since.keys()
+    interest = Interest(2, 5, {"old": 1, "known": 3, "new": 4, "newest": 5})
+    assert interest.after(Interest(2, 3)) == {"new", "newest"}
+    assert (
+        interest.after(None)
+        == interest.after(Interest(1, 9))
+        == interest.after(Interest(3, 9))
+        == interest.since.keys()
+    )
 
 
 @pytest.mark.parametrize("said", [[1, 1, {"a": 1, "b": "1"}, 0], [1, 1, {"a": None}, 0], [1, 1], [1, 1, {"a": 1}], {}])
 def test_what_is_no_wish_is_refused(said: object) -> None:
-    assert Wish.from_document([1, 2, {"a": 1}, 7]) == Wish(1, 2, {"a": 1}, 7)
+    assert Interest.from_document([1, 2, {"a": 1}, 7]) == Interest(1, 2, {"a": 1}, 7)
     with pytest.raises(PlanError, match="not a wish"):
-        Wish.from_document(said)
+        Interest.from_document(said)
 
 
 def test_pairs_are_sorted_whichever_way_they_are_named() -> None:

@@ -19,14 +19,14 @@ from adapters.redis.record import (
 )
 from sequencing.errors import NetworkError, PlanError
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 
 
 def record(tag: str, regions: int = 200) -> Record:
     paths = {f"{tag}-{number}": ("n1",) for number in range(regions)}
     atoms = (Atom(AtomId(1), (f"{tag}-0", f"{tag}-1"), "n1"),)
-    wish = Wish(1, 1, {f"{tag}-0": 1})
-    return Record(Plan(1, 1, "acyclic", {"n1": ""}, paths, atoms), {"s": frozenset(wish.since)}, {"s": wish})
+    interest = Interest(1, 1, {f"{tag}-0": 1})
+    return Record(Plan(1, 1, "acyclic", {"n1": ""}, paths, atoms), {"s": frozenset(interest.since)}, {"s": interest})
 
 
 def answers(*records: Record) -> dict[bytes, bytes]:

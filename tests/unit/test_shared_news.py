@@ -11,7 +11,7 @@ import pytest
 
 from adapters.shared.network import RECORDS_KEPT, SharedNews, SharedView
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 from tests.patience import patience
 
 PLAN = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))
@@ -71,7 +71,7 @@ class World:
     def joined(self, name: str, *, layout: Plan | None = None) -> Record:
         """Return the next record, in which somebody has joined."""
         plan = replace(layout or self.record.plan, version=self.record.plan.version + 1)
-        heard = {**self.record.heard, name: Wish(1, plan.version, {"forest": plan.version})}
+        heard = {**self.record.heard, name: Interest(1, plan.version, {"forest": plan.version})}
         members = {**self.record.members, name: frozenset({"forest"})}
         self.record = replace(self.record, plan=plan, heard=heard, members=members)
         return self.record
@@ -97,7 +97,7 @@ async def test_who_joins_is_told_and_who_is_there_already_sleeps(world: World) -
     for number in range(3 * RECORDS_KEPT):
         world.control.announce(world.joined(f"other-{number}"))
         await settled()
-    assert not here.stirred.is_set()
+    assert not here.changed.is_set()
     assert not waiting.done()
     world.control.announce(own := world.joined("here"))
     assert await waiting == [own]

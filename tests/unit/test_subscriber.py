@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from sequencing.delivery import Missing, Ready
-from sequencing.errors import TakenForGone
+from sequencing.errors import SessionExpired
 from sequencing.frames import StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
-from sequencing.record import Record, Wish
+from sequencing.record import Interest, Record
 from sequencing.subscriber import Read, Subscriber
 
 AB = Atom(AtomId(1), ("a", "b"), "n1")
@@ -34,7 +34,7 @@ def record(
     """``older``: the regions whose numbering began in epoch 1."""
     paths = dict.fromkeys("abcde", path)
     plan = Plan(epoch, version, "acyclic", dict.fromkeys(path, ""), paths, atoms, dict.fromkeys(older, 1))
-    return Record(plan, {"me": frozenset(granted)}, {"me": Wish(1, said)})
+    return Record(plan, {"me": frozenset(granted)}, {"me": Interest(1, said)})
 
 
 def frame(place: str, stamp: str = "", *, epoch: int = 1, meta: str = "0 1 1 1 p", body: bytes = b"") -> StampedFrame:
@@ -77,7 +77,7 @@ def test_nothing_is_read_before_a_plan_grants_it_in_answer_to_the_wish() -> None
     me = Subscriber("me", 1)
     me.subscribe("a")
     me.update(record("a", 0))
-    assert (me.reads(), me.wish()) == ({}, Wish(1, 1, {"a": 1}))
+    assert (me.reads(), me.interest()) == ({}, Interest(1, 1, {"a": 1}))
     me.update(record("a", 1, version=2))
     assert me.reads() == {"a": Read("n1", 1, None)}
 
@@ -296,8 +296,8 @@ def test_a_region_that_is_left_after_its_epoch_has_ended_orders_the_others_in_it
 
 def test_who_is_left_out_of_a_plan_is_told_and_delivers_nothing_of_it() -> None:
     me = joined("ab")
-    gone = Record(record("ab", 1, epoch=2).plan, {"other": frozenset("ab")}, {"other": Wish(1, 1)})
-    with pytest.raises(TakenForGone, match=r"went on without 'me' \(epoch 2\)"):
+    gone = Record(record("ab", 1, epoch=2).plan, {"other": frozenset("ab")}, {"other": Interest(1, 1)})
+    with pytest.raises(SessionExpired, match=r"went on without 'me' \(epoch 2\)"):
         me.update(gone)
 
 
@@ -384,7 +384,7 @@ def test_before_anything_is_wanted_all_is_settled_and_nothing_is_there_to_leave(
 def test_a_marker_tells_who_published_it_and_which_of_its_markers_it_is() -> None:
     me = Subscriber("me", 7)
     me.subscribe("ab")
-    found = Record(record("ab", 1).plan, {"me": frozenset("ab")}, {"me": Wish(7, 1)})
+    found = Record(record("ab", 1).plan, {"me": frozenset("ab")}, {"me": Interest(7, 1)})
     me.update(found)
     for region in "ab":
         me.found_end(region, 1, None)
@@ -395,13 +395,13 @@ def test_a_plan_that_stays_as_it_was_may_grant_what_is_wanted_by_now() -> None:
     me = Subscriber("me", 1)
     me.subscribe("a")
     plan = record("a", 0).plan
-    me.update(Record(plan, {"me": frozenset("a")}, {"me": Wish(1, 0)}))
-    turns = me.turns
-    me.update(Record(plan, {"me": frozenset("a"), "other": frozenset("b")}, {"me": Wish(1, 0)}))
-    assert (me.reads(), me.turns) == ({}, turns), "it is about others"
-    me.update(Record(plan, {"me": frozenset("a")}, {"me": Wish(1, 1)}))
+    me.update(Record(plan, {"me": frozenset("a")}, {"me": Interest(1, 0)}))
+    generation = me.generation
+    me.update(Record(plan, {"me": frozenset("a"), "other": frozenset("b")}, {"me": Interest(1, 0)}))
+    assert (me.reads(), me.generation) == ({}, generation), "it is about others"
+    me.update(Record(plan, {"me": frozenset("a")}, {"me": Interest(1, 1)}))
     assert me.reads() == {"a": Read("n1", 1, None)}
-    assert me.turns > turns, "there is something else to read"
+    assert me.generation > generation, "there is something else to read"
 
 
 def test_each_node_is_asked_for_what_leaves_the_network_there() -> None:

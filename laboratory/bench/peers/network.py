@@ -34,7 +34,7 @@ class GamecastPeer(OnRedis):
             in_flight: deque[asyncio.Future[list[gamecast.Receipt]]] = deque()
 
             async def publish(events: Sequence[tuple[str, Payload]]) -> None:
-                in_flight.append(cast.publish_all(events))
+                in_flight.append(cast.publish_batch(events))
                 while in_flight and (len(in_flight) > IN_FLIGHT_BATCHES or in_flight[0].done()):
                     await in_flight.popleft()
                 await asyncio.sleep(0)

@@ -24,7 +24,15 @@ from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
 from gamecast.client.outgoing import Outgoing
-from gamecast.client.watching import Callbacks, Handlers, Health, Quiet, SomeGapHandler, SomeHandler, State
+from gamecast.client.watching import (
+    Callbacks,
+    Handlers,
+    Health,
+    PublishErrorReporter,
+    SomeGapHandler,
+    SomeHandler,
+    Status,
+)
 from gamecast.event import Event, Gap, Receipt, Statistics
 from gamecast.version import __version__
 from sequencing.errors import GamecastError, NetworkRestarted, NotConnected, Superseded, UsageError
@@ -32,7 +40,7 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import pair_of
 
 if TYPE_CHECKING:
-    from gamecast.classic.protocolcast import ProtocolCast
+    from gamecast.classic.protocolclient import ProtocolClient
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.recording.probes import Prober
     from gamecast.recording.recorder import Recorder
@@ -53,7 +61,7 @@ def connect(
     routes: Mapping[str, str] | None = None,
     record: str | Path | Recording | None = None,
     **limits: Unpack[LimitOptions],
-) -> Cast: ...
+) -> Client: ...
 
 
 @overload
@@ -67,7 +75,7 @@ def connect(
     tree: Sequence[tuple[str, str]] = (),
     open_groups: bool = False,
     network: str = "default",
-) -> ProtocolCast: ...
+) -> ProtocolClient: ...
 
 
 def connect(
@@ -76,7 +84,7 @@ def connect(
     name: str | None = None,
     protocol: str | None = None,
     **options: Any,
-) -> Cast | ProtocolCast:
+) -> Client | ProtocolClient:
     """Return a connection to a network; it opens with ``async with``, or with ``await connection.open()``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` (the control Redis), ``redis+sentinel://HOST:PORT,…/SERVICE`` or
@@ -95,7 +103,7 @@ def connect(
 
     ``record``: the directory of a session, or a `Recording`, to which all is written that this connection publishes,
     receives and delivers; any number of connections may record into one. Needs the extra ``recording``. A full disk
-    never makes the game wait: see `Cast.recording`.
+    never makes the game wait: see `Client.recording`.
 
     ``protocol``: run a classic protocol instead of the sequencing network, by its name in the catalogue, over mailboxes
     on one server. Then ``name`` is needed, and everybody says the same ``groups`` (region → members) or, for one group
@@ -105,18 +113,18 @@ def connect(
     Raises `UsageError` and its kinds at once when an argument cannot be right; does not block.
     """
     if protocol is None:
-        return Cast(configured(url, name=name, **options))
+        return Client(configured(url, name=name, **options))
     if name is None:
         raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
-    from gamecast.classic.protocolcast import ProtocolCast  # and thirty protocols, for whoever asks for one
+    from gamecast.classic.protocolclient import ProtocolClient  # and thirty protocols, for whoever asks for one
 
     try:
-        return ProtocolCast(url, name=name, protocol=protocol, **options)
+        return ProtocolClient(url, name=name, protocol=protocol, **options)
     except TypeError as error:
         raise UsageError(f"connect() has no such option with a protocol: {error}") from error
 
 
-class Cast:
+class Client:
     """A connection: publishes into the network, and hands out the events of its regions in order.
 
     Not safe for use from several threads, see `gamecast.blocking`; several tasks of one event loop may share it.
@@ -129,7 +137,7 @@ class Cast:
         self._view = view or partial(network_of, configuration)
         self._handlers = Handlers()
         self._health = Health()
-        self._quiet = Quiet()
+        self._quiet = PublishErrorReporter()
         self._caught_up = Callbacks("a replay that has ended")
         self._reset()
 
@@ -149,9 +157,9 @@ class Cast:
         """What was read, and is to be handed out next."""
         self._reading = asyncio.Lock()
         self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
-        """The next batch, where `take` did not wait for it."""
+        """The next batch, where `fetch` did not wait for it."""
         self._taking: list[list[Event | Gap]] = []
-        """What calls of `take` have and have not returned yet."""
+        """What calls of `fetch` have and have not returned yet."""
         self._ended_replays: list[frozenset[str]] = []
         """The regions of replays whose last events the application may still be looking at."""
         self._asking = 0
@@ -188,8 +196,8 @@ class Cast:
     async def reconnect(self) -> Self:
         """Close what is left of the connection and open it again, under the same name, with the same handlers.
 
-        For a connection that has ended with `TakenForGone`, `NetworkRestarted`, `TooSlow` or `Superseded`, or that was
-        closed. Nothing is subscribed to: subscribe again, after `NetworkRestarted` without ``since``, else with the
+        For a connection that has ended with `SessionExpired`, `NetworkRestarted`, `TooSlow` or `Superseded`, or that
+        was closed. Nothing is subscribed to: subscribe again, after `NetworkRestarted` without ``since``, else with the
         positions of the last events that were taken. What was read and not taken is dropped, and iterations that are
         under way end. Raises as `open`; it can be called again then.
         """
@@ -317,7 +325,7 @@ class Cast:
         for taken in self._taking:
             taken[:] = [event for event in taken if event.region not in regions]
 
-    async def expect(self, overlaps: Iterable[tuple[str, str]]) -> None:
+    async def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
         """Declare pairs of regions that some subscribers will have both of: of a grid, cells that lie side by side.
 
         They are ordered from now on, whoever is there. In a network where overlaps are expected, who walks from one
@@ -326,10 +334,10 @@ class Cast:
         when the network knows; what follows takes some time. Raises `InvalidName`, and `UsageError` for a region
         with itself.
         """
-        pairs = pairs_of(overlaps, "expect", "pairs of regions")
+        pairs = pairs_of(overlaps, "declare_overlaps", "pairs of regions")
         expected = frozenset(pair_of(one, other) for one, other in pairs)
         self._working()
-        await self._network.expect(expected)
+        await self._network.declare_overlaps(expected)
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """Publish an event; returns when the region's ingress has it.
@@ -340,26 +348,26 @@ class Cast:
         """
         return await self._halves()[0].publish(region, payload)
 
-    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
+    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
         """Publish an event without waiting: returns a future of its receipt, which fails as `publish` does.
 
         What is called in one go shares frames. Raises at once for what can never be published, and `BufferFull`.
         """
         if self._outgoing is None:
             raise NotConnected
-        return self._outgoing.publish_soon(region, payload)
+        return self._outgoing.publish_async(region, payload)
 
-    def cast(self, region: str, payload: Any) -> None:
+    def publish_nowait(self, region: str, payload: Any) -> None:
         """Publish an event and forget it: nothing is returned, and nobody has to wait.
 
-        `Statistics.refused_events` counts those that were not published, or may not have been, and `on_unpublished`
+        `Statistics.refused_events` counts those that were not published, or may not have been, and `on_publish_error`
         tells of them. Raises at once for what can never be published, and `BufferFull`.
         """
         if self._outgoing is None:
             raise NotConnected
-        self._outgoing.cast(region, payload)
+        self._outgoing.publish_nowait(region, payload)
 
-    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
         """Publish events, (region, payload) each, without waiting: returns a future of their receipts, in this order.
 
         For what comes together, like all that happened within a tick: it takes less than a future for each. Events of
@@ -369,7 +377,7 @@ class Cast:
         """
         if self._outgoing is None:
             raise NotConnected
-        return self._outgoing.publish_all(events)
+        return self._outgoing.publish_batch(events)
 
     def __aiter__(self) -> Self:
         self._halves()
@@ -387,7 +395,7 @@ class Cast:
             self._current.extend(batch)
         return self._current.popleft()
 
-    async def take(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:  # noqa: ASYNC109
+    async def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:  # noqa: ASYNC109
         """Return the next events in order, at most so many, and none if none come within ``timeout`` seconds.
 
         Made for tick loops: with 0 it returns what is there. None waits until something is. Raises `NotConnected` when
@@ -482,7 +490,7 @@ class Cast:
     def _replay_ended(self, regions: frozenset[str]) -> None:
         """Report that a replay has ended, at once if its events have been returned and the application asks for more.
 
-        `take` reads ahead of what it returns: then the next call reports it.
+        `fetch` reads ahead of what it returns: then the next call reports it.
         """
         self._ended_replays.append(regions)
         if self._asking:
@@ -511,30 +519,31 @@ class Cast:
 
         That is once for each ``subscribe(…, since=…)``, also if there was nothing to replay, with those of its regions
         that are still subscribed to. It is called when the application asks for more after the last replayed event:
-        ``async for``, `take`, `batches` and `run` alike. A plain function returns before the next event is delivered;
+        ``async for``, `fetch`, `batches` and `run` alike. A plain function returns before the next event is delivered;
         a coroutine function is started, and nothing waits for it.
         """
         self._caught_up.add(checked_handler(callback))
         return callback
 
-    def on_state(self, callback: SomeCallback) -> SomeCallback:
+    def on_status(self, callback: SomeCallback) -> SomeCallback:
         """Register a function that is called with the `State` whenever that changes: also while nothing comes."""
         self._health.callbacks.add(checked_handler(callback))
         return callback
 
-    def on_unpublished(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called with `Unpublished` for events that were not published.
+    def on_publish_error(self, callback: SomeCallback) -> SomeCallback:
+        """Register a function that is called with `PublishFailure` for events that were not published.
 
-        It has their region, error and payloads, so that they can be published again. It is called for events of `cast`,
-        and for those whose futures, of `publish_soon` and `publish_all`, nobody has awaited a second after they failed.
+        It has their region, error and payloads, so that they can be published again. It is called for events of
+        `publish_nowait`, and for those whose futures, of `publish_async` and `publish_batch`, nobody has awaited a
+        second after they failed.
         """
         self._quiet.callbacks.add(checked_handler(callback))
         return callback
 
     @property
-    def state(self) -> State:
+    def status(self) -> Status:
         """How the connection stands."""
-        return self._health.state
+        return self._health.status
 
     async def run(self) -> None:
         """Hand events to the handlers, one after the other, in order, until the connection closes.
@@ -615,14 +624,14 @@ class Cast:
                 try:
                     await self._tell_of_life()
                     backoff.reset()
-                    self._health.found("heartbeat")
+                    self._health.mark_up("heartbeat")
                     wait_s = usual_s
                 except (Superseded, NetworkRestarted) as error:
                     if self._following is not None:
                         self._following.fail(error)
                     return
                 except Exception as error:  # noqa: BLE001 - without a heartbeat the network takes us for gone
-                    self._health.lost("heartbeat", error)
+                    self._health.mark_down("heartbeat", error)
                     wait_s = backoff.next_s()
 
 
@@ -630,7 +639,7 @@ class Batches:
     """An async iterator over lists of events; cancelling a call takes no event with it."""
 
     def __init__(self, next_batch: Callable[[], Awaitable[list[Event | Gap] | None]]) -> None:
-        """Use `Cast.batches`."""
+        """Use `Client.batches`."""
         self._next_batch = next_batch
 
     def __aiter__(self) -> Self:

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from adapters.redis.control import RedisControl
-from sequencing.errors import GamecastError, NetworkRestarted, NobodyLeads, Superseded, network_restarted_message
+from sequencing.errors import GamecastError, NetworkRestarted, NoLeader, Superseded, network_restarted_message
 from sequencing.plan import Plan
-from sequencing.record import Pair, Wish
+from sequencing.record import Interest, Pair
 
 logger = logging.getLogger("gamecast")
 
 
-class RedisSeat:
+class ControlClient:
     """That part of `adapters.network.Network` which is said to the control Redis."""
 
     def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
@@ -49,8 +49,8 @@ class RedisSeat:
         async with self._speaking(), self._turn:
             return await self._control.renew(self._name, self._connection, after)
 
-    async def unled(self) -> NobodyLeads | None:
-        """See `Network.unled`."""
+    async def no_leader_error(self) -> NoLeader | None:
+        """See `Network.no_leader_error`."""
         if self.cannot_lead is None:
             return None
         try:
@@ -59,20 +59,20 @@ class RedisSeat:
                     return None
         except GamecastError:
             return None  # nobody knows
-        return NobodyLeads(
+        return NoLeader(
             f"nobody leads the network, so nobody makes its plans, and what is asked for waits for them: run `gamecast "
             f"manager`, or let this process lead; {self.cannot_lead}"
         )
 
-    async def want(self, wish: Wish, published: frozenset[str]) -> None:
-        """See `Network.want`."""
+    async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
+        """See `Network.set_interest`."""
         async with self._speaking(), self._turn:
-            await self._control.want(self._name, wish, published)
+            await self._control.set_interest(self._name, interest, published)
 
-    async def expect(self, overlaps: frozenset[Pair]) -> None:
+    async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.expect`."""
         async with self._turn:
-            await self._control.expect(overlaps)
+            await self._control.declare_overlaps(overlaps)
 
     async def report_loss(self, node: str, run: str, lost: str) -> None:
         """Tell the leader that a node has less than it had; see `adapters.redis.evidence`."""

@@ -25,8 +25,8 @@ and asked for the first time, which is longer; whoever asks again then finds the
 """
 
 
-class RedisHands:
-    """Implements `adapters.leadership.Hands`."""
+class RedisNodeOperator:
+    """Implements `adapters.leadership.NodeOperator`."""
 
     def __init__(self, url: str, *, retention_events: int, routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis, which hosts nodes whose own url is empty; ``routes``: see `RedisNetwork`."""
@@ -39,21 +39,21 @@ class RedisHands:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def perform(self, task: Task, plan: Plan) -> Any:
-        """See `Hands.perform`."""
+        """See `NodeOperator.perform`."""
         node = self._node(task.node, plan.nodes[task.node])
         async with self._turns.setdefault(task.node, asyncio.Lock()):
             node.follow(plan)
             return await perform(task, node, self._retention_events)
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Hands.runs`."""
+        """See `NodeOperator.runs`."""
         places = {name: (at := self._way_to(url), tag_in(at, name)) for name, url in nodes.items()}
         servers = list(set(places.values()))
         found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
         return {name: run for name, server in places.items() if (run := found[server]) is not None}
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
-        """See `Hands.forget_publishers`."""
+        """See `NodeOperator.forget_publishers`."""
         for name, url in plan.nodes.items():
             with suppress(NetworkError):  # one that is away forgets them when it is back
                 cursor: int | None = 0
@@ -82,7 +82,7 @@ class RedisHands:
         return None
 
     async def close(self) -> None:
-        """See `Hands.close`."""
+        """See `NodeOperator.close`."""
         for asked in self._asked.values():
             asked.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)

@@ -11,7 +11,7 @@ from adapters.redis.connection import RedisConnection
 from sequencing.errors import BufferFull
 
 
-class Shelf(RevocationStore, Protocol):
+class ReplayCache(RevocationStore, Protocol):
     """Texts by name, each until its time has come."""
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
@@ -36,7 +36,7 @@ class MemoryShelf:
         self._revocations: dict[str, bytes] = {}
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
-        """See `Shelf`; raises `BufferFull`: to forget one too early would let it be used again."""
+        """See `ReplayCache`; raises `BufferFull`: to forget one too early would let it be used again."""
         found = self._texts.get(name)
         if found is not None and found[1] > self._clock():
             return found[0]
@@ -44,7 +44,7 @@ class MemoryShelf:
         return None
 
     async def put(self, name: str, text: bytes, keep_s: float) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         if name not in self._texts and len(self._texts) >= self._texts_max:
             now = self._clock()
             self._texts = {known: kept for known, kept in self._texts.items() if kept[1] > now}
@@ -53,7 +53,7 @@ class MemoryShelf:
         self._texts[name] = text, self._clock() + keep_s
 
     async def drop(self, name: str) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         self._texts.pop(name, None)
 
     async def revocations(self) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ class MemoryShelf:
             self._revocations.pop(field, None)
 
     async def close(self) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
 
 
 class RedisShelf:
@@ -85,7 +85,7 @@ class RedisShelf:
         self._url = url
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         # Redis 6.2 cannot do both at once; what is there may run out in between.
         for _ in range(3):
             if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
@@ -96,11 +96,11 @@ class RedisShelf:
         return b""
 
     async def put(self, name: str, text: bytes, keep_s: float) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         await self._call("SET", self._key(name), text, "PX", _ms(keep_s))
 
     async def drop(self, name: str) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         await self._call("DEL", self._key(name))
 
     async def revocations(self) -> dict[str, bytes]:
@@ -117,7 +117,7 @@ class RedisShelf:
         await self._call("HDEL", self.REVOKED, *fields)
 
     async def close(self) -> None:
-        """See `Shelf`."""
+        """See `ReplayCache`."""
         while self._connections:
             await self._connections.pop().close()
 

@@ -15,7 +15,7 @@ from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, own_number
 
 
-class Returns:
+class OwnDeliveries:
     """What became known since it was asked for last, whether it is handed out or not."""
 
     def __init__(self, name: str, incarnation: int) -> None:

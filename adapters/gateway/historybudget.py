@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Past:
+class HistoryBudget:
     """Tells, of what is delivered, how much was published before it was asked for."""
 
     def __init__(self) -> None:

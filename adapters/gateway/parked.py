@@ -18,7 +18,7 @@ from adapters.gateway.sent import SentEvents
 from adapters.gateway.settings import GatewayLimits
 
 
-class Place:
+class ParkedSession:
     """A connection, and what a session that goes on with it has to know of the one before."""
 
     def __init__(self, connection: Connection, *, subject: str, resent_events_max: int) -> None:
@@ -32,8 +32,8 @@ class Place:
         self._moved = asyncio.Event()
 
     def publish(self, region: str, payload: Any) -> asyncio.Future[Any]:
-        """See `Connection.publish_soon`."""
-        receipt = self.connection.publish_soon(region, payload)
+        """See `Connection.publish_async`."""
+        receipt = self.connection.publish_async(region, payload)
         self._under_way.add(receipt)
 
         def settled(receipt: asyncio.Future[Any]) -> None:
@@ -70,12 +70,12 @@ class KeptPlaces:
     def __init__(self, limits: GatewayLimits, release: Callable[[Connection], None]) -> None:
         """``release``: closes the connection of who did not come back."""
         self._limits, self._release = limits, release
-        self._kept: dict[str, tuple[Place, asyncio.TimerHandle]] = {}
+        self._kept: dict[str, tuple[ParkedSession, asyncio.TimerHandle]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, name: str, place: Place) -> None:
+    def put(self, name: str, place: ParkedSession) -> None:
         """Keep a place; if there are too many, those go that were kept longest."""
         self.drop(name)
         same = [each for each, (kept, _) in self._kept.items() if kept.subject == place.subject]
@@ -86,7 +86,7 @@ class KeptPlaces:
         timer = asyncio.get_running_loop().call_later(self._limits.keep_s, self.drop, name)
         self._kept[name] = place, timer
 
-    def take(self, name: str, subject: str) -> Place | None:
+    def take(self, name: str, subject: str) -> ParkedSession | None:
         """Return what was kept for a name of this subject, which is kept no more."""
         place, timer = self._kept.get(name, (None, None))
         if place is None or timer is None or place.subject != subject:

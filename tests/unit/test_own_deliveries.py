@@ -6,9 +6,9 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import NotConnected, PublishUncertain
 from sequencing.frames import StampedFrame, parse_meta
 from sequencing.node import Node
+from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher
-from sequencing.returns import Returns
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, ())
 
@@ -18,13 +18,13 @@ def ready(region: str, meta: bytes, *, epoch: int = 1) -> Ready:
 
 
 def test_own_frames_tell_their_last_number_once() -> None:
-    returns = Returns("me", 7)
+    returns = OwnDeliveries("me", 7)
     returns.note([ready("a", b"0 3 7 5 me"), ready("b", b"1 1 7 2 me"), ready("c", b"0 1 7 9 other")])
     assert (returns.passed(), returns.passed()) == ({"a": 7, "b": 2}, {})
 
 
 def test_frames_of_an_earlier_connection_of_the_name_are_not_its_own() -> None:
-    returns = Returns("me", 7)
+    returns = OwnDeliveries("me", 7)
     returns.note([ready("a", b"0 3 6 5 me")])
     assert returns.passed() == {}
     returns.note([ready("a", b"0 1 7 1 me"), ready("a", b"0 3 6 8 me")])
@@ -32,26 +32,26 @@ def test_frames_of_an_earlier_connection_of_the_name_are_not_its_own() -> None:
 
 
 def test_the_highest_own_number_counts_also_when_an_older_frame_comes_after_it() -> None:
-    returns = Returns("me", 7)
+    returns = OwnDeliveries("me", 7)
     returns.note([ready("a", b"0 1 7 5 me"), ready("a", b"0 1 7 4 me")])
     assert returns.passed() == {"a": 5}
 
 
 def test_a_tick_tells_that_the_epoch_of_its_region_is_over_whoever_sent_it() -> None:
-    returns = Returns("me", 7)
+    returns = OwnDeliveries("me", 7)
     returns.note([ready("a", b"2 1 0 0 "), ready("a", b"2 1 0 0 ", epoch=2), ready("b", b"0 1 7 1 me")])
     assert (returns.over(), returns.over()) == ({"a": 2}, {})
 
 
 def test_what_is_missing_tells_up_to_where() -> None:
-    returns = Returns("me", 7)
+    returns = OwnDeliveries("me", 7)
     returns.note([Missing("a", 1, 3, 4), Missing("b", 2, 1, 9), Missing("a", 1, 6, 8), ready("a", b"0 1 7 1 me")])
     assert (returns.gone(), returns.gone()) == ({"a": (1, 8), "b": (2, 9)}, {})
     assert returns.passed() == {"a": 1}
 
 
 def test_each_event_of_a_renewed_connection_frees_what_waits_for_it_and_nothing_else() -> None:
-    node, returns = Node("n1"), Returns("p", 1)
+    node, returns = Node("n1"), OwnDeliveries("p", 1)
     node.install(1, 1, PLAN.steps("n1"))
     publisher: Publisher[str] = Publisher("p", 1, causal=True)
     publisher.assign(PLAN)

@@ -12,7 +12,7 @@ import gamecast
 import gamecast.blocking
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.control import RedisControl
-from gamecast import Cast, Receipt
+from gamecast import Client, Receipt
 from gamecast.testing import memory_url
 from sequencing.publisher import FRAME_EVENTS_MAX
 from tests.events import take
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def cast(url: str) -> AsyncIterator[Cast]:
+async def cast(url: str) -> AsyncIterator[Client]:
     async with gamecast.connect(url, name="cast") as cast:
         await cast.subscribe("a", "b")
         yield cast
@@ -34,11 +34,11 @@ def positions(receipts: list[Receipt]) -> list[tuple[str, str]]:
     return [(receipt.region, f"{receipt.epoch}-{receipt.sequence}") for receipt in receipts]
 
 
-async def test_receipts_are_in_the_order_of_the_call_and_each_region_in_it_too(cast: Cast) -> None:
+async def test_receipts_are_in_the_order_of_the_call_and_each_region_in_it_too(cast: Client) -> None:
     events: list[tuple[str, Any]] = [("ab"[number % 3 == 0], number) for number in range(5 * FRAME_EVENTS_MAX)]
-    between = cast.publish_soon("a", "before")
-    receipts = await cast.publish_all(events)
-    after = cast.publish_soon("a", "after")
+    between = cast.publish_async("a", "before")
+    receipts = await cast.publish_batch(events)
+    after = cast.publish_async("a", "after")
     found = await take(cast, len(events) + 2)
     assert [receipt.region for receipt in receipts] == [region for region, _ in events]
     delivered = {(event.region, event.position): event.payload for event in found}
@@ -51,25 +51,25 @@ async def test_receipts_are_in_the_order_of_the_call_and_each_region_in_it_too(c
     assert delivered["a", positions([await after])[0][1]] == "after"
 
 
-async def test_bytes_and_json_mix_in_order(cast: Cast) -> None:
+async def test_bytes_and_json_mix_in_order(cast: Client) -> None:
     payloads: list[Any] = [b"\x00\xff[", {"ä": "✓"}, b"", b"\n", [], "text", b"x", None, 7]
-    assert len(await cast.publish_all(("a", payload) for payload in payloads)) == len(payloads)
+    assert len(await cast.publish_batch(("a", payload) for payload in payloads)) == len(payloads)
     assert [event.payload for event in await take(cast, len(payloads))] == payloads
 
 
-async def test_calls_that_share_frames_are_each_told_of_their_own(cast: Cast) -> None:
-    calls = [cast.publish_all([("a", [turn, number]) for number in range(turn % 4)]) for turn in range(40)]
-    alone = [cast.publish_soon("a", ["alone", turn]) for turn in range(3)]
-    calls += [cast.publish_all([("a", ["again", number]) for number in range(3)])]
+async def test_calls_that_share_frames_are_each_told_of_their_own(cast: Client) -> None:
+    calls = [cast.publish_batch([("a", [turn, number]) for number in range(turn % 4)]) for turn in range(40)]
+    alone = [cast.publish_async("a", ["alone", turn]) for turn in range(3)]
+    calls += [cast.publish_batch([("a", ["again", number]) for number in range(3)])]
     receipts = [receipt for call in await asyncio.gather(*calls[:-1]) for receipt in call]
     receipts += [*await asyncio.gather(*alone), *await calls[-1]]
     assert [receipt.sequence for receipt in receipts] == [event.sequence for event in await take(cast, len(receipts))]
 
 
-async def test_a_cancelled_call_hinders_no_other(cast: Cast) -> None:
-    calls = [cast.publish_all([("a", turn), ("b", turn)]) for turn in range(3)]
+async def test_a_cancelled_call_hinders_no_other(cast: Client) -> None:
+    calls = [cast.publish_batch([("a", turn), ("b", turn)]) for turn in range(3)]
     calls[1].cancel()
-    alone = cast.publish_soon("a", "cancelled too")
+    alone = cast.publish_async("a", "cancelled too")
     alone.cancel()
     assert [len(await calls[turn]) for turn in (0, 2)] == [2, 2]
     assert len(await take(cast, 7)) == 7
@@ -84,11 +84,11 @@ async def test_a_cancelled_call_hinders_no_other(cast: Cast) -> None:
     ],
 )
 async def test_what_can_never_be_published_is_refused_with_all_that_came_with_it(
-    cast: Cast, event: tuple[str, Any], error: type[Exception]
+    cast: Client, event: tuple[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        cast.publish_all([("a", "fine"), event])
-    assert await cast.publish_all([]) == []
+        cast.publish_batch([("a", "fine"), event])
+    assert await cast.publish_batch([]) == []
     await cast.publish("a", "alone")
     assert [event.payload for event in await take(cast, 1)] == ["alone"]
 
@@ -96,14 +96,14 @@ async def test_what_can_never_be_published_is_refused_with_all_that_came_with_it
 async def test_a_full_buffer_refuses_the_call_and_a_closed_connection_too(url: str) -> None:
     async with gamecast.connect(url, name="full", buffer_events_max=5, when_full="refuse") as cast:
         await cast.subscribe("a")
-        first = cast.publish_all([("a", number) for number in range(7)])
+        first = cast.publish_batch([("a", number) for number in range(7)])
         with pytest.raises(gamecast.BufferFull):
-            cast.publish_all([("a", "too much")])
+            cast.publish_batch([("a", "too much")])
         assert len(await first) == 7
-        assert len(await cast.publish_all([("a", "room again")])) == 1
+        assert len(await cast.publish_batch([("a", "room again")])) == 1
         assert len(await take(cast, 8)) == 8
     with pytest.raises(gamecast.NotConnected):
-        cast.publish_all([("a", "too late")])
+        cast.publish_batch([("a", "too late")])
 
 
 async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_published() -> None:
@@ -114,7 +114,7 @@ async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_pu
         await registering.close()
         async with gamecast.connect(control.url, name="cast", publish_timeout_s=2.0) as cast:
             regions = [f"region-{number}" for number in range(8)]
-            await cast.publish_all([(region, "there") for region in regions])
+            await cast.publish_batch([(region, "there") for region in regions])
             plan = await cast.plan()
             assert plan is not None
             down = {region for region in regions if plan.nodes[plan.paths[region][0]] == nodes.urls[0]}
@@ -122,7 +122,7 @@ async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_pu
             assert down < set(regions)
             nodes.servers[0].kill()
             with pytest.raises(gamecast.PartlyPublished) as raised:
-                await cast.publish_all([(region, "after") for region in regions])
+                await cast.publish_batch([(region, "after") for region in regions])
             fates = dict(zip(regions, raised.value.outcomes, strict=True))
             assert {region for region, fate in fates.items() if isinstance(fate, gamecast.GamecastError)} == down
             assert all(isinstance(fates[region], Receipt) for region in set(regions) - down)
@@ -131,7 +131,7 @@ async def test_when_one_of_two_nodes_is_down_the_error_tells_which_events_are_pu
 def test_a_blocking_connection_waits_for_the_receipts(redis_server: EmbeddedServer) -> None:
     with gamecast.blocking.connect(redis_server.url, name="blocking") as cast:
         cast.subscribe("a", "b")
-        receipts = cast.publish_all([("a", 1), ("b", 2), ("a", 3)])
+        receipts = cast.publish_batch([("a", 1), ("b", 2), ("a", 3)])
         assert [receipt.region for receipt in receipts] == ["a", "b", "a"]
         events = iter(cast)
         assert sorted(next(events)[2] for _ in receipts) == [1, 2, 3]
@@ -141,6 +141,6 @@ async def test_a_classic_protocol_takes_events_together_too() -> None:
     url = memory_url()
     async with gamecast.connect(url, name="p1", protocol="fifo", processes=["p1"]) as cast:
         [group] = cast.setup.groups
-        assert [receipt.sequence for receipt in await cast.publish_all([(group, 1), (group, 2)])] == [1, 2]
+        assert [receipt.sequence for receipt in await cast.publish_batch([(group, 1), (group, 2)])] == [1, 2]
         with pytest.raises(gamecast.PartlyPublished):
-            await cast.publish_all([(group, 3), ("nowhere", 4)])
+            await cast.publish_batch([(group, 3), ("nowhere", 4)])

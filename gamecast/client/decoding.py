@@ -24,7 +24,7 @@ _EVENTS = int(FrameKind.EVENTS)
 _new_event = partial(tuple.__new__, Event)
 
 
-class HandingOut:
+class EventDecoder:
     """Makes events of frames, in the order in which it is given them."""
 
     def __init__(self, tap: Tap | None) -> None:
@@ -43,7 +43,7 @@ class HandingOut:
         for region in regions:
             self._floors.pop(region, None)
 
-    def hand_out(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
+    def decode(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
         """Make of a frame what the application gets. ``replayed``: the frame comes from history."""
         if isinstance(item, Gap):
             self.announce(item, batch)
@@ -87,7 +87,7 @@ class HandingOut:
         items = await history.next_items()
         for item in items:
             if isinstance(item, Missing) or item.meta.kind not in MARKERS:
-                self.hand_out(item, batch, replayed=True)
+                self.decode(item, batch, replayed=True)
         return bool(items)
 
     def _known(self, frame: StampedFrame, events: int) -> int:

@@ -1,12 +1,12 @@
 """A connection that runs a classic protocol: what `gamecast.connect(…, protocol="isis")` returns.
 
     groups = {"forest": ["a", "b"], "river": ["a", "b", "c"]}
-    async with gamecast.connect(url, name="a", protocol="isis-overlapping", groups=groups) as cast:
-        await cast.publish("forest", {"type": "spell"})
-        async for event in cast:
+    async with gamecast.connect(url, name="a", protocol="isis-overlapping", groups=groups) as client:
+        await client.publish("forest", {"type": "spell"})
+        async for event in client:
             ...
 
-The calls are those of `gamecast.Cast`, as far as the protocol has something behind them: there are no plans, no
+The calls are those of `gamecast.Client`, as far as the protocol has something behind them: there are no plans, no
 history, no replay. Who is in a region is fixed beforehand; `gamecast.classic` has what is below.
 """
 
@@ -42,8 +42,8 @@ EPOCH = 1
 """Membership is fixed, so there is one."""
 
 
-class ProtocolCast:
-    """A process of a classic protocol, with the calls of `gamecast.Cast`."""
+class ProtocolClient:
+    """A process of a classic protocol, with the calls of `gamecast.Client`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ProtocolCast:
         self.setup = classic.prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
         classic.check_network(network)
         self._network = f"{network} {parts.netloc}" if parts.scheme == "memory" else network
-        self._cast: classic.ClassicCast | None = None
+        self._client: classic.ClassicClient | None = None
         self._opened = self._left = False
         self._kind = find_protocol(protocol)
         self._stack = AsyncExitStack()
@@ -94,13 +94,13 @@ class ProtocolCast:
         if urlsplit(self._url).scheme == "embedded":
             self._url = (await self._stack.enter_async_context(EmbeddedServer())).url
         mailbox = classic.mailbox_at(self._url, self._network, self.name)
-        cast = classic.ClassicCast(self.name, self.protocol, self.setup, mailbox)
-        self._cast = await self._stack.enter_async_context(cast)
+        client = classic.ClassicClient(self.name, self.protocol, self.setup, mailbox)
+        self._client = await self._stack.enter_async_context(client)
         return self
 
     async def close(self) -> None:
         """End now. The others wait for a process that is gone, unless the protocol survives crashes."""
-        self._cast = None
+        self._client = None
         await self._stack.aclose()
 
     async def drain(self) -> None:
@@ -149,16 +149,16 @@ class ProtocolCast:
         """
         return self._hand_over(region, payload)
 
-    def publish_soon(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
-        """Publish, and return a future as `gamecast.Cast` does; here it is done already."""
+    def publish_async(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
+        """Publish, and return a future as `gamecast.Client` does; here it is done already."""
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         receipt.set_result(self._hand_over(region, payload))
         return receipt
 
-    def publish_all(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
-        """Publish events, and return a future as `gamecast.Cast` does; here it is done already."""
+    def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
+        """Publish events, and return a future as `gamecast.Client` does; here it is done already."""
         receipts: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-        taken = pairs_of(events, "publish_all", "(region, payload) pairs")
+        taken = pairs_of(events, "publish_batch", "(region, payload) pairs")
         bundle = Bundle(receipts, [region for region, _ in taken])
         for region, payload in taken:
             try:
@@ -195,10 +195,10 @@ class ProtocolCast:
         event has one number everywhere.
         """
         while True:
-            cast = self._working()
-            if self._drained and not cast.waiting:
+            client = self._working()
+            if self._drained and not client.waiting:
                 raise StopAsyncIteration
-            match await cast.take():
+            match await client.take():
                 case None:
                     raise StopAsyncIteration
                 case protocols.Message() as message:
@@ -267,7 +267,7 @@ class ProtocolCast:
         number = self._delivered[message.group]
         return Event(message.group, message.sender, payload, EPOCH, number, sent_at_ns, time.time_ns())
 
-    def _working(self) -> classic.ClassicCast:
-        if self._cast is None:
+    def _working(self) -> classic.ClassicClient:
+        if self._client is None:
             raise NotConnected
-        return self._cast
+        return self._client
