@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
@@ -138,7 +139,13 @@ class Leader:
         # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
         named = self._named_runs(seen, record.plan)
-        losing = {name: run for name, run in runs.items() if name in named or seen.doubted.get(name) == run}
+        emptied: AbstractSet[str] = frozenset()
+        if self._operator.emptied and announced and not record.behind:
+            visited = frozenset(chain.from_iterable(record.plan.paths.values()))
+            emptied = self._operator.emptied & visited
+        losing = {
+            name: run for name, run in runs.items() if name in named or name in emptied or seen.doubted.get(name) == run
+        }
         for name in losing.keys() - named:
             logger.warning(
                 "manager: node %s has lost acknowledged events in a restart, though it is registered to keep all: its "

@@ -96,6 +96,9 @@ class Control(Protocol):
 class NodeOperator(Protocol):
     """The nodes, as a manager reaches them."""
 
+    emptied: frozenset[str]
+    """The nodes of the last `runs` of which there is nothing: they know no plan, or somebody has emptied them."""
+
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """Return the runs that the servers of some nodes, name → url, are in: of those that can be reached."""
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from adapters.leadership import RESUME_S, Seen
 from adapters.manager import Manager
-from adapters.network import Position
+from adapters.network import Hidden, Position
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import Looks, ReadResult
 from sequencing.errors import (
@@ -277,6 +277,9 @@ class MemoryNodeOperator:
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
 
+    emptied: frozenset[str] = frozenset()
+    """See `NodeOperator.emptied`."""
+
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """See `NodeOperator.runs`."""
         return nodes
@@ -342,8 +345,8 @@ class MemoryNode:
         """See `Reader.interrupt`."""
         self._world.changed()
 
-    def forged(self) -> Sequence[tuple[str, int, int, int]]:
-        """See `Reader.forged`: nothing is pushed here."""
+    def hidden(self) -> Sequence[Hidden]:
+        """See `Reader.hidden`: there is none here."""
         return ()
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
@@ -359,6 +362,21 @@ class MemoryNode:
         if not found:
             await self._world.change(block_ms)
         return found
+
+    opened = 1
+    """See `LinkSource.opened`."""
+
+    async def sent(self, target: str) -> tuple[int, int]:
+        """See `LinkSource.sent`."""
+        link = self._node.links.get(target, [])
+        return self._node.link_last.get(target, 0), link[0].sequence if link else 0
+
+    async def taken(self, source: str) -> int:
+        """See `LinkTarget.taken`."""
+        return self._node.accepted_from.get(source, 0)
+
+    async def report_loss(self, lost: str) -> None:
+        """See `LinkSource.report_loss`: nothing is lost here."""
 
     async def acknowledge(self, target: str, accepted: int) -> None:
         """See `LinkSource.acknowledge`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sequencing.cut import ReadResult
 from sequencing.errors import NoLeader
@@ -14,6 +14,16 @@ from sequencing.record import Interest, Pair, Record
 
 Position = tuple[int, int]
 """(epoch, region sequence) of the last event that a reader has seen of a region."""
+
+
+class Hidden(NamedTuple):
+    """Events of a region that a reader does not get, because it had others with their numbers; and why."""
+
+    region: str
+    epoch: int
+    first: int
+    last: int
+    reason: str
 
 
 class Lane(Protocol):
@@ -46,8 +56,8 @@ class Reader(Protocol):
         somebody has waited for long enough.
         """
 
-    def forged(self) -> Sequence[tuple[str, int, int, int]]:
-        """Return what was read and is known now to be no event: region, epoch, first and last region sequence, once."""
+    def hidden(self) -> Sequence[Hidden]:
+        """Return, once, the places in which other events than the true ones are known now to have been read."""
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
         """Return the newest frame of each stream, (region, epoch), None of an empty one.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from adapters.backoff import Backoff
 from adapters.outage import Outage
+from sequencing.errors import Unreachable
 from sequencing.node import LinkedFrame, TransferAnswer
 from sequencing.plan import Plan
 from sequencing.record import Record
@@ -37,6 +38,16 @@ class LinkSource(Protocol):
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Drop from the link what was accepted."""
 
+    @property
+    def opened(self) -> int:
+        """How often the connection was opened: the node may have lost something each time."""
+
+    async def sent(self, target: str) -> tuple[int, int]:
+        """Return the last link sequence that was given, and the first that is there still, 0 if none is."""
+
+    async def report_loss(self, lost: str) -> None:
+        """Tell the leader that the node has less than it had."""
+
     async def close(self) -> None:
         """Release the connection."""
 
@@ -48,6 +59,16 @@ class LinkTarget(Protocol):
 
     async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
         """Accept frames, each once and in order."""
+
+    @property
+    def opened(self) -> int:
+        """See `LinkSource.opened`."""
+
+    async def taken(self, source: str) -> int:
+        """Return the last link sequence that was accepted."""
+
+    async def report_loss(self, lost: str) -> None:
+        """See `LinkSource.report_loss`."""
 
     async def close(self) -> None:
         """Release the connection."""
@@ -63,6 +84,8 @@ class RelayTask:
         self._source_end, self._target_end = ends
         self._stopping = False
         self._relay = Relay()
+        self._compared: tuple[int, int] | None = None
+        """How often either connection had been opened when the two ends of the link were found to fit each other."""
 
     async def run(self) -> None:
         """Move frames until `stop`; network trouble is waited out."""
@@ -96,6 +119,8 @@ class RelayTask:
         relay, target = self._relay, self._target_end
         read = await self._source.read_link(target, relay.after, frames_max=relay.frames_max, block_ms=BLOCK_MS)
         frames = relay.read(read)
+        if self._compared != (self._source.opened, self._target.opened):
+            await self._compare()
         if not frames:
             return
         accepted = relay.answered(await self._target.transfer(self._source_end, frames))
@@ -105,6 +130,28 @@ class RelayTask:
         if relay.refused:
             logger.info("relay %s → %s: refused after %d", self._source.name, target, relay.after)
             await asyncio.sleep(REFUSED_WAIT_S)
+
+    async def _compare(self) -> None:
+        """Require that both ends have all of the link: a node that is to keep all may come back with less.
+
+        The source has sent all that was taken, and has nothing more of what this relay has trimmed; what the target
+        lacks is there still. If the source has drawn numbers again, its frames would be dropped as repeats; if the
+        target lacks what was trimmed, it would wait for ever.
+        """
+        before = await self._target.taken(self._source_end)
+        sent, first = await self._source.sent(self._target_end)
+        after = await self._target.taken(self._source_end)
+        link = f"the link from {self._source_end} to {self._target_end}"
+        trimmed = self._relay.after
+        if before > sent or 0 < first <= trimmed:
+            lost = f"on {link} it gave number {sent} last and has {first}, and {max(before, trimmed)} was taken"
+            await self._source.report_loss(lost)
+            raise Unreachable(f"node {self._source.name} has lost something: {lost}; no plan speaks of that yet")
+        if (first or sent + 1) > after + 1:
+            lost = f"on {link} it has taken up to {after}, and all up to {(first or sent + 1) - 1} was taken"
+            await self._target.report_loss(lost)
+            raise Unreachable(f"node {self._target.name} has lost something: {lost}; no plan speaks of that yet")
+        self._compared = self._source.opened, self._target.opened
 
 
 class Relays:

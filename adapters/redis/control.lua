@@ -1,6 +1,6 @@
 -- What connections tell managers: who is there, what each wants, and which overlaps are expected.
 --
--- KEYS: wishes, published, asked, incarnations, connections, alive, expected, gone, doubted.
+-- KEYS: wishes, published, asked, incarnations, connections, alive, expected, gone.
 -- ARGV: 'introduce', name, ttl in ms             → the incarnation of a new connection, and when the network began, in ms
 --    or 'renew', name, connection, incarnation   → a new one for its events, after that one, or 'superseded'
 --    or 'incarnations', ''                       → the last that was given, and the names of all connections
@@ -8,7 +8,6 @@
 --    or 'leave', name, connection
 --    or 'want', ttl in ms, then for each: name, connection, said, wish as JSON, how many regions events are to be published to,
 --       and these regions                         → as 'beat', for each
---    or 'doubt', who, node, its run              → what a node has lost, though it is registered to keep all
 --    or 'expect', who, overlaps, two regions and a newline between them each
 --
 -- What leaders do is in leading.lua: Redis tells apart what users may do by keys and commands, so what a game server
@@ -19,7 +18,7 @@
 -- until it tells what it wants.
 
 local wishes, published, asked, incarnations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local connections, alive, expected, gone, doubted = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local connections, alive, expected, gone = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local verb, name = ARGV[1], ARGV[2]
 -- No name has a control character. When the hash was begun: it tells a network from one that was here before.
 local BORN = '\n'
@@ -120,14 +119,6 @@ end
 
 if verb == 'incarnations' then
   return { tonumber(redis.call('HGET', incarnations, '') or 0), redis.call('HKEYS', connections) }
-end
-
-if verb == 'doubt' then
-  if redis.call('HGET', doubted, ARGV[3]) ~= ARGV[4] then
-    redis.call('HSET', doubted, ARGV[3], ARGV[4])
-    told(name)
-  end
-  return 'ok'
 end
 
 -- 'expect'

@@ -20,10 +20,12 @@ from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
 from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
 from sequencing.errors import (
+    NetworkRestarted,
     OtherSideError,
     SessionExpired,
     Superseded,
     UsageError,
+    network_restarted_message,
     session_expired_message,
     superseded_message,
 )
@@ -89,7 +91,7 @@ class ControlKeys:
     gone = "gamecast:{control}:gone"
     past = "gamecast:{control}:past"
     doubted = "gamecast:{control}:doubted"
-    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone, doubted
+    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone
     """Of control.lua."""
     of_leaders = (
         *(record, interests, published, lease, news, asked),
@@ -106,6 +108,8 @@ class RedisControl:
         self._connection = RedisConnection(url, SOLE_NODE)
         self.where = redacted(url)
         """The URL, without a password."""
+        self._followed = 0
+        """How often the connection had been opened when it was last seen to know what it had announced."""
         self.born = b""
         """When the network began, by its own clock: it differs from that of one that the control Redis has lost."""
         self._watch = LeaseWatch()
@@ -224,7 +228,10 @@ class RedisControl:
 
     async def doubt(self, name: str, node: str, run: str) -> None:
         """Report that a node has lost something in a run of its server, whatever it is registered as."""
-        await self._run("doubt", name, node, run)
+        if await self._connection.call("HMGET", ControlKeys.doubted, node) == [run.encode()]:
+            return
+        wake = "XADD", ControlKeys.asked, "MAXLEN", "=", 1, "*", "by", name
+        await self._connection.pipeline([("HSET", ControlKeys.doubted, node, run), wake])
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""
@@ -328,12 +335,23 @@ class RedisControl:
         Raises `SessionExpired` when that may not be all of it any more.
         """
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
+        if after is not None and self._connection.opened != self._followed:
+            await self._require_news(after, turn)
         async with turn:
             reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
         entries = reply[0][1] if reply else []
         if after is not None and len(entries) >= NEWS_KEPT:
             raise SessionExpired(session_expired_message("this connection"))
         return await read_all([fields[1] for _, fields in entries], self._asking(turn))
+
+    async def _require_news(self, known: Plan, turn: Turn) -> None:
+        """Raise `NetworkRestarted` if the control Redis does not know a plan that it has announced."""
+        async with turn:
+            entries = await self._newest()
+        self._followed = self._connection.opened
+        epoch, version = map(int, entries[0][0].split(b"-")) if entries else (0, 0)
+        if (epoch, version) < (known.epoch, known.version):
+            raise NetworkRestarted(network_restarted_message(self.where))
 
     async def close(self) -> None:
         """Release the connection."""

@@ -25,6 +25,8 @@ class ControlClient:
         self._name = ""
         self._connection = 0
         self._born = b""
+        self._reported: dict[str, str] = {}
+        """Node → the run in which its loss was logged."""
 
     @property
     def cannot_lead(self) -> Exception | None:
@@ -76,7 +78,9 @@ class ControlClient:
 
     async def report_loss(self, node: str, run: str, lost: str) -> None:
         """Tell the leader that a node has less than it had; see `adapters.redis.evidence`."""
-        logger.warning("node %s has lost acknowledged events: %s", node, lost)
+        if self._reported.get(node) != run:
+            self._reported[node] = run
+            logger.warning("node %s has lost acknowledged events: %s", node, lost)
         with suppress(GamecastError):  # it is told again at the next try
             async with self._turn:
                 await self._control.doubt(self._name, node, run)

@@ -42,6 +42,9 @@ class Evidence:
         self._run = ""
         """The run of the server in which something was found missing, and what."""
         self._lost = ""
+        self.given_again: list[tuple[str, int, int, int]] = []
+        """Region, epoch, first and last region sequence of what was read and is missing, so that these numbers may be
+        given to other events, which this reader does not get."""
 
     def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
         """Note that the node has acknowledged a frame, and the position of its last event: (epoch, region sequence)."""
@@ -86,10 +89,14 @@ class Evidence:
             [steps] = await exchange([("HMGET", self._keys.steps, *fields)])
             asked: list[tuple[Any, ...]] = []
             for key, ((_, epoch), (last, _)) in zip(keys, page, strict=True):
-                asked += (("XRANGE", key, f"{epoch}-{last}", "+", "COUNT", 1), ("XRANGE", key, "-", "+", "COUNT", 1))
+                asked += (
+                    ("XRANGE", key, f"{epoch}-{last}", "+", "COUNT", 1),
+                    ("XRANGE", key, "-", "+", "COUNT", 1),
+                    ("XREVRANGE", key, "+", "-", "COUNT", 1),
+                )
             found = await exchange(asked)
             for place, ((region, epoch), (last, meta)) in enumerate(page):
-                at, oldest = found[2 * place], found[2 * place + 1]
+                at, oldest = found[3 * place], found[3 * place + 1]
                 if not oldest:
                     # Streams of epochs that have ended expire; nothing else is known of them there any more.
                     is_lost = bool(steps[place]) or is_empty
@@ -99,26 +106,33 @@ class Evidence:
                     is_lost = not at or _number(at[0]) != last or at[0][1][1] != meta
                 if is_lost:
                     lost.append(f"{region} {epoch}-{last}, which was read")
+                    newest = found[3 * place + 2]
+                    there = min(_number(newest[0]), last - 1) if newest else 0
+                    self.given_again.append((region, epoch, there + 1, last))
         return lost
 
     async def _lost_of_receipts(self, exchange: Exchange, *, is_empty: bool) -> list[str]:
         lost: list[str] = []
         for page in _pages(list(self._receipts.items())):
             fields = [f"{position[0]} {region}" for region, (*_, position) in page]
-            steps, drawn, accepted = await exchange(
+            steps, drawn, accepted, forgotten = await exchange(
                 [
                     ("HMGET", self._keys.steps, *fields),
                     ("HMGET", self._keys.counters, *(f"r {field}" for field in fields)),
                     ("HMGET", self._keys.publishers, *(f"{region}\n{publisher}" for region, (publisher, *_) in page)),
+                    ("HMGET", self._keys.publishers, *(f"{region}\n" for region, _ in page)),
                 ]
             )
-            for (region, known), step, number, there in zip(page, steps, drawn, accepted, strict=True):
+            rows = zip(page, steps, drawn, accepted, forgotten, strict=True)
+            for (region, known), step, number, there, floor in rows:
                 if not step and not is_empty:
                     continue  # the epoch has ended
                 _, incarnation, last, (epoch, sequence) = known
-                # A publisher that has been away for long may be forgotten.
-                there_incarnation, there_last = map(int, there.split()[:2]) if there else (incarnation, last)
-                is_lost = there_incarnation == incarnation and there_last < last
+                if there:
+                    there_incarnation, there_last = map(int, there.split()[:2])
+                    is_lost = there_incarnation == incarnation and there_last < last
+                else:  # a publisher that has been away for long is forgotten
+                    is_lost = not floor or int(floor.split()[0]) < incarnation
                 if is_lost or int(number or 0) < sequence:
                     lost.append(f"{region} {epoch}-{sequence}, which was acknowledged")
         return lost

@@ -11,13 +11,17 @@ gap in the place of the true events.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters.redis.evidence import Exchange
 from sequencing.frames import StampedFrame, parse_meta
+from sequencing.keyspace import NodeKeys
 
 KEPT = 32
-"""Of each stream: the true event comes right behind the forged one while there is traffic."""
+"""Of each stream: when there are more, the streams are read and compared."""
+
+REPORTED_MAX = 1000
 
 security = logging.getLogger("gamecast.security")
 
@@ -37,7 +41,11 @@ class PushedFrames:
     def __init__(self, node: str) -> None:
         self._node = node
         self._frames: dict[bytes, dict[int, StampedFrame]] = {}
+        self._floors: Mapping[bytes, int] = {}
+        """What was there when listening went on from a read: pushes of that come late, and are true."""
         self._reported: set[tuple[bytes, int]] = set()
+        self.are_forged = False
+        """Whether something was found to be: what is pushed here is worth nothing then."""
         self.is_doubtful = False
         """Whether two pushes contradict each other, or a forged one waits for the true event."""
 
@@ -45,21 +53,24 @@ class PushedFrames:
         return bool(self._frames)
 
     def forget(self) -> None:
-        """Compare nothing of what was pushed: the server has been restarted since, which `Evidence` judges."""
+        """Compare nothing of what was pushed: it was compared, or the server was restarted, see `Evidence`."""
         self._frames.clear()
         self.is_doubtful = False
+
+    def begin(self, last_of: Mapping[bytes, int]) -> None:
+        """Note what was read of each stream before what is pushed from now on: channel → its last event."""
+        self._floors = dict(last_of)
 
     def add(self, key: bytes, frame: StampedFrame) -> None:
         """Note a frame that was pushed on the channel of a stream."""
         frames = self._frames.setdefault(key, {})
         frames[frame.last] = frame
-        if len(frames) > KEPT:
-            del frames[next(iter(frames))]
+        if len(frames) >= KEPT:
+            self.is_doubtful = True
 
     def again(self, key: bytes, frame: StampedFrame) -> None:
-        """Note a push whose number was there before."""
-        known = self._frames.get(key, {}).get(frame.last)
-        if known is not None and known != frame:
+        """Note a push whose number was there before: unless it is the same, one of them is forged."""
+        if frame.last > self._floors.get(key, 0) and self._frames.get(key, {}).get(frame.last) != frame:
             self.is_doubtful = True
 
     async def compare(self, exchange: Exchange) -> list[Forged]:
@@ -69,42 +80,67 @@ class PushedFrames:
         """
         if not self._frames:
             return []
-        asked: list[tuple[Any, ...]] = []
-        for key, frames in self._frames.items():
-            epoch = next(iter(frames.values())).epoch
-            asked.append(("XRANGE", key, f"{epoch}-{min(frames)}", "+", "COUNT", 2 * KEPT))
-            asked.append(("XRANGE", key, "-", "+", "COUNT", 1))
-        answers = iter(await exchange(asked))
+        pushed = [(key, frame) for key, frames in self._frames.items() for frame in frames.values()]
+        is_there, *answers = await exchange(
+            [
+                ("EXISTS", NodeKeys(self._node).node),
+                *(("XRANGE", key, _id(frame, frame.last), _id(frame, frame.last)) for key, frame in pushed),
+            ]
+        )
+        if not is_there:  # it was emptied, see `Evidence`
+            self.forget()
+            return []
+        odd = [
+            (key, frame)
+            for (key, frame), entries in zip(pushed, answers, strict=True)
+            if not entries or tuple(entries[0][1][1::2]) != (frame.meta, frame.stamp, frame.body)
+        ]
         found: list[Forged] = []
-        kept: dict[bytes, dict[int, StampedFrame]] = {}
-        for key, frames in self._frames.items():
-            there = {int(entry[0].partition(b"-")[2]): entry[1] for entry in next(answers)}
-            oldest = [int(entry[0].partition(b"-")[2]) for entry in next(answers)]
-            for last, frame in frames.items():
-                if last in there and tuple(there[last][1::2]) == (frame.meta, frame.stamp, frame.body):
-                    continue
-                if oldest and oldest[0] > last:
+        self.forget()
+        if odd:
+            asked: list[tuple[Any, ...]] = []
+            for key, frame in odd:
+                asked += (
+                    ("XRANGE", key, "-", "+", "COUNT", 1),
+                    ("XRANGE", key, _id(frame, _first(frame)), "+", "COUNT", 1),
+                )
+            answers = await exchange(asked)
+            forged: dict[bytes, list[StampedFrame]] = {}
+            for (key, frame), oldest, hidden in zip(odd, answers[::2], answers[1::2], strict=True):
+                if oldest and int(oldest[0][0].partition(b"-")[2]) > frame.last:
                     continue  # it was trimmed
-                self._report(key, frame)
-                if max(there, default=0) >= last:
-                    found.append(Forged(frame.region, frame.epoch, last - _events(frame) + 1, last))
+                forged.setdefault(key, []).append(frame)
+                if hidden:
+                    found.append(Forged(frame.region, frame.epoch, _first(frame), frame.last))
                 else:
-                    kept.setdefault(key, {})[last] = frame
-        self._frames, self.is_doubtful = kept, bool(kept)
+                    self._frames.setdefault(key, {})[frame.last] = frame
+                    self.is_doubtful = True
+            self._report(forged)
         return sorted(found)
 
-    def _report(self, key: bytes, frame: StampedFrame) -> None:
-        if (key, frame.last) not in self._reported:
-            self._reported.add((key, frame.last))
+    def _report(self, forged: Mapping[bytes, Sequence[StampedFrame]]) -> None:
+        self.are_forged = self.are_forged or bool(forged)
+        for key, frames in forged.items():
+            new = [frame for frame in frames if (key, frame.last) not in self._reported]
+            if not new:
+                continue
+            if len(self._reported) >= REPORTED_MAX:
+                self._reported.clear()
+            self._reported.update((key, frame.last) for frame in new)
             security.error(
-                "node %s: an event was pushed in region %r as number %d-%d that the node has not numbered: somebody "
-                "with a Redis user that may publish has sent it by hand; see docs/security.md",
+                "node %s: %d frames of events were pushed in region %r, from number %d-%d on, that the node has not "
+                "numbered: somebody with a Redis user that may publish has sent them by hand; see docs/security.md",
                 self._node,
-                frame.region,
-                frame.epoch,
-                frame.last,
+                len(new),
+                new[0].region,
+                new[0].epoch,
+                _first(new[0]),
             )
 
 
-def _events(frame: StampedFrame) -> int:
-    return parse_meta(frame.meta).events
+def _first(frame: StampedFrame) -> int:
+    return frame.last - parse_meta(frame.meta).events + 1
+
+
+def _id(frame: StampedFrame, number: int) -> str:
+    return f"{frame.epoch}-{number}"

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from adapters.network import Position
+from adapters.network import Hidden, Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
@@ -42,6 +42,9 @@ INSTALL_STEPS_MAX = 1000
 PUBLISHERS_MAX = 1000
 """How many of them are looked at, and forgotten, at once."""
 
+
+FORGED = "a forged event was delivered in their place"
+GIVEN_AGAIN = "the node lost these events after they were delivered, and may have given their numbers to others"
 
 OnLoss = Callable[[str, str, str], Awaitable[None]]
 
@@ -100,7 +103,7 @@ class RedisNode:
         answers = [Answer.decode(each) for each in await self._connection.run(STEP, self._step_keys, *arguments)]
         accepted = self._evidence.accepted
         for frame, answer in zip(frames, answers, strict=True):
-            if answer.verdict is Verdict.OK:
+            if answer.verdict in (Verdict.OK, Verdict.SEEN):
                 accepted(frame, answer.numbers)
         return answers
 
@@ -131,6 +134,8 @@ class RedisNode:
         if self._pushed_frames:
             if await self._connection.is_in(self._pushed_in):
                 self._forged += await self._pushed_frames.compare(self._connection.pipeline)
+                if self._pushed_frames.are_forged:
+                    pushes.refuse()  # and read from now on
             else:
                 self._pushed_frames.forget()
         frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
@@ -138,15 +143,20 @@ class RedisNode:
         self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
         return self._looks.found(lookout.streams, frames, frames_max)
 
-    def forged(self) -> list[Forged]:
-        """See `Reader.forged`."""
-        forged, self._forged = self._forged, []
-        return forged
+    def hidden(self) -> list[Hidden]:
+        """See `Reader.hidden`."""
+        if not self._forged and not self._evidence.given_again:
+            return []
+        hidden = [Hidden(*place, FORGED) for place in self._forged]
+        hidden += [Hidden(*place, GIVEN_AGAIN) for place in self._evidence.given_again]
+        self._forged, self._evidence.given_again = [], []
+        return hidden
 
     async def _pushed(self, pushes: Pushes, lookout: _Lookout, block_ms: int) -> list[StampedFrame]:
         """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
         if self._last_of is None:
             self._last_of = lookout.last_of()
+            self._pushed_frames.begin(self._last_of)
         while (come := await pushes.next(block_ms / 1000)) is not None:
             frames, are_all = next_of(come, lookout.places, self._last_of, self._pushed_frames)
             if not are_all:
@@ -223,6 +233,31 @@ class RedisNode:
     async def acknowledge(self, target: str, accepted: int) -> None:
         """Trim from the link what its target has accepted."""
         await self._connection.call("XTRIM", self._keys.link(target), "MINID", "=", f"{accepted + 1}-0")
+
+    @property
+    def opened(self) -> int:
+        """See `LinkSource.opened`."""
+        return self._connection.opened
+
+    async def sent(self, target: str) -> tuple[int, int]:
+        """See `LinkSource.sent`."""
+        first, [last] = await self._connection.pipeline(
+            [
+                ("XRANGE", self._keys.link(target), "-", "+", "COUNT", 1),
+                ("HMGET", self._keys.counters, f"o {target}"),
+            ]
+        )
+        return int(last or 0), int(first[0][0].partition(b"-")[0]) if first else 0
+
+    async def taken(self, source: str) -> int:
+        """See `LinkTarget.taken`."""
+        [taken] = await self._connection.call("HMGET", self._keys.counters, f"i {source}")
+        return int(taken or 0)
+
+    async def report_loss(self, lost: str) -> None:
+        """See `LinkSource.report_loss`."""
+        if self._on_loss is not None and not self._connection.run_wanted:
+            await self._on_loss(self.name, self._connection.found_run, lost)
 
     async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
         """Return the sequence of the newest frame of each link that holds any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
@@ -14,6 +14,7 @@ from adapters.redis.places import tag_in
 from adapters.urls import as_user_of
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
+from sequencing.keyspace import NodeKeys
 from sequencing.plan import Plan
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 
@@ -34,7 +35,9 @@ class RedisNodeOperator:
         self._routes = routes or {}
         self._retention_events = retention_events
         self._lookouts: dict[tuple[str, str], RedisConnection] = {}
-        self._asked: dict[tuple[str, str], asyncio.Task[str | None]] = {}
+        self._asked: dict[tuple[str, str], asyncio.Task[tuple[str, frozenset[str]] | None]] = {}
+        self.emptied: frozenset[str] = frozenset()
+        """See `NodeOperator.emptied`."""
         self._nodes: dict[tuple[str, str], RedisNode] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -48,9 +51,14 @@ class RedisNodeOperator:
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """See `NodeOperator.runs`."""
         places = {name: (at := self._way_to(url), tag_in(at, name)) for name, url in nodes.items()}
-        servers = list(set(places.values()))
-        found = dict(zip(servers, await asyncio.gather(*map(self._run_of, servers)), strict=True))
-        return {name: run for name, server in places.items() if (run := found[server]) is not None}
+        names: dict[tuple[str, str], list[str]] = {}
+        for name, server in places.items():
+            names.setdefault(server, []).append(name)
+        asked = (self._run_of(server, there) for server, there in names.items())
+        found = dict(zip(names, await asyncio.gather(*asked), strict=True))
+        answered = [answer for answer in found.values() if answer is not None]
+        self.emptied = frozenset[str]().union(*(emptied for _, emptied in answered))
+        return {name: answer[0] for name, server in places.items() if (answer := found[server]) is not None}
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
         """See `NodeOperator.forget_publishers`."""
@@ -63,22 +71,25 @@ class RedisNodeOperator:
                         node.follow(plan)
                         cursor = await node.forget_publishers(upto, living, cursor)
 
-    async def _run_of(self, server: tuple[str, str]) -> str | None:
+    async def _run_of(self, server: tuple[str, str], names: Sequence[str]) -> tuple[str, frozenset[str]] | None:
         asked = self._asked.get(server)
         if asked is None:
-            asked = self._asked[server] = asyncio.create_task(self._ask(server), name="gamecast look for a run")
+            asked = self._asked[server] = asyncio.create_task(self._ask(server, names), name="gamecast look for a run")
         await asyncio.wait({asked}, timeout=RUN_TIMEOUT_S)
         if not asked.done():
             return None
         self._asked.pop(server, None)
         return None if asked.cancelled() else asked.result()
 
-    async def _ask(self, server: tuple[str, str]) -> str | None:
+    async def _ask(self, server: tuple[str, str], names: Sequence[str]) -> tuple[str, frozenset[str]] | None:
+        """Return the run of a server, and those of its nodes of which there is nothing."""
         # A connection of its own: not behind a task that takes long.
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
-            return await self._lookouts[server].run_id()
+            run = await self._lookouts[server].run_id()
+            there = await self._lookouts[server].pipeline([("EXISTS", NodeKeys(name).node) for name in names])
+            return run, frozenset(name for name, is_there in zip(names, there, strict=True) if not is_there)
         return None
 
     async def close(self) -> None:

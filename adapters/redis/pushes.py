@@ -30,10 +30,12 @@ from adapters.redis.deadline import Deadline
 from adapters.redis.forgery import PushedFrames
 from adapters.redis.places import connection_to
 from sequencing.errors import Unreachable
-from sequencing.frames import StampedFrame
+from sequencing.frames import FrameKind, StampedFrame
 
 ANSWER_S_MAX = 10.0
 """For how long to wait until listening has begun."""
+
+EVENTS = int(FrameKind.EVENTS)
 
 LONE_READS = 8
 """After so many reads in a row that waited, and found little, it is better to be told."""
@@ -107,8 +109,7 @@ class Pushes:
                 await self._listen(frozenset(channels))
             self._asked = channels
         except exceptions.ResponseError:  # may not listen
-            self._refused = True
-            self.end()
+            self.refuse()
             return None
         except (exceptions.RedisError, OSError, TimeoutError):  # a look finds out what is wrong
             self.end()
@@ -151,6 +152,11 @@ class Pushes:
         if self._waiting:
             self._interrupted = True
             self._deadline.expire()
+
+    def refuse(self) -> None:
+        """Listen no more, for good."""
+        self._refused = True
+        self.end()
 
     def end(self) -> None:
         """Listen no more, until it is time again."""
@@ -243,16 +249,21 @@ def next_of(
         head, pushed, parts = said.partition(b"\n")
         try:
             last, meta_size, stamp_size = map(int, head.split()) if pushed else (int(head), 0, 0)
-            meta, stamp = parts[:meta_size], parts[meta_size : meta_size + stamp_size]
-            before = last - int(meta.split(b" ", 2)[1]) if pushed else None
+            meta, stamp, body = (
+                parts[:meta_size],
+                parts[meta_size : meta_size + stamp_size],
+                parts[meta_size + stamp_size :],
+            )
+            kind, count = map(int, meta.split(b" ", 2)[:2]) if pushed else (0, 0)
         except (ValueError, IndexError):  # no script says that
             return frames, False
         if not pushed and last <= last_of[channel]:
             continue
-        if before != last_of[channel] and last > last_of[channel]:
+        # Markers are read: who forges one would hide as many events as it says.
+        if last > last_of[channel] and (last - count != last_of[channel] or kind != EVENTS or count > len(body)):
             return frames, False
         region, epoch = streams[channel]
-        frame = StampedFrame(region, epoch, last, meta, stamp, parts[meta_size + stamp_size :])
+        frame = StampedFrame(region, epoch, last, meta, stamp, body)
         if last <= last_of[channel]:
             pushed_before.again(channel, frame)
             continue

@@ -65,6 +65,8 @@ _TELLING = (
 )
 """What introducing, beating, leaving and wanting do, following the news, and seeing whether anybody leads."""
 _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
+_DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
+"""Whoever finds that a node has lost something tells the leader."""
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Servers that record tell each other where they answer probes."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
@@ -75,7 +77,7 @@ commands."""
 
 _PUBLISHER = (
     *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_PROBING, *_PUSHING),
+    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_PUSHING),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -85,7 +87,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "subscriber": (*_PUBLISHER, *_PUSHED, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
-        *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange"),
+        *(*_CONNECTING, *_calling(STEP), *_NEWS, *_STEP_KEYS, *_STEPPING, *_PUSHING, "+xread", "+xrevrange", "+xrange"),
+        *_DOUBTING,
         *(f"~{_LINKS}", f"%W~{_EGRESS}"),
     ),
     # A game server that remembers, for all gateways, which tokens were used and what was answered, and that may look at

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from adapters.backoff import Backoff
-from adapters.network import Position
+from adapters.network import Hidden, Position
 from adapters.redis.node import RedisNode
 from sequencing.cut import Numbered, ReadResult, let_through, without_cut_short
 from sequencing.errors import GamecastError, NotConnected, Unreachable, is_passing
@@ -206,6 +206,10 @@ class SharedNode:
             finally:
                 self._is_waiting = False
             self._hand_out(frames, asked)
+            for place in self._node.hidden():
+                if (stream := self._streams.get((place.region, place.epoch))) is not None:
+                    for reader in stream.readers:
+                        reader.hide(place)
             # The readers first.
             await asyncio.sleep(0)
         await self._node.close()
@@ -274,6 +278,7 @@ class SharedReader:
         self._interrupted = False
         self._closed = False
         self._failure: Exception | None = None
+        self._hidden: list[Hidden] = []
         self._need = 0
         """The look that what is kept must come from to be as late as all that was read directly."""
         self._whole: Mapping[str, int] | None = None
@@ -292,6 +297,11 @@ class SharedReader:
     def fail(self, error: Exception) -> None:
         """Hear that reading failed for good."""
         self._failure = error
+        self._wake()
+
+    def hide(self, place: Hidden) -> None:
+        """Hear that events were hidden by others with their numbers."""
+        self._hidden.append(place)
         self._wake()
 
     def look_again(self) -> None:
@@ -325,9 +335,10 @@ class SharedReader:
         self._interrupted = True
         self._wake()
 
-    def forged(self) -> Sequence[tuple[str, int, int, int]]:
-        """See `Reader.forged`: nothing is pushed here."""
-        return ()
+    def hidden(self) -> Sequence[Hidden]:
+        """See `Reader.hidden`."""
+        hidden, self._hidden = self._hidden, []
+        return hidden
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""

@@ -47,8 +47,6 @@ core."""
 LATE_S = 2.5
 """A read that is not answered within this, half a second after its end, counts as a way that is lost."""
 
-FORGED = "a forged event was delivered in their place"
-
 DRAIN_BLOCK_MS = 200
 """For how long nothing must come until a connection that is drained has everything."""
 
@@ -184,8 +182,8 @@ class NodeReaders:
                     if frame.epoch == epoch and frame.last > last:
                         after[frame.region] = epoch, frame.last
                 self._taker.take(found)
-                for place in reading.reader.forged():
-                    self._taker.announce(Gap(*place, FORGED))
+                for place in reading.reader.hidden():
+                    self._taker.announce(Gap(*place))
                 if not found.frames and self._draining:
                     return
                 # The application first, then the next request; and when much comes, not for every little of it.

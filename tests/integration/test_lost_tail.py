@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import redis
@@ -13,6 +13,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import RedisControl
 from adapters.redis.findings import Examination, judge
+from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Event, Gap
 from tests.patience import patience
@@ -82,9 +83,11 @@ async def test_what_the_end_of_a_file_had_is_a_gap_and_no_number_is_given_twice(
                     pass
                 await new.publish("a", "last")
                 rest = await take_until(reader, "last")
-                [gap] = [item for item in rest if isinstance(item, Gap)]
-                assert gap.epoch == receipts[0].epoch
-                assert gap.first_sequence > receipts[-1].sequence
+                gaps = [item for item in rest if isinstance(item, Gap)]
+                assert {gap.epoch for gap in gaps} == {receipts[0].epoch}
+                again = [gap for gap in gaps if "after they were delivered" in gap.reason]
+                assert [gap.last_sequence for gap in again] == [receipts[-1].sequence]
+                assert any(gap.first_sequence > receipts[-1].sequence and not gap.last_sequence for gap in gaps)
                 state = await survey(server.url)
                 assert any("has lost acknowledged events" in each.seen for each in judge(Examination(state, state, 1)))
             else:
@@ -124,3 +127,62 @@ async def test_a_restart_without_a_loss_is_none() -> None:
         seen = await take_until(one, "after")
         assert len(seen) == 11
         assert all(isinstance(item, Event) for item in seen)
+
+
+@pytest.mark.parametrize("place", ["ingress", "egress"])
+async def test_relays_notice_what_a_node_on_a_path_has_lost_when_nobody_else_knows(place: str) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(EmbeddedServer(appendfsync="always"))
+        nodes = [await stack.enter_async_context(EmbeddedServer(appendfsync="always")) for _ in range(3)]
+        control = RedisControl(server.url)
+        for number, node in enumerate(nodes):
+            await control.register_node(f"n{number}", node.url)
+        await control.close()
+        relays = RedisRelays(server.url)
+        relays.start()
+        stack.push_async_callback(relays.stop)
+        readers = {}
+        for name in ("abc", "bcd", "cde", "def", "efa", "fab", "ace", "bdf"):
+            reader = gamecast.connect(server.url, name=name, publish_timeout_s=3)
+            readers[name] = await stack.enter_async_context(reader)
+            await reader.subscribe(*name)
+        async with patience(60):
+            plan = await readers["abc"].plan()
+            assert plan is not None
+            region, path = next((region, path) for region, path in plan.paths.items() if len(path) > 1)
+            node = nodes[int(path[0 if place == "ingress" else -1][1:])]
+            async with gamecast.connect(server.url, name="gone") as gone:
+                receipts = [await gone.publish(region, f"kept-{number}") for number in range(3)]
+                receipts += [await gone.publish(region, f"lost-{number}") for number in range(3)]
+            for name, reader in readers.items():
+                if region in name:
+                    await take_until(reader, "lost-2")
+                    if place == "egress":
+                        await reader.close()
+            node.kill()
+            cut(node, b"lost-0")
+            await node.restart_async()
+            async with gamecast.connect(server.url, name="new", publish_timeout_s=3) as new:
+                while True:
+                    with suppress(gamecast.GamecastError):
+                        if (await new.publish(region, "between")).epoch > receipts[0].epoch:
+                            break
+                    await asyncio.sleep(0.05)
+                await new.publish(region, "last")
+                await new.subscribe(region, since=0)
+                seen = await take_until(new, "last")
+                assert any(isinstance(item, Gap) and item.epoch == receipts[0].epoch for item in seen)
+                assert [item.payload for item in seen if isinstance(item, Event)][:3] == [f"kept-{n}" for n in range(3)]
+
+
+async def test_a_node_that_was_emptied_while_everybody_stays_connected_is_noticed() -> None:
+    async with network() as (server, node), gamecast.connect(server.url, name="one") as one, patience(60):
+        await one.subscribe("a")
+        before = await one.publish("a", "before")
+        await take_until(one, "before")
+        with redis.Redis.from_url(node.url) as client:
+            client.flushall()
+        after = await publish_when_possible(one, "after")
+        assert after.epoch > before.epoch
+        [gap, _] = await take_until(one, "after")
+        assert isinstance(gap, Gap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any
 
@@ -69,6 +70,7 @@ async def test_an_emptied_control_redis_is_a_restart_and_a_newer_connection_is_n
 async def test_a_control_redis_that_keeps_nothing_is_warned_of_once(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, logger="gamecast.persistence")  # commands silence it in their process
     for _ in range(2):
         async with gamecast.connect(redis_server.url):
             pass

@@ -31,7 +31,9 @@ def test_what_follows_on_what_is_known_is_next() -> None:
 
 def test_what_is_known_and_what_nobody_asked_for_is_left_out() -> None:
     come = [pushed(A, 2), (A, b"2"), pushed(b"another", 9), pushed(A, 4)]
-    assert next_of(come, STREAMS, {A: 2, B: 0}, PushedFrames("n1")) == ([frame("a", 4)], True)
+    before = PushedFrames("n1")
+    before.begin({A: 2, B: 0})
+    assert next_of(come, STREAMS, {A: 2, B: 0}, before) == ([frame("a", 4)], True)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,13 @@ def test_what_is_known_and_what_nobody_asked_for_is_left_out() -> None:
         (A, b"x 1 1\n"),
         (A, b"4 2 0\n0 "),
         (A, b"4 1 0\n0"),
+        (A, b"4 11 3\n2 2 1 1 ann0,5"),
+        (A, b"1002 14 3\n0 1000 1 1 ann0,5[1,[],[]]"),
     ],
-    ids=["after a hole", "in part known", "too large", "empty", "short", "long", "no number", "no count", "no meta"],
+    ids=[
+        *("after a hole", "in part known", "too large", "empty", "short", "long", "no number", "no count", "no meta"),
+        *("a marker", "more events than bytes"),
+    ],
 )
 def test_after_anything_else_only_a_look_tells(come: Pushed) -> None:
     last_of = {A: 2, B: 0}
@@ -58,6 +65,7 @@ def test_after_anything_else_only_a_look_tells(come: Pushed) -> None:
 
 def test_a_number_that_is_pushed_twice_in_different_words_is_doubtful() -> None:
     before, last_of = PushedFrames("n1"), {A: 2, B: 0}
+    before.begin(last_of)
     assert next_of([pushed(A, 4, b"forged")], STREAMS, last_of, before) == ([frame("a", 4, b"forged")], True)
     assert next_of([pushed(A, 4, b"forged")], STREAMS, last_of, before) == ([], True)
     assert next_of([pushed(A, 4, b"true")], STREAMS, last_of, before) == ([], False)

@@ -38,6 +38,9 @@ class ScriptedNode:
         await asyncio.sleep(0.001)
         return found
 
+    def hidden(self) -> tuple[()]:
+        return ()
+
     async def unblock(self, client: int) -> bool:
         return False
 
