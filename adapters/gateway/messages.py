@@ -18,7 +18,15 @@ import orjson
 from adapters.gateway.ports import Since
 from adapters.gateway.regions import check_public_region
 from sequencing.depth import PAYLOAD_DEPTH_MAX, is_deeper
-from sequencing.errors import BufferFull, GamecastError, InvalidInput, InvalidName, PayloadTooLarge, Superseded
+from sequencing.errors import (
+    BufferFull,
+    GamecastError,
+    InvalidInput,
+    InvalidName,
+    PayloadTooLarge,
+    Superseded,
+    UsageError,
+)
 
 PROTOCOL = 1
 SUBPROTOCOL = "gamecast.v1"
@@ -117,6 +125,8 @@ class Refusal(Exception):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, BufferFull):
             code, status = Code.BUSY, 503
+        elif isinstance(error, UsageError):
+            code, status = Code.MALFORMED, 400
         elif isinstance(error, Superseded):
             code, status = Code.SUPERSEDED, 409
         elif not error.definite:

@@ -31,7 +31,7 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.resumption import Resumption
 from adapters.gateway.retries import Retries
 from adapters.gateway.subscriptions import Subscriptions
-from sequencing.errors import GamecastError
+from sequencing.errors import GamecastError, UsageError
 
 
 class Requests:
@@ -188,7 +188,12 @@ class Requests:
         if not message.retry:
             self._retries.published(message.region)
         payload = encoded if isinstance(message.payload, bytes) else orjson.Fragment(encoded)
-        receipt = place.publish(message.region, payload)
+        try:
+            receipt = place.publish(message.region, payload)
+        except UsageError:
+            # In causal order one publishes to regions that are subscribed to: the session may be joining this one.
+            await self._subscriptions.until_done()
+            receipt = place.publish(message.region, payload)
         self._unanswered += 1
         begun_ns = time.time_ns()
         self._gateway.metrics.published(message.region, message.payload_bytes)

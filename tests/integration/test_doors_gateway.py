@@ -264,3 +264,19 @@ async def test_event_streams_that_drop_and_go_on_show_the_order_of_a_session_tha
             published=[Published(f"{event['region']} {event['position']}", event["region"]) for event in expected],
         )
         assert verdict.fine, verdict.examples
+
+
+async def test_a_session_in_causal_order_may_publish_before_it_hears_that_it_has_subscribed() -> None:
+    async with (
+        gamecast.connect("embedded://?nodes=3", name="keeper", ordering="causal") as keeper,
+        causal_gateway(keeper.url) as gateway,
+        Socket.open(gateway, name="ann") as socket,
+        patience(30),
+    ):
+        await socket.say(type="subscribe", id=1, regions=["forest", "river"])
+        await socket.say(type="publish", id=2, region="forest", payload="first")
+        await socket.say(type="publish", id=3, region="elsewhere", payload="not subscribed to")
+        subscribed, first, refused = [await socket.reply(number) for number in (1, 2, 3)]
+        assert (subscribed["type"], first["type"]) == ("subscribed", "ack")
+        assert (refused["type"], refused["code"]) == ("error", "malformed")
+        assert "'elsewhere' is not one of them" in refused["message"]
