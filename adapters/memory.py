@@ -528,7 +528,7 @@ class MemoryNetwork:
         lacking = self._open_world.cannot_plan
         if lacking is None:
             return None
-        return NoLeader(f"nobody can plan for the network, and what is asked for waits for that: {lacking}")
+        return NoLeader(f"no leader can plan the network, and what was asked for waits: {lacking}")
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""

@@ -146,11 +146,15 @@ class RelayTask:
         if before > sent or 0 < first <= trimmed:
             lost = f"on {link} it gave number {sent} last and has {first}, and {max(before, trimmed)} was taken"
             await self._source.report_loss(lost)
-            raise Unreachable(f"node {self._source.name} has lost something: {lost}; no plan speaks of that yet")
+            raise Unreachable(
+                f"node {self._source.name} has lost something: {lost}; the leader has yet to plan for that"
+            )
         if (first or sent + 1) > after + 1:
             lost = f"on {link} it has taken up to {after}, and all up to {(first or sent + 1) - 1} was taken"
             await self._target.report_loss(lost)
-            raise Unreachable(f"node {self._target.name} has lost something: {lost}; no plan speaks of that yet")
+            raise Unreachable(
+                f"node {self._target.name} has lost something: {lost}; the leader has yet to plan for that"
+            )
         self._compared = self._source.opened, self._target.opened
 
 

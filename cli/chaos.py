@@ -65,7 +65,7 @@ def chaos(
     servers publish a last round, and when all is delivered, the judges of the simulation and the order checkers judge
     what each connection delivered, from what the servers noted.
 
-    With --lossy, what a restart loses is no broken promise if a gap tells of it in its place.
+    With --lossy, what a restart loses breaks no promise if a gap announces it in its place.
 
     The seed fixes the schedule, not the run: processes run as the machine lets them. Clocks of Redis servers jump by
     Debian's libfaketime; where that is not installed, this is left out, and the report says so. A disk cannot be filled

@@ -44,7 +44,7 @@ logger = logging.getLogger("gamecast.gateway")
 @click.option(
     "--admin",
     metavar="HOST:PORT",
-    help="Address for metrics and the dashboard, where whoever reaches it may see them. Without it, they are at the "
+    help="Address for metrics and the dashboard, open to everyone who can reach it. Without it, they are at the "
     "gateway's own, for tokens with `watch`.",
 )
 @click.option(
@@ -219,7 +219,7 @@ async def _run(
         async with serving(application, tls) as where, _reloading(stop, guard, tls):
             click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
             if not guard.asks_for_tokens:
-                click.echo("it has no keys: it lets everybody on this machine in, and nobody else", err=True)
+                click.echo("it has no keys: it lets in everyone on this machine, and no one else", err=True)
             collect_rarely()
             await stop.wait()
 

@@ -1,4 +1,4 @@
-"""``gamecast manager``: one that stands for leading a network, beside those that every connection brings."""
+"""``gamecast manager``: a leader candidate, beside those that connections run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ logger = logging.getLogger("gamecast.manager.daemon")
     type=click.FloatRange(min=0, min_open=True),
     default=Limits().resume_s,
     show_default=True,
-    help="For how long who has gone, and may come back, is reckoned with by the plans made here.",
+    help="Seconds that a disconnected subscriber keeps its place. If it reconnects in time, it resumes in the same "
+    "order.",
 )
 @overlaps_option
 @wait_option
@@ -89,7 +90,7 @@ async def _run(network: RedisNetwork, overlaps: frozenset[Pair], wait_s: float, 
         if stop.is_set():
             return
         network.stand(_TellingControl(network.url))
-        logger.info("stands for leading at %s", redacted(network.url))
+        logger.info("is a leader candidate at %s", redacted(network.url))
         await stop.wait()
     finally:
         await network.close()

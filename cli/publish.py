@@ -56,7 +56,7 @@ def publish(
       tail -f game.log | gamecast publish redis://127.0.0.1 log --text
 
     Exit status: 0 if all are published, 130 if interrupted, 2 for wrong use, 3 if the network is not there or refuses,
-    nobody reads the receipts any more, or it is stopped by SIGTERM. What was published before that is always said.
+    the reader of the receipts has gone, or it is stopped by SIGTERM. What was published before that is always said.
     """
     require_reachable(url)
     check_region(region)
@@ -67,7 +67,7 @@ def publish(
     try:
         asyncio.run(sending.run(client, encoded, None if as_json else Output()))
     except BrokenPipeError:
-        stopped = "nobody reads the receipts any more"
+        stopped = "the reader of the receipts has gone"
     except KeyboardInterrupt:
         stopped, status = "interrupted", INTERRUPTED
     except asyncio.CancelledError:

@@ -54,7 +54,7 @@ class InvalidInput(UsageError):
 
 
 class UnknownPosition(InvalidInput):
-    """The network never gave this position: it is of another network, or of one that was begun anew since."""
+    """The network never gave this position: it is from another network, or from before this one was reset."""
 
 
 class UnorderedHistory(UsageError):
@@ -150,7 +150,7 @@ class PublishUncertain(NetworkError):
 
 
 class PartlyPublished(GamecastError):
-    """Of some events that were published together, not all are: `outcomes` tells of each."""
+    """Some events of a batch were not published: `outcomes` has the receipt or the error of each."""
 
     definite = False
 
@@ -170,9 +170,9 @@ class PlanError(GamecastError):
 
 
 class NoLeader(PlanError):
-    """Nobody leads the network, so nobody makes its plans: run `gamecast manager`, or install `gamecast[planner]`.
+    """No leader is running, so no plans are made: run `gamecast manager`, or install `gamecast[planner]`.
 
-    Regions that were subscribed to stay asked for, and are joined when somebody leads.
+    Regions that were subscribed to stay requested, and are joined when a leader runs.
     """
 
     retriable = True

@@ -288,7 +288,7 @@ class RedisConnection:
         before, self.found_run = self.found_run, self.run_in(info)
         self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
-            raise Unreachable(f"the server at {redacted(self.url)} has begun anew, and no plan speaks of that yet")
+            raise Unreachable(f"the server at {redacted(self.url)} has restarted, and no plan names its new run yet")
         if self.opened > 1 and self.missing is not None and not self.run_wanted:
             await self._require_all(self.missing, before)
 
@@ -300,7 +300,7 @@ class RedisConnection:
         if self.on_loss is not None:
             await self.on_loss(self.found_run, lost)
         raise Unreachable(
-            f"the server at {redacted(self.url)} has lost events ({lost}), and no plan speaks of that yet"
+            f"the server at {redacted(self.url)} has lost events ({lost}), and no plan says how the network goes on yet"
         )
 
     @property

@@ -62,7 +62,7 @@ class ControlClient:
         except GamecastError:
             return None  # nobody knows
         return NoLeader(
-            f"nobody leads the network, so nobody makes its plans, and what is asked for waits for them: run `gamecast "
+            f"no leader is running, so no plans are made, and what was asked for waits: run `gamecast "
             f"manager`, or let this process lead; {self.cannot_lead}"
         )
 

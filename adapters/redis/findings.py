@@ -110,19 +110,20 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "leader",
-            "the lease is held without an end, so nobody else can lead",
+            "the lease never expires, so no other candidate can become the leader",
             f"delete it in the control Redis: DEL {ControlKeys.lease}",
         )
     elif network.leader:
         yield Finding("ok", "leader", f"{network.leader} leads")
     there = sum(each.alive for each in network.connections)
     if there and examined.first.leader == network.leader == "":
-        seen = f"nobody leads, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} there"
+        seen = f"no leader is running, although {counted(there, 'connection')} {'is' if there == 1 else 'are'} open"
         if waiting := sum(each.alive and bool(each.waiting) for each in network.connections):
             seen += f", {waiting:,} of which {'waits' if waiting == 1 else 'wait'} for regions"
         advice = (
-            "start `gamecast manager --control URL`; connections stand for leading too where the planner is installed "
-            "(pip install 'gamecast[planner]'), and what keeps them from it is in their logs (gamecast.manager)"
+            "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
+            "'gamecast[planner]'): connections are leader candidates then. Their logs (gamecast.manager) say what "
+            "keeps them from it"
         )
         yield Finding("problem", "leader", seen, advice)
 
@@ -145,12 +146,12 @@ def _changing(examined: Examination) -> Iterator[Finding]:
                 "nodes answer"
             )
         else:
-            advice = "not all nodes know it: see that every node of the plan answers, and that somebody leads"
+            advice = "not all nodes know it: see that every node of the plan answers, and that a leader is running"
         yield Finding("problem", "plan", f"{on_the_way}, for more than {examined.apart_s:g} s", advice)
         return
     if not network.leader:
         return
-    advice = "whoever leads cannot make a plan of it: its log (gamecast.manager) says why, `gamecast manager` shows it"
+    advice = "the leader cannot plan this: its log (gamecast.manager) says why, and `gamecast manager` shows it"
     before = {(each.name, each.incarnation): each.asks for each in first.connections}
     waiting = [
         f"{each.name} ({named(sorted(region for region, _ in asks))})"
@@ -316,7 +317,7 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
     published = installed_plan((plan.epoch, plan.version) if plan is not None else (0, 0))
     if _restarted(node, plan):
         if _restarted(before, plan):
-            advice = "whoever leads takes it back in a moment: see that somebody does"
+            advice = "the leader takes it back within seconds: check that a leader is running"
             yield Finding("problem", node.name, "its server was restarted, and is not taken back yet", advice)
     elif lacking := sorted(node.lacking & before.lacking):
         seen = f"knows nothing of {named(lacking)}, as it should by plan {published}: its server has lost its data"

@@ -32,7 +32,9 @@ gap: the node may never come back."""
 NUMBER_DIGITS_MAX = 16
 """Numbers of positions fit into 53 bits."""
 
-ONE_OF_ANOTHER = "one is of another network, or this one was begun anew since. since=0 replays what there is"
+ONE_OF_ANOTHER = (
+    "position is from another network, or from before this one was reset. Pass since=0 to replay what is kept"
+)
 
 Answer = TypeVar("Answer")
 

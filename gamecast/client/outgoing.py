@@ -327,9 +327,7 @@ class Outgoing:
     def follow(self, plan: Plan) -> None:
         """Go on with the next plan."""
         if self._causal != (plan.ordering == "causal") and self._unfit is None:
-            self._unfit = UsageError(
-                f"the network's order is {plan.ordering}: whoever publishes connects with ordering={plan.ordering!r}"
-            )
+            self._unfit = UsageError(f"the network's order is {plan.ordering}: connect with ordering={plan.ordering!r}")
             self._fit_regions.clear()
             self.fail(self._unfit)
         self._publisher.assign(plan)

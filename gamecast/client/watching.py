@@ -74,7 +74,7 @@ class Handlers:
         if isinstance(item, Event):
             return [handler for pattern, handler in self._of_events if fnmatchcase(item.region, pattern)]
         if not self._of_gaps:
-            logger.warning("nobody is told of %s: see on_gap", item)
+            logger.warning("no handler takes %s: register one with on_gap", item)
         return self._of_gaps
 
 

@@ -81,7 +81,7 @@ class Machine:
 
     def _await_words(self, output: Path, process: subprocess.Popen[str]) -> None:
         deadline = Deadline(READY_S_MAX)
-        while not re.search("Ready to accept|is registered|stands for leading|subscribed to", output.read_text()):
+        while not re.search("Ready to accept|is registered|is a leader candidate|subscribed to", output.read_text()):
             assert process.poll() is None, output.read_text()
             assert not deadline.passed, output.read_text()
             time.sleep(0.05)

@@ -159,7 +159,7 @@ async def test_when_the_manager_that_leads_is_killed_another_one_takes_over(
     url = redis_server.url
     managers = [start("manager", "--control", url) for _ in range(3)]
     for manager in managers:
-        await manager.is_there("stands for leading")
+        await manager.is_there("is a leader candidate")
     await until(lambda: any(" leads\n" in manager.complained for manager in managers))
     async with control_of(url) as control:
         assert (await granted(control, "s1", "forest")).plan.paths.keys() == {"forest"}
@@ -184,7 +184,7 @@ async def test_a_manager_that_is_stopped_gives_the_lease_to_the_next(
     first = start("manager", "--control", url)
     await first.is_there(" leads\n")
     second = start("manager", "--control", url)
-    await second.is_there("stands for leading")
+    await second.is_there("is a leader candidate")
     with redis.Redis.from_url(url) as client:
         held = client.get(ControlKeys.lease)
         assert held is not None

@@ -306,8 +306,8 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
     shown = (await asyncio.to_thread(call, "status", url)).stdout
     assert "No path yet for 1 region that events wait for: cave" in shown
     assert "Leader: none" in shown
-    alone = found(await asyncio.to_thread(doctor, url, expected=3), "nobody leads")
-    assert alone["seen"] == "nobody leads, although 1 connection is there, 1 of which waits for regions"
+    alone = found(await asyncio.to_thread(doctor, url, expected=3), "no leader is running")
+    assert alone["seen"] == "no leader is running, although 1 connection is open, 1 of which waits for regions"
     assert "gamecast manager --control URL" in alone["advice"]
 
     with redis.Redis.from_url(url) as client:
@@ -511,7 +511,7 @@ def test_strangers_keys_are_left_alone_and_told_where_they_are_in_the_way(redis_
         assert found(wrong, "the wish of two: ")["level"] == "problem"
         assert found(wrong, f"HGETALL {ControlKeys.nodes}: WRONGTYPE")["level"] == "problem"
         assert found(wrong, f"HGETALL {keys.node}: WRONGTYPE")["subject"] == SOLE_NODE
-        assert found(wrong, "held without an end")["subject"] == "leader"
+        assert found(wrong, "the lease never expires")["subject"] == "leader"
 
 
 def test_a_registered_node_that_is_nowhere_is_found(redis_server: EmbeddedServer) -> None:

@@ -160,7 +160,7 @@ def test_what_is_different_is_told_in_words() -> None:
         "n2 does not answer: gone fishing"
     ]
     assert said(before, network(nodes=(node("n1"), node("n2", server=SERVER)))) == ["the server of n2 was restarted"]
-    assert said(before, network(leader="")) == ["nobody leads any more"]
+    assert said(before, network(leader="")) == ["no leader is running any more"]
     come = (connection("s2", alive=False), connection("s3", "river"))
     assert said(before, network(connections=come)) == [
         "1 subscriber came: s3",

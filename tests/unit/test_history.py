@@ -177,7 +177,7 @@ class RestartedNetwork(LateNetwork):
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int) -> ReadResult:
         self.reads = min(self.reads + 1, 3)
         if self.run != "3":
-            raise Unreachable("the server has begun anew, and no plan speaks of that yet")
+            raise Unreachable("the server has restarted, and no plan names its new run yet")
         return await super().read(after, frames_max=frames_max, block_ms=block_ms)
 
 

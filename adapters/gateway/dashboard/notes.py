@@ -28,7 +28,7 @@ def happened(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[No
     yield from _plan(before.plan, now.plan, at_ms)
     yield from _nodes(before, now, at_ms)
     if before.leader != now.leader and now.leader is not None:
-        text = f"{now.leader} leads" if now.leader else "nobody leads any more"
+        text = f"{now.leader} leads" if now.leader else "no leader is running any more"
         yield Note(at_ms, "leader", text, bad=not now.leader)
     yield from _subscribers(before, now, at_ms)
 

@@ -88,7 +88,7 @@ function askForToken(why) {
 function planned({ plan, transition, leader }) {
   if (!plan) return "no plan yet: the first subscription or publish makes it";
   const way = transition ? `, on the way to ${transition.epoch}.${transition.version}` : "";
-  const led = leader.token ? "" : ", nobody leads";
+  const led = leader.token ? "" : ", no leader";
   return `plan ${plan.epoch}.${plan.version}${way} · ${plan.ordering} order${led}`;
 }
 
