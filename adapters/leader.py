@@ -1,6 +1,6 @@
 """Leading at work: the waits and tries around `sequencing.manager` and `sequencing.transition`.
 
-Imported by who leads, when that begins.
+Imported by a leader when it begins to lead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Leader:
     ) -> None:
         """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end.
 
-        ``resume_s``: for how long who has gone is reckoned with.
+        ``resume_s``: for how long who has gone is counted.
         """
         self._control = control
         self._operator = operator
@@ -66,7 +66,7 @@ class Leader:
         """When it was looked last who is connected, with which incarnations at most."""
         self._forgetting: asyncio.Task[None] | None = None
         self._gone: dict[str, tuple[float, frozenset[str]]] = {}
-        """Name that the record reckons with and that has gone → when that was seen first, and what it had."""
+        """Name that the record counts and that has gone → when that was seen first, and what it had."""
 
     async def turn(self, seen: Seen) -> None:
         """Do what follows from what was seen just now; if that is nothing, wait until somebody asks for something."""
@@ -224,7 +224,7 @@ class Leader:
     async def _leads_until(self, performing: asyncio.Future[Any]) -> bool:
         """Wait for tasks, which may take longer than a lease; return whether it is still ours.
 
-        What a node is asked to do can be asked again, by whoever leads then; so nothing is broken off.
+        What a node is asked to do can be asked again, by the next leader; so nothing is broken off.
         """
         leads = True
         while True:

@@ -19,7 +19,7 @@ LOOK_EVERY_MS = 500
 """A leader looks around, and prolongs its lease, as often as this, or sooner when it is asked for something."""
 
 RESUME_S = 60.0
-"""For so long who has gone is reckoned with: who comes back within it finds the order of its regions kept."""
+"""For so long who has gone is counted: who comes back within it finds the order of its regions kept."""
 
 CROWD = 20
 """Of so many, whoever wants something is likely not to be alone."""

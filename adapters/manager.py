@@ -1,6 +1,6 @@
 """The manager: a candidate for leading a network, whatever carries it.
 
-Any connection may run one; of all that do, one leads. Whoever leads next goes on from the record.
+Any connection may run one; one of them leads. The next leader goes on from the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STAND_EVERY_MS = 1_000
 """How often those who do not lead try whether they may."""
 FAILURES_MAX = 3
 ASIDE_S = 5.0
-"""For so long who leads and fails again and again, for reasons of its own, leaves leading to others: for longer than a
+"""So long a leader that fails again and again, for reasons of its own, leaves leading to others: for longer than a
 lease lasts and they take to look."""
 
 logger = logging.getLogger("gamecast.manager")
@@ -45,7 +45,7 @@ class Manager:
     ) -> None:
         """``make_operator``: a way to the nodes, for when it leads; ``ordering``: of the network, if it is new.
 
-        ``resume_s``: for how long who has gone is reckoned with.
+        ``resume_s``: for how long who has gone is counted.
         """
         self._control = control
         self._resume_s = resume_s
@@ -60,7 +60,7 @@ class Manager:
         """Why it leaves leading to others for good: what makes plans cannot be loaded."""
 
     async def run(self) -> None:
-        """Stand for election, and lead when elected, until `stop`; network trouble is waited out."""
+        """Run as a leader candidate until `stop`, and lead when elected; wait network trouble out."""
         backoff, failures, outage = Backoff(), 0, Outage(logger, "manager")
         try:
             while not self._stop.is_set():

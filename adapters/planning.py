@@ -1,4 +1,4 @@
-"""Planning on behalf of a network: what whoever leads does.
+"""Planning on behalf of a network: what the leader does.
 
 Imported when there is something to decide, not before: it brings numpy, scipy and networkx, which come with an extra,
 and which a server that only publishes and subscribes need not load.

@@ -49,10 +49,10 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
 
     Who subscribes to a region is taken from the logs: those who delivered anything of it. A server that joins and
     leaves says so in lines like {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the
-    first index in the region and the first behind it. Then it owes what was published after it had joined, up to the
-    last event that it delivered before it left, and all between the first and the last that it delivered; to tell that,
-    FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each publisher's own
-    order is checked where every delivery of it carries sent_at_ns.
+    first index in the region and the first behind it. Then it owes all events between the first and the last that it
+    delivered. It also owes those published after it had joined, up to the last that it delivered before it left. To
+    tell that, FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each
+    publisher's own order is checked where every delivery of it carries sent_at_ns.
 
     Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed, or there is none.
     """

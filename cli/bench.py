@@ -104,11 +104,10 @@ def bench(
     S subscribers, and about 190 bytes of JSON an event, decoded and handed to a callback on every delivery. Publishers
     and subscribers have a process each, and every trial a fresh private redis-server.
 
-    Instead, `gamecast bench paths` measures what paths over several nodes cost, `gamecast bench memory` what frames,
-    regions and subscribers take, `gamecast bench joins` how many joins/s a network takes, `gamecast bench recording`
-    what recording a session costs, `gamecast bench embedding` what a server pays for having gamecast in it,
-    `gamecast bench plan` how planning grows, and `gamecast bench arrangements` how far
-    plans of small worlds are from the best there are.
+    Other benchmarks are subcommands. `paths`: what paths over several nodes cost. `memory`: what frames, regions and
+    subscribers take. `joins`: how many joins/s a network takes. `recording`: what recording a session costs.
+    `embedding`: what a server pays for having gamecast in it. `plan`: how planning grows. `arrangements`: how far plans
+    of small worlds are from the best there are.
 
     Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a trial could not be
     run.

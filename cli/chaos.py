@@ -61,9 +61,9 @@ def chaos(
     schedule of 20 faults a minute and more: any of them is killed and started again, or stopped for seconds; a leader
     is stopped until another one leads, and then goes on; a server stays away for so long that it counts as gone;
     connections are cut in the middle of a reply, or stall; a Redis server's memory is full, its append-only file cannot
-    grow, or its clock jumps by up to two minutes, ahead or back, and is put right later. Then the faults end, the
-    servers publish a last round, and when all is delivered, the judges of the simulation and the order checkers judge
-    what each connection delivered, from what the servers noted.
+    grow, or its clock jumps by up to two minutes, ahead or back, and is put right later. Then the faults end, and the
+    servers publish a last round. When all is delivered, the judges of the simulation and the order checkers judge what
+    each connection delivered.
 
     With --lossy, what a restart loses breaks no promise if a gap announces it in its place.
 

@@ -36,7 +36,7 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
     (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
     ?sentinel_password=), or in a Redis Cluster (redis+cluster://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]). A replica that
-    takes over may lack what was written last, so the latter two may lose something, unless you see to it that they do
+    takes over may lack what was written last, so the latter two may lose something, unless you make sure that they do
     not and say --keeps-all.
 
     Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a name that is taken, too), 3 if one

@@ -58,8 +58,8 @@ def faults_command(
 
     Each seed is a world: servers that publish, join and leave; nodes, relays and managers that crash, pause and are cut
     off from each other; nodes that come back with an older state, or forget publishers; calls that are lost, late or
-    carried out twice. Afterwards the faults end, everything must come to rest, and checkers that know nothing of stamps
-    judge order, acyclicity, causality, completeness, durability, and whether gaps are announced exactly where something
+    carried out twice. Afterwards the faults end, and everything must come to rest. Checkers that know nothing of stamps
+    judge order, acyclicity, causality, completeness and durability, and that gaps are announced exactly where something
     is missing.
 
     Exit status: 0, or 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the

@@ -1,4 +1,4 @@
-"""``gamecast lab simulate paper``: seed 002's experiment, with ours beside it."""
+"""``gamecast lab simulate paper``: Lumezanu 2006's experiment, with ours beside it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def paper(
     jobs: int,
     as_json: bool,
 ) -> None:
-    """Measure the latency stretch of seed 002's experiment: ours, the paper's heuristic, and what both are measured by.
+    """Measure the latency stretch of Lumezanu 2006's experiment: ours, the paper's heuristic, and what both are
+    measured by.
 
     Each run draws a transit-stub internetwork, subscribers in clusters and groups by Zipf's law, and places a
     sequencing network in it five ways: ours; the paper's heuristic; one central sequencer at the 1-median; ours on

@@ -68,8 +68,8 @@ def placement(
 
     128 subscribers (fewer if there are fewer hosts) and 32 groups: of the 8 subscribers nearest to one of them, the
     same with a tenth of strays, of any 8, and the paper's by Zipf's law; and a grid of 64 cells on which the avatars of
-    each subscriber wander. Reported are mean delays from publisher to
-    subscriber of ours, of one central sequencer at the 1-median, of ours on random hosts, and of the lower bound, each
+    each subscriber wander. It reports mean delays from publisher to
+    subscriber: of ours, of one central sequencer at the 1-median, and of ours on random hosts. The lower bound is each
     group's own 1-median.
 
     Exit status: 0, or 2 for wrong use.

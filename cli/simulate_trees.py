@@ -65,7 +65,7 @@ def trees(
 
     FILE is GraphML (.graphml), GML (.gml), or a table of links (NAME_edges.csv, with NAME_nodes.csv beside it). A link
     costs its delay. Network cost counts each link as often as the multicast crosses it, destination cost is the mean
-    over destinations (seed 001 §6.11.3).
+    over destinations (Kshemkalyani 2008, §6.11.3).
 
     Exit status: 0, or 2 for wrong use.
     """

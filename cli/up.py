@@ -69,10 +69,10 @@ def up(
     Tells its URL when it is ready, and runs until SIGINT or SIGTERM. Nothing is kept, and no process stays, however it
     ends.
 
-    With --json the line has url (of the control Redis, by which clients connect), nodes (name → URL), pids (name →
-    process id of its redis-server, and "up" → that of this process), gateway and dashboard (URLs, null where there is
-    none), with keys their file, and with --secure users (publisher, subscriber, relay, gateway, watcher and manager →
-    the URL by which each connects); url is the subscriber's then, and nodes are told without users.
+    With --json the line has these fields. `url`: of the control Redis, by which clients connect. `nodes`: name → URL.
+    `pids`: name → process id of its redis-server, and "up" → that of this process. `gateway` and `dashboard`: their
+    URLs, null where there is none. `keys`: their file, if there is one. `users`, with --secure: role → the URL by which
+    it connects; `url` is the subscriber's then, and `nodes` have no users.
 
     Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if a server cannot be started, or
     stopping took too long and it was broken off.

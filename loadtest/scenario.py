@@ -93,9 +93,9 @@ def make_scenario(
 ) -> Scenario:
     """Return a scenario; ``prefix`` is put before all region names, so that runs on one network do not meet.
 
-    ``grid``: `placement.workloads.grid_world`; ``zipf``: seed 002 §4.1's group sizes; ``uniform``: each region with the
-    same probability, three a server; ``trace``: a recorded match, of the files that ``trace`` is the prefix of, else a
-    made-up skirmish. Raises `UsageError` and `InvalidInput`.
+    ``grid``: `placement.workloads.grid_world`; ``zipf``: Lumezanu 2006, §4.1's group sizes; ``uniform``: each region
+    with the same probability, three a server; ``trace``: a recorded match, of the files that ``trace`` is the prefix
+    of, else a made-up skirmish. Raises `UsageError` and `InvalidInput`.
     """
     if trace is not None and workload != "trace":
         raise UsageError(f"--trace is for the workload 'trace', not for {workload!r}")

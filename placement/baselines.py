@@ -3,7 +3,7 @@
 - `lower_bound`: each region through its own 1-median. No scheme in which a region's events share a node has a smaller
   mean delay; it is no network, for nothing orders regions against each other.
 - `central`: one sequencer for all, at the 1-median. Short ways, and one node that handles everything.
-- `scattered`: a given network on hosts drawn uniformly (seed 002 §3.3: "would lead to poor performance").
+- `scattered`: a given network on hosts drawn uniformly (Lumezanu 2006, §3.3: "would lead to poor performance").
 - `paper`: the seed's own heuristic, as far as it says (below).
 - `vector_bytes`: what vector timestamps would add to each event instead of `stamp_bytes`.
 

@@ -102,7 +102,7 @@ def objective_for(
 
 
 def busiest_receiver(membership: Membership, rates: FloatArray) -> float:
-    """Return the events/s that the busiest subscriber receives: what seed 002 §3.3 lets a sequencing node handle."""
+    """Return the events/s that the busiest subscriber receives: Lumezanu 2006, §3.3 lets a node handle as many."""
     return float((membership.incidence @ rates).max(initial=0.0))
 
 

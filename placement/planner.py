@@ -37,8 +37,8 @@ def make_plan(
 
     ``nodes``: name → url, in the order in which events pass them where that is free; ``first_atom``: the first atom's
     id, for ids are never used again in a later epoch; ``rates``: events/s a region, 1 where not given; ``capacity``:
-    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (seed 002 §3.3); None
-    for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`);
+    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (Lumezanu 2006,
+    §3.3); None for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`);
     ``search_work_max``: see `candidates`. Regions that need no order against others go to the least loaded nodes.
     Deterministic. Raises `PlanError` without nodes, `UsageError` for rates and capacities that are none.
     """

@@ -6,7 +6,7 @@ From publisher p to destination d (another subscriber of the region) an event ta
     d(p, ingress) + within + d(egress, d)        sequenced
     d(p, d)                                      direct
 
-*Latency stretch* of a destination (seed 002 §4.2: "we average the results and index them by destination nodes"):
+*Latency stretch* of a destination (Lumezanu 2006, §4.2: "we average the results and index them by destination nodes"):
 
 - **ratio of means**, the measure: its mean sequenced delay over its mean direct delay, of the events it receives;
 - **mean of ratios**: the mean, over these events, of sequenced over direct. Neighbours whose direct delay is next to

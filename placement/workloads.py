@@ -3,12 +3,13 @@
 Each is made from numbers alone (a topology's delays, where it matters) and a random source that is given; the same
 random state gives the same workload.
 
-- `paper`: that of seed 002 §4.1: hosts in clusters, group sizes by Zipf's law. What the seed leaves open is decided so:
-  the group of rank r has ``largest / r`` of all subscribers (at least two), drawn uniformly; clusters are of equal
-  size, each the hosts nearest to a host drawn uniformly; every member publishes one event to each of its groups.
-- `occupied`: that of seed 002 §4.4: each subscriber is in each group with one probability.
-- `correlated`: geographically correlated groups, which seed 002 §5 leaves as future work: a group's members are the
-  subscribers nearest to a subscriber drawn uniformly, each replaced by any other with the probability ``stray``.
+- `paper`: that of Lumezanu 2006, §4.1: hosts in clusters, group sizes by Zipf's law. What the seed leaves open is
+  decided so: the group of rank r has ``largest / r`` of all subscribers (at least two), drawn uniformly; clusters are
+  of equal size, each the hosts nearest to a host drawn uniformly; every member publishes one event to each of its
+  groups.
+- `occupied`: that of Lumezanu 2006, §4.4: each subscriber is in each group with one probability.
+- `correlated`: geographically correlated groups, which Lumezanu 2006, §5 leaves as future work: a group's members are
+  the subscribers nearest to a subscriber drawn uniformly, each replaced by any other with the probability ``stray``.
 - `grid_world`: avatars that wander over a grid of square cells; a subscriber has the cells that its avatars see.
 """
 
@@ -113,13 +114,13 @@ def paper(
     clusters: int = 16,
     largest: float = 1.0,
 ) -> Workload:
-    """Return the workload of seed 002 §4.1."""
+    """Return the workload of Lumezanu 2006, §4.1."""
     hosts = clustered_hosts(topology, allowed, subscribers, random, clusters=clusters)
     return Workload.of(hosts, zipf_groups(subscribers, groups, random, largest=largest))
 
 
 def occupied(subscribers: int, groups: int, random: np.random.Generator, *, occupancy: float) -> BoolArray:
-    """Return members, subscribers × groups, each with the probability ``occupancy`` (seed 002 §4.4)."""
+    """Return members, subscribers × groups, each with the probability ``occupancy`` (Lumezanu 2006, §4.4)."""
     drawn: BoolArray = random.random((subscribers, groups)) < occupancy
     return drawn
 

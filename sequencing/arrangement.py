@@ -11,7 +11,7 @@ ends at the furthest of them. It exists if these lie on one directed path. Twins
 subtrees that meet pairwise have a vertex in common (Helly), so two twins and each of their neighbours meet in one
 vertex, and the part that the twins' paths share already passes all of these.
 
-**The conditions** (seed 002 §3.2 asks for C1 and C2; see `sequencing.conditions` for C3 and C4):
+**The conditions** (Lumezanu 2006, §3.2 asks for C1 and C2; see `sequencing.conditions` for C3 and C4):
 
 - C1: a path is a walk from the ingress to the furthest meeting vertex of a tree, without a repeat;
 - C2: all paths use edges of one tree;

@@ -11,7 +11,7 @@ A frame that its node did not number (an end that was set from outside) waits fo
 ever: all nodes' orders, and so those of lanes and of atoms, are parts of one order without a cycle
 (`sequencing.conditions`), and whatever is the first in it of all that is not delivered waits for nothing.
 
-No timeout takes part (seed 002 §3.1: destinations decide immediately whether to deliver or to buffer).
+No timeout takes part (Lumezanu 2006, §3.1: destinations decide immediately whether to deliver or to buffer).
 
 After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
 an atom's numbers is settled by the first that waits of each region, wherever in its lane that is: streams are in order,

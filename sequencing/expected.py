@@ -39,7 +39,7 @@ def orders_all(ordering: Ordering, expected: Collection[Pair]) -> bool:
 
 
 def observers(members: Members, expected: Collection[Pair], ordering: Ordering) -> Members:
-    """Return who is to be reckoned with: the subscribers, and somebody with made-up names for each expected pair.
+    """Return who is to be counted: the subscribers, and somebody with made-up names for each expected pair.
 
     Two of each where an ordering asks for two, and overlaps are expected.
     """

@@ -1,6 +1,6 @@
 """Grants: what a subscriber wants, and from which epoch on it has it.
 
-What is wanted is told to the manager as a `Interest`, and granted when a plan reckons with it, and knew of the wish: a
+What is wanted is told to the manager as a `Interest`, and granted when a plan counts it, and knew of the wish: a
 grant that is left over from before, of a name that left or was another connection's, may end with any epoch, and what
 came in between would be lost without a word. What is granted stays so for as long as it is wanted. If a plan reckons
 with it no more, the subscriber was taken for gone: what it would deliver from there on is ordered for nobody.
@@ -25,7 +25,7 @@ class Grants:
         self.mine: dict[str, int] = {}
         """Region → the epoch from which on it is granted for as long as it is wanted."""
         self.granted: frozenset[str] = frozenset()
-        """All that the plan reckons with for the name, wanted or not."""
+        """All that the plan counts for the name, wanted or not."""
         self._said = self._heard = self._newest = 0
         self._floor = self._told_floor = 0
         self._since: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Grants:
         return fresh
 
     def require_kept(self, epoch: int) -> None:
-        """Raise `SessionExpired`, or `Superseded`, unless the plan, which begins with an epoch, reckons with all that
+        """Raise `SessionExpired`, or `Superseded`, unless the plan, which begins with an epoch, counts all that
         was granted.
         """
         if not self.mine.keys() <= self.granted:

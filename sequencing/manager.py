@@ -1,6 +1,6 @@
 """The manager: from what subscribers want to the next plan.
 
-Within an epoch the membership that a plan reckons with grows, and who leaves a region is let go of only when that
+Within an epoch the membership that a plan counts grows, and who leaves a region is let go of only when that
 matters (`sequencing.expected`): it just stops to read it, and may come back. A subscriber that wants more is granted it
 in place when places and the atoms that exist order all that must be ordered then: on one node, always. If not, the
 regions around it begin a new epoch: the components, by the atoms of before and what is to be ordered after, of the

@@ -102,7 +102,7 @@ class TransferVerdict(StrEnum):
     UNKNOWN = "unknown"
     """The frame after the last accepted is of an epoch whose plan is not installed here yet.
 
-    Frames of an epoch that is forgotten here are accepted and dropped: whoever lets a node forget has seen to it that
+    Frames of an epoch that is forgotten here are accepted and dropped: whoever lets a node forget has made sure that
     nothing is under way, or that what is under way may be lost."""
 
 

@@ -1,6 +1,6 @@
 """Which pairs of regions must be ordered against each other, by sparse algebra.
 
-*Double overlaps* (seed 002 §3): with M the subscribers × regions incidence, MᵀM counts the common subscribers of
+*Double overlaps* (Lumezanu 2006, §3): with M the subscribers × regions incidence, MᵀM counts the common subscribers of
 each pair of regions; a pair with two or more is double-overlapped, because those two could disagree.
 
 *Observable pairs.* Ordering double overlaps alone leaves two things open. Take three subscribers and regions a, b, c

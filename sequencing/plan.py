@@ -21,8 +21,8 @@ from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
-"""``overlap`` orders double overlaps (seed 002); ``acyclic`` all that a subscriber has together, so that the union of
-all delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
+"""``overlap`` orders double overlaps (Lumezanu 2006); ``acyclic`` all that a subscriber has together, so that the union
+of all delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
 
 AtomId = NewType("AtomId", int)
 

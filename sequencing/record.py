@@ -84,9 +84,9 @@ class OldEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a network: whoever leads goes on from here.
+    """What is kept of a network: the leader goes on from here.
 
-    ``members``: subscriber → the regions that the plan reckons with for it; ``heard``: the wishes that it knew of;
+    ``members``: subscriber → the regions that the plan counts for it; ``heard``: the wishes that it knew of;
     ``behind``: the plans that are not left behind yet, the oldest first, during a transition; ``abandoned``: those that
     were given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
     (region, epoch) each, that came to their ends there, of the nodes that may lose them; ``expected``: overlaps that

@@ -22,7 +22,7 @@ from sequencing.plan import Atom, Plan
 def shadows(plan: Plan, mine: AbstractSet[str], *, granted: AbstractSet[str], now: AbstractSet[str]) -> set[str]:
     """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds.
 
-    ``granted``: all that the plan reckons with; ``now``: what is followed, which is preferred.
+    ``granted``: all that the plan counts; ``now``: what is followed, which is preferred.
     """
     atoms = {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values()
     # As a rule none is needed; an atom of many regions has very many pairs, and each region's turn asks for this.

@@ -10,7 +10,7 @@ It goes through five phases, each finished at all nodes before the next begins:
 5. forget: the nodes drop the old steps and counters.
 
 Every step may be repeated at any time, by any manager: the transition under way is part of the `Record`, so that
-whoever leads next begins it again from the start.
+the next leader begins it again from the start.
 
 *Nodes that lose something.* A plan that follows because a node is in another run than the one before names is gone to
 in the same way; with these differences. The node begins anew when it is asked to prepare. A path that is broken by the

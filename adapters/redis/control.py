@@ -1,4 +1,4 @@
-"""The control store in Redis: wishes, the record, the lease of whoever leads, and the news that everybody follows."""
+"""The control store in Redis: interests, the record, the leader's lease, and the news that everybody follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- The record of what is so, and who leads: what managers do.
+-- The record of what is so, and the leader: what managers do.
 --
 -- KEYS: record, wishes, published, lease, news, asked, connections, alive, looked, nodes, lossy, expected, led, parts,
 -- held, gone, doubted.

@@ -31,5 +31,5 @@ class LeaseWatch:
         return self._pulse if now_s - self._since_s > PATIENCE * lease_ms / 1000 else b""
 
     def forget(self) -> None:
-        """To be called by who leads now."""
+        """To be called by the leader."""
         self._pulse = b""

@@ -87,13 +87,13 @@ class RedisNetwork(ControlClient):
         await self._control.close()
 
     async def introduce(self, name: str) -> int:
-        """See `Network.introduce`. From now on this connection stands for leading, see `stand`."""
+        """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
         connection = await super().introduce(name)
         self.stand(self.way_to_control())
         return connection
 
     def stand(self, control: Control) -> None:
-        """Stand for leading until `close`, if that is possible here: it takes the extra that plans.
+        """Run a leader candidate until `close`, if that is possible here: it takes the extra that plans.
 
         ``control``: a way to the control Redis for this alone.
         """

@@ -142,7 +142,7 @@ class RegionState:
 class NetworkState:
     """A network as it is seen from outside. ``plan``: the newest that is published.
 
-    ``transition``: what whoever leads is at, None when all is as it should be. ``leader``: the token of whoever leads,
+    ``transition``: what the leader is at, None when all is as it should be. ``leader``: the leader's token,
     empty when nobody does, and ``lease_ms``: when its lease ends, -1 for never, None without a lease; both None where
     they cannot be read. ``unplaced``: regions that events are to be published to and that the plan has no path for.
     ``has_moved``: whether a newer plan was published while this was read, so that nodes may have more than ``plan``.

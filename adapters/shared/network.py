@@ -59,7 +59,7 @@ class SharedNetwork:
         return self._base.cannot_lead
 
     async def open(self) -> None:
-        """Reach the control Redis, and stand for leading."""
+        """Reach the control Redis, and run a leader candidate."""
         try:
             await self._base.open()
         except BaseException:

@@ -302,7 +302,7 @@ STAYS = Table(
         _number(
             "stay",
             "number of that connection's stay, from 0; negative for what a tap saw from outside: that the network "
-            "reckoned with the subscriber there",
+            "counted the subscriber there",
         ),
         _number("revision", "0 when it was asked for, growing with what becomes known"),
         _REGION,

@@ -55,7 +55,7 @@ class Limits:
     retention_events: int = 1_000_000
     """How many events of each region its node keeps; counts for plans made from this connection."""
     resume_s: float = RESUME_S
-    """For how long who has gone is reckoned with: who comes back within it, under its name and by its positions, finds
+    """For how long who has gone is counted: who comes back within it, under its name and by its positions, finds
     the order of its regions kept, whatever the network went over to meanwhile. Counts for plans made from this
     connection."""
 

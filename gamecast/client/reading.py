@@ -115,7 +115,7 @@ class NodeReaders:
             reading.reader.follow(plan)
 
     def turn_to(self, plan: Plan) -> None:
-        """See to it that all streams that are to be read are, at once."""
+        """Have all streams read that are to be read, at once."""
         streams: dict[str, set[tuple[str, int]]] = {}
         asking: set[str] = set()
         """The nodes that are to be asked where a stream ends: also of one that a read under way waits for already."""

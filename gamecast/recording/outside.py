@@ -249,7 +249,7 @@ class OutsideTap:
         return None
 
     def _note_members(self, record: Record) -> None:
-        """Note who is in what now, as far as the record reckons with it."""
+        """Note who is in what now, as far as the record counts it."""
         at = time.time_ns()
         there = {
             (subscriber, region)

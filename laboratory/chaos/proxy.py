@@ -1,6 +1,6 @@
 """A TCP proxy before a Redis server, in a process of its own, that can cut connections and hold bytes back.
 
-It listens on several ports, so that it can tell which process spoke to it, and it notes who stands for leading: the
+It listens on several ports, so that it can tell which process spoke to it, and it notes the leader candidates: the
 lease in the control Redis names its holder by a token, which managers tell when they look.
 """
 
@@ -42,7 +42,7 @@ class Proxy(ForwarderProcess):
         self.ask("flow")
 
     def who(self, token: str) -> str | None:
-        """Return the label of who stands for leading with a token, None when nobody has shown it."""
+        """Return the label of the leader candidate with a token, None if none has shown it."""
         label: str | None = self.ask("who", token)
         return label
 

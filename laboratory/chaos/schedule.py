@@ -43,7 +43,7 @@ class Dealt(NamedTuple):
 
 
 LEADER = "leader"
-"""Befalls whoever leads when its time has come."""
+"""Befalls the leader of that moment."""
 
 DEALT = {
     Kind.REDIS_KILLED: Dealt(2, "node", 0.1, 1.5),

@@ -65,7 +65,7 @@ class Atoms(Process):
     """Ours: a path of sequencing nodes for each region, atoms for what overlaps."""
 
     title = "atoms on a sequencing network (gamecast)"
-    source = "seed 002"
+    source = "Lumezanu 2006"
     guarantees = TOTALLY | {Guarantee.FIFO}
     assumes = NO_FAULTS | {Assumption.FIFO_LINKS, Assumption.CLOSED_GROUPS}
 

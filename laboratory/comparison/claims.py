@@ -127,7 +127,7 @@ def _swap_below_counting(figures: Figures) -> Claim | None:
             (lines if at_many * SAME >= at_few else against).append(line)
     return _claim(
         "A message is delivered sooner by swapping than by counting, and more so the more is published at once",
-        "seed 000 §4, §5",
+        "Herlihy 2000, §4, §5",
         lines,
         against,
     )
@@ -143,7 +143,9 @@ def _root_against_locality(figures: Figures) -> Claim | None:
             f"{_ms(arrows['mean_ms'])}"
         )
         (lines if root["busiest"] > arrows["busiest"] * SAME else against).append(line)
-    return _claim("A combining tree loads its root, arrows load nobody in particular", "seed 000 §6.1", lines, against)
+    return _claim(
+        "A combining tree loads its root, arrows load nobody in particular", "Herlihy 2000, §6.1", lines, against
+    )
 
 
 def _atoms_below_vectors(figures: Figures) -> Claim | None:
@@ -154,7 +156,7 @@ def _atoms_below_vectors(figures: Figures) -> Claim | None:
         for where, ours, theirs in figures.pairs("atoms", rival, one_group=one_group):
             line = f"{where}: atoms {ours['metadata_bytes']:.0f}, {rival} {theirs['metadata_bytes']:.0f} bytes"
             (lines if ours["metadata_bytes"] * SAME < theirs["metadata_bytes"] else against).append(line)
-    return _claim("Atoms weigh less on a message than vector clocks and matrices", "seed 002 §4", lines, against)
+    return _claim("Atoms weigh less on a message than vector clocks and matrices", "Lumezanu 2006, §4", lines, against)
 
 
 def _against(rival: str, metric: str, words: str) -> Callable[[Figures], Claim | None]:

@@ -1,1 +1,1 @@
-"""Seed 002 §4 run again: its experiment, its figures, and what gamecast's own placement comes to in it."""
+"""Lumezanu 2006 §4 run again: its experiment, its figures, and what gamecast's own placement comes to in it."""

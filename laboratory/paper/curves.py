@@ -1,4 +1,4 @@
-"""Seed 002's Figures 3 and 4: sequencing nodes by the number of groups, and by their expected occupancy."""
+"""Lumezanu 2006's Figures 3 and 4: sequencing nodes by the number of groups, and by their expected occupancy."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ LABELS = {
     "lower_bound": "lower bound: each group's 1-median",
 }
 CLAIMED_WORST = {8: 2.5, 64: 5.0}
-"""Seed 002 §4.2: the maximum stretch that it reports, by number of groups."""
+"""Lumezanu 2006 §4.2: the maximum stretch that it reports, by number of groups."""
 STRETCH_SHOWN_MAX = 6.0
 LEVELLING, PEAK, ALONE = 20, 0.15, 0.9
-"""Seed 002 §4.3 and §4.4."""
+"""Lumezanu 2006 §4.3 and §4.4."""
 CLAIM = "#666666"
 
 
@@ -105,7 +105,7 @@ def _stretch(figure: Figure, runs: Sequence[Run]) -> None:
     for axes in list(grid.flat)[len(numbers) :]:
         axes.set_visible(False)
     seeds = len({run.seed for run in runs})
-    figure.suptitle(f"Latency stretch of destinations (seed 002, Figure 2); {seeds} networks", x=0.01, ha="left")
+    figure.suptitle(f"Latency stretch of destinations (Lumezanu 2006, Figure 2); {seeds} networks", x=0.01, ha="left")
     for axes in grid[-1]:
         axes.set_xlabel("latency stretch: mean sequenced over mean direct delay")
     for axes in grid[:, 0]:
@@ -115,7 +115,9 @@ def _stretch(figure: Figure, runs: Sequence[Run]) -> None:
 
 
 def _nodes(figure: Figure, runs: Sequence[Run], curve: Curve, subscribers: int) -> None:
-    axes = _single(figure, f"Sequencing nodes by the number of groups, {subscribers} subscribers (seed 002, Figure 3)")
+    axes = _single(
+        figure, f"Sequencing nodes by the number of groups, {subscribers} subscribers (Lumezanu 2006, Figure 3)"
+    )
     low, high = np.percentile(curve.nodes, [10, 90], axis=0)
     axes.errorbar(
         curve.at,
@@ -161,7 +163,8 @@ def _nodes(figure: Figure, runs: Sequence[Run], curve: Curve, subscribers: int) 
 def _occupancy(figure: Figure, curve: Curve, subscribers: int) -> None:
     axes = _single(
         figure,
-        f"Nodes and overlaps by occupancy, {subscribers} subscribers, {OCCUPANCY_GROUPS} groups (seed 002, Figure 4)",
+        f"Nodes and overlaps by occupancy, {subscribers} subscribers, {OCCUPANCY_GROUPS} groups "
+        "(Lumezanu 2006, Figure 4)",
     )
     [nodes] = axes.plot(
         curve.at, curve.mean, color=COLOURS["paper"], linestyle="--", marker="s", markersize=4, label="sequencing nodes"

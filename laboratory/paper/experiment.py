@@ -136,7 +136,7 @@ def _scheme(distances: Distances, network: Placed) -> Scheme:
 
 
 def sequencing_nodes(network: Placed) -> int:
-    """Return the number of nodes that have an atom: seed 002 §4.3 leaves ingress-only ones out."""
+    """Return the number of nodes that have an atom: Lumezanu 2006, §4.3 leaves ingress-only ones out."""
     return len({atom.node for atom in network.atoms})
 
 

@@ -35,7 +35,7 @@ class PlanFigures:
     violations: Mapping[str, str]
     """What `sequencing.conditions.violations` found."""
     reckoned: Membership | None = None
-    """Who was reckoned with, if that is not the membership."""
+    """Who was counted, if that is not the membership."""
 
     @cached_property
     def path_nodes(self) -> np.ndarray:
@@ -62,7 +62,7 @@ class PlanFigures:
 
     @cached_property
     def busiest_receiver(self) -> float:
-        """Events/s that the busiest subscriber receives: what a node should not exceed (seed 002 §1)."""
+        """Events/s that the busiest subscriber receives: what a node should not exceed (Lumezanu 2006, §1)."""
         rates = np.array([self.rates.get(region, 1.0) for region in self.membership.regions], float)
         received = self.membership.incidence @ rates
         return float(received.max(initial=0.0))

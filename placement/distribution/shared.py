@@ -1,4 +1,4 @@
-"""Unicast, and the trees without a bound on the delay: seed 001 §6.11.1, §6.11.2 and §6.11.5."""
+"""Unicast, and the trees without a bound on the delay: Kshemkalyani 2008, §6.11.1, §6.11.2 and §6.11.5."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ the property tests hold against drawn executions. With (s, r) and (s', r') for s
 EI is decided in linear time: whatever happens before r and is not in the past of s is in the past of the event that
 precedes r at its process, so it is enough to ask whether s happens before that one.
 
-Source: seed 001 §6.1, Definitions 6.1–6.6, §6.2.2.
+Source: Kshemkalyani 2008, §6.1, Definitions 6.1–6.6, §6.2.2.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ each other, a non-separated linear extension.
 
 A multicast counts as one message: at once means at once for all of its receivers.
 
-Source: seed 001 §6.2.1, Figure 6.6, Theorem 6.1, exercises 6.2–6.4 (Charron-Bost et al.).
+Source: Kshemkalyani 2008, §6.2.1, Figure 6.6, Theorem 6.1, exercises 6.2–6.4 (Charron-Bost et al.).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The regular flavour of a guarantee binds the correct processes, the uniform one all of them, also those that crash
 later: whatever a process did before it crashed, it must not contradict.
 
-Source: seed 001 §6.10 (validity, agreement, integrity and the orders, both flavours), §6.6 Definition 6.14 (total
-order); seed 000 §6.3 (gaps); seed 004, "Virtual Synchrony".
+Source: Kshemkalyani 2008, §6.10 (validity, agreement, integrity and the orders, both flavours), §6.6 Definition 6.14
+(total order); Herlihy 2000, §6.3 (gaps); Gupta 2019, "Virtual Synchrony".
 """
 
 from __future__ import annotations

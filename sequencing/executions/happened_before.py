@@ -3,7 +3,7 @@
 An event's vector counts, for each process, the events of it that happened before this one or are this one. One event
 happened before another if, and only if, the other's vector counts it.
 
-Source: seed 001, Notation (the relation ≺ on events).
+Source: Kshemkalyani 2008, Notation (the relation ≺ on events).
 """
 
 from __future__ import annotations

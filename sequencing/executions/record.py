@@ -96,7 +96,7 @@ class Record:
         """The sends and receives of messages that went from one process to another and arrived there.
 
         A process that is given its own message has not communicated, and what never arrived is not a message of the
-        execution as the classes of seed 001 §6.1 are defined.
+        execution as the classes of Kshemkalyani 2008, §6.1 are defined.
         """
         arrived = {
             event.message

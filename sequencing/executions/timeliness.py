@@ -4,7 +4,7 @@ Real-time: no process delivers a message later than Δ after it was sent. Local:
 clock on the message, and no receiver delivers it when its own clock is more than Δ beyond that; how much this says
 depends on how close the clocks are. Regular binds the correct processes, uniform all.
 
-Source: seed 001 §6.10.
+Source: Kshemkalyani 2008, §6.10.
 """
 
 from __future__ import annotations

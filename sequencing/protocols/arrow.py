@@ -17,7 +17,7 @@ A process joins at any process of the tree, by pointing its arrow there (`joinin
 when the links to them are drained it hands the sink's place, if it has it, to the neighbour that takes over its other
 neighbours (`leaving`). Both concern neighbours only.
 
-Source: seed 000 §4 and §6.2. At most diameter hops to the predecessor, and one for the multicast.
+Source: Herlihy 2000, §4 and §6.2. At most diameter hops to the predecessor, and one for the multicast.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Arrow(Process):
     """Arrows that lead to who published last; at first, to the first process."""
 
     title = "total order by distributed swap (arrow)"
-    source = "seed 000 §4"
+    source = "Herlihy 2000, §4"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.SPANNING_TREE}
 

@@ -5,7 +5,7 @@ publisher's swap cross the tree for one message at a time. Here some connected p
 swaps combine on their way to the nearest core process, and runs are swapped inside the core by arrows. A run is swapped
 like a message: it seeks the predecessor of its first message, and leaves its last one as the value.
 
-Source: seed 000 §6.1.
+Source: Herlihy 2000, §6.1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ArrowCombining(Combining):
     """Combining outside of a core, arrows inside; the core is the first process and its neighbours."""
 
     title = "total order by distributed swap (combining below arrows)"
-    source = "seed 000 §6.1"
+    source = "Herlihy 2000, §6.1"
 
     def on_start(self) -> None:
         super().on_start()

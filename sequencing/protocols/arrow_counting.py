@@ -6,7 +6,7 @@ becomes the successor of the sink's message, and gets the number after it once t
 is sent to the successor's publisher. So a message waits until all before it are counted, one after the other, where the
 swap version multicasts them all at once.
 
-Source: seed 000 §4, "truncated version of a distributed counting based protocol".
+Source: Herlihy 2000, §4, "truncated version of a distributed counting based protocol".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ArrowCounting(Process):
     """Arrows that lead to who has, or waits for, the number."""
 
     title = "total order by distributed counting (arrow)"
-    source = "seed 000 §4"
+    source = "Herlihy 2000, §4"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.SPANNING_TREE}
 

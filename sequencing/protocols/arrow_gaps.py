@@ -9,7 +9,7 @@ pieces of the chain are missing: which piece is first? Numbers do, so this is bu
 a number has been missing for a while, the receiver announces the gap and goes on with the next number that it has; what
 comes later than its gap is dropped.
 
-Source: seed 000 §6.3.
+Source: Herlihy 2000, §6.3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ArrowGaps(ArrowCounting):
     """Arrow counting over a multicast that loses messages."""
 
     title = "total order with gaps (arrow counting over a lossy multicast)"
-    source = "seed 000 §6.3"
+    source = "Herlihy 2000, §6.3"
     guarantees = frozenset({Guarantee.INTEGRITY, Guarantee.TOTAL, Guarantee.ACYCLIC, Guarantee.GAPS})
     assumes = ArrowCounting.assumes - {Assumption.RELIABLE_LINKS}
 

@@ -5,7 +5,7 @@ arrow leads; if it is the sink, any neighbour, which becomes the sink with its v
 way to a sink that left ends at the heir, at that value. `tree_members` has the rest. Messages go over the tree, so it
 takes n − 1 packets, and as many hops as the tree is wide, where a sender that knows everybody takes one.
 
-Source: seed 000 §4 and §6.2.
+Source: Herlihy 2000, §4 and §6.2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ArrowJoining(TreeMembers):
     """Arrows in a tree that changes."""
 
     title = "total order by distributed swap (arrow), with joining and leaving"
-    source = "seed 000 §4, §6.2"
+    source = "Herlihy 2000, §4, §6.2"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.ONE_GROUP, Assumption.FIFO_LINKS}
 

@@ -7,7 +7,7 @@ number of each message, among the messages for this member. Members deliver by t
 All delivery orders are parts of one order, so they are total, and acyclic, over groups that overlap in any way; senders
 may be outside. The price is the matrix on every message, and that the sequencer takes part in all groups.
 
-Source: seed 004, "Hybrid Variants" (layers: order, then reliability); seed 001 §6.5.1.
+Source: Gupta 2019, "Hybrid Variants" (layers: order, then reliability); Kshemkalyani 2008, §6.5.1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CausalTotal(RaynalSchiperToueg):
     """Raynal–Schiper–Toueg, numbered by the first process."""
 
     title = "causal and total order, any groups"
-    source = "seed 004 Hybrid Variants; seed 001 §6.5.1"
+    source = "Gupta 2019, Hybrid Variants; Kshemkalyani 2008, §6.5.1"
     guarantees = CAUSALLY | TOTALLY
 
     def on_start(self) -> None:

@@ -5,8 +5,8 @@ comes, as it comes. The coordinator's order is everybody's, so the order is tota
 well: a process publishes after what it has delivered, hence after the coordinator has sent that on; and its own
 messages reach the coordinator in order, over a FIFO link.
 
-Source: seed 001 §6.6.1, Algorithm 6.4. Two hops; with n processes, one of them the coordinator, exactly n messages for
-a broadcast of any other (and n − 1 for one of its own). All load and all trust is on one process.
+Source: Kshemkalyani 2008, §6.6.1, Algorithm 6.4. Two hops; with n processes, one of them the coordinator, exactly n
+messages for a broadcast of any other (and n − 1 for one of its own). All load and all trust is on one process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Central(Process):
     """The first process relays everything."""
 
     title = "total order through a coordinator"
-    source = "seed 001 §6.6.1, Algorithm 6.4"
+    source = "Kshemkalyani 2008, §6.6.1, Algorithm 6.4"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.FIFO_LINKS}
 

@@ -9,7 +9,8 @@ A message stays on the token for one round, after which every sequencer has seen
 yet to receive the message itself. Nothing makes a sender's messages be numbered in its order: over links that are not
 FIFO the order is total and no more. (Acknowledgements and recovery, which the original is known for, are not here.)
 
-Source: seed 001 §6.9, moving sequencer algorithms. Two hops and a wait for the token; s + n messages with s sequencers.
+Source: Kshemkalyani 2008, §6.9, moving sequencer algorithms. Two hops and a wait for the token; s + n messages with s
+sequencers.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ChangMaxemchuk(Process):
     """The first few processes are sequencers by turns."""
 
     title = "total order by a moving sequencer (Chang–Maxemchuk)"
-    source = "seed 001 §6.9, moving sequencer algorithms"
+    source = "Kshemkalyani 2008, §6.9, moving sequencer algorithms"
     guarantees = TOTALLY
     assumes = NO_FAULTS | {Assumption.ONE_GROUP}
 

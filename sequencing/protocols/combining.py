@@ -10,7 +10,8 @@ So that runs meet, a process keeps a swap for a moment before it sends it on. Th
 root, and the later the first message of a run is known. Of two runs of which either could go first, the one that came
 first does here: over FIFO links a publisher's messages then keep its order.
 
-Source: seed 000 §5. At most depth hops to the predecessor, plus the waiting; without company every swap loads the root.
+Source: Herlihy 2000, §5. At most depth hops to the predecessor, plus the waiting; without company every swap loads the
+root.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Combining(Process):
     """Runs combine on the way to the first process, the root."""
 
     title = "total order by distributed swap (combining tree)"
-    source = "seed 000 §5"
+    source = "Herlihy 2000, §5"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.FIFO_LINKS, Assumption.SPANNING_TREE}
 

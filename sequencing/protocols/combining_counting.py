@@ -5,8 +5,8 @@ comes down the same way, split at each process into what its own and its childre
 the messages multicast, by their publishers: a round trip to the root, where the swap version multicasts all but one of
 a run on the way up.
 
-Source: seed 000 §5, "truncated counting protocol". Requests carry a serial number per link instead of locking nodes, so
-that a request which comes too late to be combined need not wait for the answer to the one before.
+Source: Herlihy 2000, §5, "truncated counting protocol". Requests carry a serial number per link instead of locking
+nodes, so that a request which comes too late to be combined need not wait for the answer to the one before.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CombiningCounting(Process):
     """Requests combine on the way to the first process, the root, and are split on the way back."""
 
     title = "total order by distributed counting (combining tree)"
-    source = "seed 000 §5"
+    source = "Herlihy 2000, §5"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.BROADCAST, Assumption.FIFO_LINKS, Assumption.SPANNING_TREE}
 

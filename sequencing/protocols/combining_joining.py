@@ -4,7 +4,7 @@ Runs combine as in `combining`: whoever joins has the member that links it for p
 holds to its parent first, and names the parent as heir; the root any child, which becomes the root with its value.
 `tree_members` has the rest. Messages go over the tree.
 
-Source: seed 000 §5 and §6.2: "similar, except that the sink issue does not arise"; for the root it does.
+Source: Herlihy 2000, §5 and §6.2: "similar, except that the sink issue does not arise"; for the root it does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CombiningJoining(TreeMembers):
     """Combining in a tree that changes."""
 
     title = "total order by distributed swap (combining tree), with joining and leaving"
-    source = "seed 000 §5, §6.2"
+    source = "Herlihy 2000, §5, §6.2"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.ONE_GROUP, Assumption.FIFO_LINKS}
 

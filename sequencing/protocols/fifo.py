@@ -7,8 +7,8 @@ is dropped. Nothing is said of messages of different senders, so a reply can be 
 Numbers are per group because a receiver that is not a member of all of a sender's groups would wait for ever for those
 that it is not sent.
 
-Source: seed 003, "FIFO Multicast Protocol"; seed 004, "FIFO Multicast: Updating Rules". A multicast to n processes is
-n − 1 messages and one hop.
+Source: CMU 15-440, "FIFO Multicast Protocol"; Gupta 2019, "FIFO Multicast: Updating Rules". A multicast to n processes
+is n − 1 messages and one hop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fifo(Process):
     """Sequence numbers per sender."""
 
     title = "FIFO by sequence numbers"
-    source = "seed 003 FIFO Multicast Protocol; seed 004 FIFO Multicast"
+    source = "CMU 15-440, FIFO Multicast Protocol; Gupta 2019, FIFO Multicast"
     guarantees = EVERYTHING_ONCE | {Guarantee.FIFO}
     assumes = NO_FAULTS
 

@@ -7,7 +7,7 @@ In one group this is causal as well, for nothing: m → m' means that m' was pub
 someone that had delivered m, and so had m in its order before m', and the order is everybody's (total); chains follow.
 With several groups it is not, because a chain can lead through processes that deliver neither; `causal_total` is.
 
-Source: seed 004, "Hybrid Variants".
+Source: Gupta 2019, "Hybrid Variants".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FifoTotal(Sequencer):
     """A sequencer that keeps each sender's order."""
 
     title = "FIFO and total order"
-    source = "seed 004 Hybrid Variants"
+    source = "Gupta 2019, Hybrid Variants"
     guarantees = CAUSALLY | TOTALLY
 
     def on_start(self) -> None:

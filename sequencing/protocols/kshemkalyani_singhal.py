@@ -15,8 +15,8 @@ to be delivered in order, everywhere. Of such entries only the latest of a sende
 So when a log and a message are merged, an entry that one side has and the other side must have had and dropped is out
 of date and is dropped too (rule 2d).
 
-Source: seed 001 §6.5.2, Algorithm 6.3. Departure: rule 1b cleans the list that a message carries in one pass, so
-whether an entry is the latest of its sender is judged on the whole list.
+Source: Kshemkalyani 2008, §6.5.2, Algorithm 6.3. Departure: rule 1b cleans the list that a message carries in one pass,
+so whether an entry is the latest of its sender is judged on the whole list.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KshemkalyaniSinghal(Process):
     """Causal multicast with minimal logs."""
 
     title = "causal order with minimal logs (Kshemkalyani–Singhal)"
-    source = "seed 001 §6.5.2, Algorithm 6.3"
+    source = "Kshemkalyani 2008, §6.5.2, Algorithm 6.3"
     guarantees = CAUSALLY
     assumes = NO_FAULTS
 

@@ -5,7 +5,7 @@ can still send one before it: over FIFO links, when it has heard from every memb
 that it hears, each member acknowledges each message to all. Publishing after delivering takes a larger timestamp, hence
 the order is causal.
 
-Source: seed 001 §6.9, communication history-based algorithms. Two hops; n − 1 messages and n(n − 1)
+Source: Kshemkalyani 2008, §6.9, communication history-based algorithms. Two hops; n − 1 messages and n(n − 1)
 acknowledgements, n² − 1 together, for a broadcast.
 """
 
@@ -36,7 +36,7 @@ class Lamport(Process):
     """Timestamps, acknowledged by all to all."""
 
     title = "total order by Lamport's timestamps"
-    source = "seed 001 §6.9, communication history-based algorithms"
+    source = "Kshemkalyani 2008, §6.9, communication history-based algorithms"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.ONE_GROUP, Assumption.FIFO_LINKS}
 

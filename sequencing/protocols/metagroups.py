@@ -16,7 +16,7 @@ Membership changes (exercise 6.11.3) need a new tree only when a process comes t
 metagroups are not above each other, or when a primary metagroup is emptied; otherwise a metagroup is hung up or taken
 off as a leaf, and nobody else notices (`Forest.changed`).
 
-Source: seed 001 §6.8.
+Source: Kshemkalyani 2008, §6.8.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ sequencer could otherwise stamp it lower. Messages to one group need not wait fo
 A sequencer without messages would hold up the members of its group. Newtop sends null messages from time to time; here
 a member that waits asks the sequencer for a stamp (a nudge), so that a quiet system is quiet.
 
-Source: seed 001 §6.9, fixed sequencer algorithms (Newtop's asymmetric algorithm).
+Source: Kshemkalyani 2008, §6.9, fixed sequencer algorithms (Newtop's asymmetric algorithm).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NewtopAsymmetric(Process):
     """A sequencer a group."""
 
     title = "total order over overlapping groups, a sequencer each (Newtop, asymmetric)"
-    source = "seed 001 §6.9, Newtop's asymmetric algorithm"
+    source = "Kshemkalyani 2008, §6.9, Newtop's asymmetric algorithm"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.FIFO_LINKS}
 

@@ -9,7 +9,7 @@ Whoever has nothing to say must be heard nevertheless. Newtop has silent members
 Here nulls are asked for, so that a quiet system is quiet: a member that receives a message sends to all of its groups a
 null, which says up to which stamp everybody there should be heard from; who has not sent that much answers with a null.
 
-Source: seed 001 §6.9 (Newtop; the symmetric variant is named there, its rules are Lamport's).
+Source: Kshemkalyani 2008, §6.9 (Newtop; the symmetric variant is named there, its rules are Lamport's).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NewtopSymmetric(Process):
     """One clock, any groups."""
 
     title = "total order over overlapping groups (Newtop, symmetric)"
-    source = "seed 001 §6.9, Newtop"
+    source = "Kshemkalyani 2008, §6.9, Newtop"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.FIFO_LINKS}
 

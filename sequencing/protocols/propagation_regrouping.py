@@ -15,9 +15,9 @@ anew. Either way all processes must go from one forest to the next in the same p
 So everybody delivers all messages of an epoch before those of the next: two orders that agree in each epoch agree. What
 happened before a message of an epoch belongs to it or to earlier ones, so causal order holds as well. A member delivers
 exactly what is sent in the epochs in which it is one. The price is a pause, of the slowest way between two processes
-and back: unlike in the trees of seed 000 §6.2, joining and leaving concern everybody.
+and back: unlike in the trees of Herlihy 2000, §6.2, joining and leaving concern everybody.
 
-Source: seed 001 §6.8 and exercise 6.11.3, which asks for the impact on the tree only; the epochs are ours.
+Source: Kshemkalyani 2008, §6.8 and exercise 6.11.3, which asks for the impact on the tree only; the epochs are ours.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PropagationRegrouping(Regrouping):
     """One propagation tree after the other."""
 
     title = "total order by propagation trees, with joining and leaving groups"
-    source = "seed 001 §6.8, exercise 6.11"
+    source = "Kshemkalyani 2008, §6.8, exercise 6.11"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.FIFO_LINKS}
 

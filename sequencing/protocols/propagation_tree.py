@@ -21,7 +21,7 @@ Other departures from Algorithm 6.6: a manager that has children also hands the 
 in the group (rule 2f speaks of leaves only); and forwards it to those children only that have metagroups of the group
 below them (rule 2d names all that are subsumed).
 
-Source: seed 001 §6.8, Algorithm 6.6.
+Source: Kshemkalyani 2008, §6.8, Algorithm 6.6.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PropagationTree(Process):
     """Metagroups in a tree, with managers."""
 
     title = "total order by propagation trees"
-    source = "seed 001 §6.8, Algorithm 6.6"
+    source = "Kshemkalyani 2008, §6.8, Algorithm 6.6"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.FIFO_LINKS}
 

@@ -8,8 +8,8 @@ message itself is counted for each of its destinations.
 
 Groups need not be known to anybody, nor senders be members: a matrix speaks of pairs of processes.
 
-Source: seed 001 §6.5.1 (Raynal, Schiper and Toueg). The seed's scan has lost the text of Algorithm 6.2; this is built
-from the description around it. A message carries n² numbers; n − 1 messages, one hop.
+Source: Kshemkalyani 2008, §6.5.1 (Raynal, Schiper and Toueg). The seed's scan has lost the text of Algorithm 6.2; this
+is built from the description around it. A message carries n² numbers; n − 1 messages, one hop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RaynalSchiperToueg(Process):
     """Causal multicast by a matrix of counts."""
 
     title = "causal order by a matrix (Raynal–Schiper–Toueg)"
-    source = "seed 001 §6.5.1"
+    source = "Kshemkalyani 2008, §6.5.1"
     guarantees = CAUSALLY
     assumes = NO_FAULTS
 

@@ -14,7 +14,8 @@ still receives: such a message is as if it had come before the send. Each proces
 The execution of the application's sends and receives has no crown: it could have run on instantaneous messages. A
 process that is always busy with higher ones can wait for long (exercise 6.7: the priorities are not fair).
 
-Source: seed 001 §6.3.2, Algorithm 6.1 (Bagrodia). Two messages towards a lower priority, three towards a higher one.
+Source: Kshemkalyani 2008, §6.3.2, Algorithm 6.1 (Bagrodia). Two messages towards a lower priority, three towards a
+higher one.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Rendezvous(Process):
     """Meetings of two; earlier processes of the set-up have the higher priority."""
 
     title = "synchronous order by rendezvous"
-    source = "seed 001 §6.3.2, Algorithm 6.1"
+    source = "Kshemkalyani 2008, §6.3.2, Algorithm 6.1"
     guarantees = CAUSALLY | {Guarantee.SYNCHRONOUS}
     assumes = NO_FAULTS | {Assumption.ONE_TO_ONE}
 

@@ -6,7 +6,7 @@ process passes on before it delivers, even one that delivers and then crashes ha
 
 No order is promised; order and reliability are separate, and any ordering protocol can be laid over this one.
 
-Source: seed 004, "REALLY Implementing Reliable Multicast". At most (n − 1)² messages a multicast: n − 1
+Source: Gupta 2019, "REALLY Implementing Reliable Multicast". At most (n − 1)² messages a multicast: n − 1
 of the sender's, and n − 2 of each other member's.
 """
 
@@ -29,7 +29,7 @@ class Resending(Process):
     """Everybody sends everything on, once."""
 
     title = "reliable multicast by re-sending"
-    source = "seed 004 Implementing Reliable Multicast; seed 001 §6.10"
+    source = "Gupta 2019 Implementing Reliable Multicast; Kshemkalyani 2008, §6.10"
     guarantees = EVERYTHING_ONCE | {Guarantee.UNIFORM_AGREEMENT, Guarantee.UNIFORM_INTEGRITY}
     assumes = frozenset({Assumption.RELIABLE_LINKS})
 

@@ -8,8 +8,8 @@ many packets.
 The order is total over any links. It is causal only over FIFO links: a sender's two messages can overtake each other on
 their way to the sequencer, which is what `fifo_total` and `causal_total` mend.
 
-Source: seed 004, "Sequencer-based Approach"; seed 001 §6.9, fixed sequencer algorithms. Two hops for the number, and
-2(n − 1) messages where the sequencer is a member other than the sender.
+Source: Gupta 2019, "Sequencer-based Approach"; Kshemkalyani 2008, §6.9, fixed sequencer algorithms. Two hops for the
+number, and 2(n − 1) messages where the sequencer is a member other than the sender.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sequencer(Process):
     """The group's first member numbers its messages."""
 
     title = "total order by a sequencer that numbers"
-    source = "seed 004 Sequencer-based Approach; seed 001 §6.9"
+    source = "Gupta 2019 Sequencer-based Approach; Kshemkalyani 2008, §6.9"
     guarantees = TOTALLY
     assumes = NO_FAULTS | {Assumption.ONE_GROUP}
 

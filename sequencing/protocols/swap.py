@@ -8,7 +8,7 @@ know how many messages there were before: that is what makes swap cheaper than c
 The order is total by construction. It is causal as well: a member that has delivered m has delivered all of the chain
 up to m, so whatever it swaps in afterwards stands behind m.
 
-Source: seed 000 §3.
+Source: Herlihy 2000, §3.
 """
 
 from __future__ import annotations

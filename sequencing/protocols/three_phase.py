@@ -16,13 +16,13 @@ A finding. The source's rule 3 leaves ``priority`` alone, so a receiver can prop
 has delivered already. Two messages, M and M', two members: D proposes 9 for M' and then 10 for M; C, that has neither
 seen M' nor reached 10 itself, delivers M under 10; when M' comes, C proposes 8, and its final timestamp is 9. C has
 delivered M before M', D will deliver M' before M. The simulator finds such runs, and
-tests/papers/test_seed_001_protocols.py plays this one. Here a final timestamp raises ``priority``, as in Skeen's
-original; then what is yet to be proposed is above all that was delivered.
+tests/papers/test_kshemkalyani_2008_protocols.py plays this one. Here a final timestamp raises ``priority``, as in
+Skeen's original; then what is yet to be proposed is above all that was delivered.
 
 With this rule the order is total over any groups and any links (`OverlappingThreePhase`). Causal it is in one group
 only: with several, a sender's second message can get a smaller final timestamp than its first.
 
-Source: seed 001 §6.6.2, Algorithm 6.5, but for rule 3. Three hops and 3(n − 1) messages.
+Source: Kshemkalyani 2008, §6.6.2, Algorithm 6.5, but for rule 3. Three hops and 3(n − 1) messages.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ThreePhase(Process):
     """Agreement on the largest proposed timestamp."""
 
     title = "total order by three phases (ISIS)"
-    source = "seed 001 §6.6.2, Algorithm 6.5"
+    source = "Kshemkalyani 2008, §6.6.2, Algorithm 6.5"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.ONE_GROUP, Assumption.FIFO_LINKS}
 
@@ -126,6 +126,6 @@ class OverlappingThreePhase(ThreePhase):
     """The same where less is assumed, and less promised."""
 
     title = "total order by three phases, overlapping groups (Skeen)"
-    source = "seed 001 §6.6.2 and §6.9, destination agreement"
+    source = "Kshemkalyani 2008, §6.6.2 and §6.9, destination agreement"
     guarantees = TOTALLY
     assumes = NO_FAULTS

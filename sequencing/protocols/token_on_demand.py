@@ -6,7 +6,7 @@ serial number of its requests. The token remembers the serial number of each mem
 a queue of those whose requests were not: the holder, when it is done, gives it to the head of the queue. So an idle
 system sends nothing, and a lone sender keeps the privilege.
 
-Source: seed 001 §6.9, privilege-based algorithms (On-Demand); the granting is Suzuki and Kasami's.
+Source: Kshemkalyani 2008, §6.9, privilege-based algorithms (On-Demand); the granting is Suzuki and Kasami's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TokenOnDemand(Process):
     """The token is asked for; the first member has it first."""
 
     title = "total order by a token on demand"
-    source = "seed 001 §6.9, privilege-based algorithms (On-Demand)"
+    source = "Kshemkalyani 2008, §6.9, privilege-based algorithms (On-Demand)"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.ONE_GROUP}
 

@@ -8,8 +8,8 @@ is causal in closed groups (exercise 6.12.1).
 A holder with nothing to send rests the token for a moment; without that an idle ring would be a busy one. Membership
 and recovery of lost tokens, the larger part of Totem, are not here.
 
-Source: seed 001 §6.9, privilege-based algorithms. n − 1 messages a multicast, plus the passing of the token; a sender
-waits for half a round on average.
+Source: Kshemkalyani 2008, §6.9, privilege-based algorithms. n − 1 messages a multicast, plus the passing of the token;
+a sender waits for half a round on average.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TokenRing(Process):
     """The members pass a token round; the first has it first."""
 
     title = "total order by a circulating token"
-    source = "seed 001 §6.9, privilege-based algorithms (Totem)"
+    source = "Kshemkalyani 2008, §6.9, privilege-based algorithms (Totem)"
     guarantees = CAUSALLY | TOTALLY
     assumes = NO_FAULTS | {Assumption.CLOSED_GROUPS, Assumption.ONE_GROUP}
 

@@ -16,7 +16,8 @@ this process (`deliver`, `take_over`). A packet of somebody who is no neighbour 
 *Neighbours who both leave.* Whoever has locked its link to another waits until that one is gone. If both ask at once,
 the lesser name goes first. In a tree nobody waits in a circle. One process remains: it cannot leave.
 
-Source: seed 000 §6.2, which says what to do and leaves open how the links become quiet, and how messages get to all.
+Source: Herlihy 2000, §6.2, which says what to do and leaves open how the links become quiet, and how messages get to
+all.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ commit times: what is acknowledged later will have a later commit time, as a com
 Unlike in the three-phase algorithm (`three_phase`) there is one clock, and commits raise it at the receivers: hence the
 order is total over any groups. Two commit times can be equal only for different senders, whose names then decide.
 
-Source: seed 003, "Total Order Multicast". Three hops and 3(n − 1) messages: the two phases are the sender's.
+Source: CMU 15-440, "Total Order Multicast". Three hops and 3(n − 1) messages: the two phases are the sender's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TwoPhase(Process):
     """Acknowledgements, then a commit time."""
 
     title = "total order by commit times"
-    source = "seed 003 Total Order Multicast"
+    source = "CMU 15-440, Total Order Multicast"
     guarantees = TOTALLY
     assumes = NO_FAULTS
 

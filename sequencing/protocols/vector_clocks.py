@@ -9,8 +9,8 @@ The count works because everyone is sent everything: "5 messages of k" means the
 groups it does not, and a matrix (`raynal_schiper_toueg`) or a log of destinations (`kshemkalyani_singhal`) is needed.
 In the terms of exercise 6.9.1: the two vectors are that of what was published and that of what was delivered.
 
-Source: seed 004, "Causal Multicast: Updating Rules"; seed 003, "Causal Ordering Multicast Protocol". A message carries
-n numbers; n − 1 messages, one hop.
+Source: Gupta 2019, "Causal Multicast: Updating Rules"; CMU 15-440, "Causal Ordering Multicast Protocol". A message
+carries n numbers; n − 1 messages, one hop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class VectorClocks(Process):
     """Causal broadcast by vector clocks."""
 
     title = "causal order by vector clocks"
-    source = "seed 004 Causal Multicast; seed 003 Causal Ordering Multicast Protocol; seed 001 exercise 6.9.1"
+    source = (
+        "Gupta 2019, Causal Multicast; CMU 15-440, Causal Ordering Multicast Protocol; Kshemkalyani 2008 exercise 6.9.1"
+    )
     guarantees = CAUSALLY
     assumes = NO_FAULTS | {Assumption.BROADCAST}
 

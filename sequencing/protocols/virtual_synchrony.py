@@ -28,7 +28,7 @@ consensus, and does not survive partitions as one group.
 
 Flushes carry everything received in the view: stability tracking, which would keep them small, is left out.
 
-Source: seed 004, "Virtual Synchrony". n − 1 messages a multicast; about n² a change of view.
+Source: Gupta 2019, "Virtual Synchrony". n − 1 messages a multicast; about n² a change of view.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class VirtualSynchrony(Joinable):
     """Views and flushes; the first view is the group, and other processes may `join`."""
 
     title = "virtual synchrony"
-    source = "seed 004 Virtual Synchrony"
+    source = "Gupta 2019, Virtual Synchrony"
     guarantees = EVERYTHING_ONCE | {Guarantee.FIFO, Guarantee.VIEWS, Guarantee.VIEW_SYNCHRONY}
     assumes = frozenset(
         {Assumption.RELIABLE_LINKS, Assumption.FIFO_LINKS, Assumption.ONE_GROUP, Assumption.CRASHES_REPORTED}

@@ -141,7 +141,7 @@ async def control_of(url: str) -> AsyncIterator[RedisControl]:
 
 
 async def granted(control: RedisControl, name: str, *regions: str) -> Record:
-    """Return the plan that grants regions to a new subscriber, who does not stand for leading itself."""
+    """Return the plan that grants regions to a new subscriber, which is no leader candidate itself."""
     incarnation = await control.introduce(name)
     await control.set_interest(name, Interest(incarnation, 1, dict.fromkeys(regions, 1)))
     async with patience(10):

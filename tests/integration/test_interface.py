@@ -699,7 +699,7 @@ async def test_history_of_regions_that_nobody_has_published_to_needs_no_order(ne
 
 @pytest.mark.parametrize("resume_s", [60.0, 0.01])
 async def test_who_comes_back_in_time_finds_its_order_kept(network: Network, resume_s: float) -> None:
-    # Who leads decides for how long; it is the one who was there first.
+    # The leader decides for how long; it is the connection that was there first.
     publisher = await network.connect("publisher", resume_s=resume_s)
     await publisher.subscribe("p")
     since = {}

@@ -39,7 +39,7 @@ class Leaders:
         self._tasks = {manager: asyncio.create_task(manager.run()) for manager in self.managers}
 
     async def kill_leader(self) -> None:
-        """End whoever leads in the middle of what it does; nobody gives the lease back."""
+        """End the leader in the middle of what it does; the lease is not given back."""
         [leader] = [manager for manager in self.managers if manager.leads]
         leader._control.resign = lambda token: asyncio.sleep(0)  # type: ignore[method-assign]
         self.managers.remove(leader)

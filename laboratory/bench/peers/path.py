@@ -64,7 +64,7 @@ def plan_through_all(membership: Membership, nodes: Mapping[str, str]) -> Plan:
 
 
 async def announce(control_url: str, plan: Plan) -> None:
-    """Leave a plan in a new network, for whoever leads first to go on with; nobody has joined anything yet."""
+    """Leave a plan in a new network, for the first leader to go on with; no subscriber has joined anything yet."""
     control, token = RedisControl(control_url), secrets.token_hex(8)
     try:
         for name, url in plan.nodes.items():

@@ -1,4 +1,4 @@
-"""Seed 002 (Lumezanu et al., *Decentralized Message Ordering*), claim by claim: what holds, and what does not."""
+"""Lumezanu 2006 (Lumezanu et al., *Decentralized Message Ordering*), claim by claim: what holds, and what does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 004 (a lecture on group communication), definition by definition."""
+"""Gupta 2019 (a lecture on group communication), definition by definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 001 (chapter 6), section by section: executions and their classes, and the ordering protocols.
+"""Kshemkalyani 2008 (chapter 6), section by section: executions and their classes, and the ordering protocols.
 
 The drawings of its figures are lost; the executions here are ones that have everything which the text says of them.
 """

@@ -1,4 +1,4 @@
-"""Seed 003 (a lecture's notes on multicast), protocol by protocol."""
+"""CMU 15-440 (a lecture's notes on multicast), protocol by protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 000 (Herlihy, Tirthapura, Wattenhofer, *Ordered Multicast and Distributed Swap*), section by section."""
+"""Herlihy 2000 (Herlihy, Tirthapura, Wattenhofer, *Ordered Multicast and Distributed Swap*), section by section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seed 001 (a textbook's chapter on group communication), §6.11 claim by claim: what holds, and what does not.
+"""Kshemkalyani 2008 (a textbook's chapter on group communication), §6.11 claim by claim: what holds, and what does not.
 
 The seed is text, and Figure 6.19 is a picture: its caption is there, its graph is not. So the caption and the exercises
 on the figure (6.17, 6.18) are tried on `FIGURE`, a graph of ours with eight nodes, labels (cost, delay), four
