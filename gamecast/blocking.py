@@ -59,7 +59,7 @@ def connect(
 class BlockingClient:
     """A `gamecast.Client` whose calls block the calling thread; they raise the same errors."""
 
-    def __init__(self, client: Client, publish_soon_max: int) -> None:
+    def __init__(self, client: Client, publish_async_max: int) -> None:
         """Use `connect`."""
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,7 +71,7 @@ class BlockingClient:
         self._left: dict[str, int] = {}
         """Region → the number of the last `unsubscribe` call that left it."""
         self._leaves = 0
-        self._room = threading.BoundedSemaphore(publish_soon_max)
+        self._room = threading.BoundedSemaphore(publish_async_max)
 
     @property
     def name(self) -> str:
@@ -248,7 +248,7 @@ class BlockingClient:
         return self._client.on_caught_up(callback)
 
     def on_status(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, with the `State` whenever that changes."""
+        """Register a function that is called, in a thread of gamecast's, with the `Status` whenever that changes."""
         return self._client.on_status(callback)
 
     def on_publish_error(self, callback: SomeCallback) -> SomeCallback:

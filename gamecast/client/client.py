@@ -419,7 +419,7 @@ class Client:
                     # A read of history that a tick did not wait for goes on until the next one.
                     coming = self._coming
                     if coming is None:
-                        coming = self._coming = asyncio.create_task(self._read(), name="gamecast take")
+                        coming = self._coming = asyncio.create_task(self._read(), name="gamecast fetch")
                     had_some = bool(taken)
                     left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
                     await (self._wait_for(coming, left_s) if not had_some else asyncio.wait((coming,), timeout=0))
@@ -526,7 +526,7 @@ class Client:
         return callback
 
     def on_status(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called with the `State` whenever that changes: also while nothing comes."""
+        """Register a function that is called with the `Status` whenever that changes: also while nothing comes."""
         self._health.callbacks.add(checked_handler(callback))
         return callback
 

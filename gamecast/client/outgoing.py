@@ -133,8 +133,8 @@ class Outgoing:
         self._fit_regions: set[str] = set()
         """Regions that may be published to, as far as is known: one look here saves four elsewhere."""
         factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
-        self._soon_events_max = factor * self._limits.buffer_events_max
-        self._soon_bytes_max = factor * self._limits.buffer_bytes_max
+        self._async_events_max = factor * self._limits.buffer_events_max
+        self._async_bytes_max = factor * self._limits.buffer_bytes_max
         self._bundles = False
         """Whether tokens were ever other than futures: without, there is a shorter way to tell the events' fates."""
         self.published_events = 0
@@ -263,7 +263,7 @@ class Outgoing:
     def _require_room(self) -> None:
         """Raise `BufferFull` where there is no room for what does not wait for it."""
         publisher = self._publisher
-        if publisher.buffered_events >= self._soon_events_max or publisher.buffered_bytes >= self._soon_bytes_max:
+        if publisher.buffered_events >= self._async_events_max or publisher.buffered_bytes >= self._async_bytes_max:
             raise self._full()
 
     def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import gamecast
 import gamecast.classic
+import gamecast.errors
 from adapters.urls import redacted
 from gamecast import blocking
 from gamecast.errors import InvalidName, InvalidPayload, UnknownScheme, UsageError
@@ -286,3 +287,7 @@ def test_an_event_that_was_partly_published_is_told_to_other_processes_too() -> 
     for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert str(copied) == str(error)
         assert copied.outcomes[1] == "a receipt"
+
+
+def test_each_error_is_exported_where_users_look_for_it() -> None:
+    assert set(gamecast.errors.__all__) <= set(gamecast.__all__)
