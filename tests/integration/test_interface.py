@@ -643,7 +643,7 @@ async def test_a_position_that_was_never_given_is_told_and_nothing_stays_subscri
     epoch = receipt.epoch + epochs
     since = epoch if number is None else f"{epoch}{number}"
     with pytest.raises(
-        gamecast.UnknownPosition, match=f"'a' has no position {epoch}-.*{why}.*one is of another network"
+        gamecast.UnknownPosition, match=f"'a' has no position {epoch}-.*{why}.*position is from another network"
     ):
         await cast.subscribe("a", "b", since={"a": since, "b": 0})
     await cast.subscribe("a", since=0)
@@ -951,7 +951,7 @@ async def test_run_hands_gaps_to_those_who_ask_and_logs_them_where_nobody_does(
 
     running = asyncio.create_task(slow.run())
     await told(0)
-    assert "nobody is told of Gap(region='a'" in caplog.text
+    assert "no handler takes Gap(region='a'" in caplog.text
 
     @slow.on_gap
     async def miss(gap: gamecast.Gap) -> None:
