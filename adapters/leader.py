@@ -54,6 +54,8 @@ class Leader:
         """
         self._control = control
         self._operator = operator
+        self._emptied_before: tuple[tuple[int, int], AbstractSet[str]] = (0, 0), frozenset()
+        """The nodes of which there was nothing at the last look, and by which plan."""
         self._ordering: Ordering = ordering
         self._token = token
         self._stop = stop
@@ -141,8 +143,11 @@ class Leader:
         named = self._named_runs(seen, record.plan)
         emptied: AbstractSet[str] = frozenset()
         if self._operator.emptied and announced and not record.behind:
-            visited = frozenset(chain.from_iterable(record.plan.paths.values()))
-            emptied = self._operator.emptied & visited
+            # Twice in a row by one plan: a slow answer may be from before the node knew any.
+            number = record.plan.epoch, record.plan.version
+            now = self._operator.emptied & frozenset(chain.from_iterable(record.plan.paths.values()))
+            emptied = now & self._emptied_before[1] if self._emptied_before[0] == number else frozenset()
+            self._emptied_before = number, now
         losing = {
             name: run for name, run in runs.items() if name in named or name in emptied or seen.doubted.get(name) == run
         }

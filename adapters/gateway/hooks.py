@@ -264,6 +264,8 @@ class _Hook:
             "Gamecast-Signature": signature(self._secret, body, at_s=int(time.time())),
         }
         async with self._client.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+            if 400 <= response.status < 500 and response.status not in _PASSING:
+                return b""  # an answer to this question, which makes no sense, and nothing about all others
             if response.status != 200:
                 raise _Down(f"status-{response.status // 100}xx")
             text = bytearray()
@@ -277,6 +279,10 @@ class _Hook:
     @staticmethod
     def _refusal(message: str) -> Refusal:
         return Refusal(Code.BACKEND_DOWN, message, status=503, retriable=True, retry_after_s=1)
+
+
+_PASSING = frozenset({408, 429})
+"""Refusals that say something about the backend, and not about the question."""
 
 
 class _BreakerListener(pybreaker.CircuitBreakerListener):

@@ -23,6 +23,7 @@ from sequencing.errors import (
     GamecastError,
     InvalidInput,
     InvalidName,
+    NotConnected,
     PayloadTooLarge,
     Superseded,
     UsageError,
@@ -125,7 +126,7 @@ class Refusal(Exception):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, BufferFull):
             code, status = Code.BUSY, 503
-        elif isinstance(error, UsageError):
+        elif isinstance(error, UsageError) and not isinstance(error, NotConnected):
             code, status = Code.MALFORMED, 400
         elif isinstance(error, Superseded):
             code, status = Code.SUPERSEDED, 409

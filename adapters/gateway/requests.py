@@ -50,7 +50,7 @@ class Requests:
         self._gateway, self._caller, self._limits = gateway, caller, gateway.settings.limits
         self._outbox, self._resumption, self._subscriptions = outbox, resumption, subscriptions
         self._retries = Retries(gateway.door, caller.name, page_events=self._limits.history_events_max)
-        self._unanswered = 0
+        self._unanswered = self._unanswered_bytes = 0
         self._answered = asyncio.Event()
         self._turns: asyncio.Queue[tuple[Publish, asyncio.Task[Publish]]] = asyncio.Queue(CALLS_AT_ONCE)
         """Publishes about which the game's backend is asked, in the order in which they came."""
@@ -195,6 +195,7 @@ class Requests:
             await self._subscriptions.until_done()
             receipt = place.publish(message.region, payload)
         self._unanswered += 1
+        self._unanswered_bytes += message.payload_bytes
         begun_ns = time.time_ns()
         self._gateway.metrics.published(message.region, message.payload_bytes)
         receipt.add_done_callback(lambda receipt: self._answer(message, receipt, begun_ns))
@@ -209,12 +210,15 @@ class Requests:
                 Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, more than {most}", status=413
             )
         await self._gateway.admit_regions(grant, (message.region,))
-        while self._unanswered >= limits.unanswered_max:
+        while self._unanswered >= limits.unanswered_max or (
+            self._unanswered and self._unanswered_bytes + message.payload_bytes > limits.unanswered_bytes_max
+        ):
             self._answered.clear()
             await self._answered.wait()
 
     def _answer(self, message: Publish, receipt: asyncio.Future[Any], begun_ns: int) -> None:
         self._unanswered -= 1
+        self._unanswered_bytes -= message.payload_bytes
         self._answered.set()
         if receipt.cancelled():
             return

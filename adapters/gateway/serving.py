@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from adapters.gateway.gateway import GATEWAY
 from adapters.gateway.listening import BACKLOG, Admission, Listener, Turns, connections_bound
@@ -35,6 +37,7 @@ async def serving(application: web.Application, tls: ssl.SSLContext | TlsFiles |
     runner = web.AppRunner(
         application,
         access_log=None,  # it would hold query strings, and tokens in them
+        logger=_quiet_logger(),
         keepalive_timeout=limits.request_timeout_s,
         shutdown_timeout=min(limits.drain_s, REQUEST_END_S_MAX),
         handler_cancellation=True,
@@ -145,3 +148,18 @@ COLLECT_EVERY = 100
 
 TOKEN_FIELD_BYTES = 16_380
 """A header line: tokens are long."""
+
+
+def _quiet_logger() -> logging.Logger:
+    """Return aiohttp's logger for a server, without the tracebacks of requests that strangers have written wrongly."""
+    log = logging.getLogger("aiohttp.server")
+    if not any(isinstance(each, _WithoutBadRequests) for each in log.filters):
+        log.addFilter(_WithoutBadRequests())
+    return log
+
+
+class _WithoutBadRequests(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out what the client alone has done, and was answered with 400."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, (HttpProcessingError, web.HTTPBadRequest))

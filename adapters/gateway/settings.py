@@ -53,6 +53,8 @@ class GatewayLimits:
     burst_new_regions: int = 256
     unanswered_max: int = 1_024
     """Publishes of one session without a receipt; beyond it nothing more is read from its socket."""
+    unanswered_bytes_max: int = 1_048_576
+    """Payload bytes of such publishes; one larger event goes alone."""
     inbox_events_max: int = 10_000
     """Events that a slow session leaves untaken, until it is waited for, skipped or closed."""
     outbox_events_max: int = 1_024

@@ -92,10 +92,18 @@ if verb == 'look' or verb == 'keep' then
     forget(who)
   end
   redis.call('ZREMRANGEBYRANK', gone, 0, -GONE_MAX - 1)
+  -- Anybody who reads or publishes may write there: only what concerns a node is read.
+  local doubts = {}
+  for _, node in ipairs({ 'control', unpack(redis.call('HKEYS', nodes)) }) do
+    local run = redis.call('HGET', doubted, node)
+    if run then
+      doubts[#doubts + 1], doubts[#doubts + 2] = node, run
+    end
+  end
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
-    redis.call('SCARD', expected), last ~= token and 1 or 0, redis.call('HGETALL', doubted),
+    redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
   }
 end
 

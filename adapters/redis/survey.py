@@ -181,7 +181,8 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
         places.update(plan.nodes if plan is not None else {})
         names = sorted(places) or [SOLE_NODE]
         lossy = set(map(text, await control.ask("SMEMBERS", ControlKeys.lossy) or ()))
-        doubted = {text(name) for name, _ in _pairs(await control.ask("HGETALL", ControlKeys.doubted) or ())}
+        runs = await control.ask("HMGET", ControlKeys.doubted, *names) or ()
+        doubted = {name for name, run in zip(names, runs, strict=False) if run is not None}
         unseen = (
             NodeState(
                 name,

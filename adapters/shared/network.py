@@ -19,7 +19,7 @@ from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.streams import SharedNode, SharedReader
-from sequencing.errors import is_passing
+from sequencing.errors import NetworkRestarted, is_passing
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
@@ -104,6 +104,8 @@ class SharedNews:
         self._waiting: set[SharedView] = set()
         self._failure: Exception | None = None
         self._closing = False
+        self.restarts: list[NetworkRestarted] = []
+        """The times that the control Redis has lost what it had announced."""
         self._task = asyncio.create_task(self._run(), name="gamecast shared news")
 
     def after(self, place: Place | None) -> list[Record] | None:
@@ -148,6 +150,11 @@ class SharedNews:
             except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
                 if self._closing:
                     break
+                if isinstance(error, NetworkRestarted):  # for those who are there, and not for who comes now
+                    self.restarts.append(error)
+                    self._records, plan = [], None
+                    self._wake()
+                    continue
                 if not is_passing(error):
                     self._failure = error
                     self._wake()
@@ -233,6 +240,7 @@ class SharedView(ControlClient):
         self._told: tuple[Plan, Interest | None, frozenset[str] | None] | None = None
         """What the last record that was about it told; the record itself has what all others want."""
         self._passed: Place = 0, 0
+        self._restarts = len(shared.news.restarts)
         self._stopping = False
 
     @property
@@ -252,6 +260,8 @@ class SharedView(ControlClient):
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
         """See `Network.news`; what is only about others is left out. Waits for as long as it takes."""
         while not self._stopping:
+            if len(restarts := self._shared.news.restarts) > self._restarts:
+                raise restarts[-1]
             records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
             if records is None:
                 records = await self._control.news(after, block_ms=1, turn=self._turn)

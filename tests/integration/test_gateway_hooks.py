@@ -333,6 +333,27 @@ async def test_an_open_breaker_spares_the_backend(shared_redis: EmbeddedServer, 
         assert metric(running, 'gamecast_gateway_hook_failures_total{hook="publish",reason="breaker-open"}') == 7
 
 
+@pytest.mark.parametrize("when_down", ["deny", "allow"])
+async def test_a_refusal_of_one_question_says_nothing_about_the_backend(
+    shared_redis: EmbeddedServer, backend: Backend, when_down: WhenDown
+) -> None:
+    def answer(question: dict[str, Any]) -> Any:
+        return web.Response(status=413) if question["payload"] == "curse" else {"allow": True}
+
+    backend.answers["publish"] = answer
+    async with (
+        hooked(shared_redis.url, backend, "publish", when_down=when_down, hook_failures_max=3) as running,
+        aiohttp.ClientSession(running.url) as client,
+    ):
+
+        async def status(payload: str) -> int:
+            async with client.post("/v1/regions/forest/events", json={"payload": payload}) as response:
+                return response.status
+
+        assert [await status("curse") for _ in range(6)] == [503] * 6
+        assert await status("kind") == 200
+
+
 async def test_no_more_calls_are_under_way_than_allowed(shared_redis: EmbeddedServer, backend: Backend) -> None:
     backend.delay_s = lambda question: 0.05
     async with (
