@@ -134,7 +134,7 @@ class RedisConnection:
         self.missing: Missing | None = None
         """Returns in words what the server lacks of what it had, asked when the connection is opened again."""
         self.on_loss: Callable[[str, str], Awaitable[None]] | None = None
-        """Told of the run in which something is missing, and what."""
+        """Called with the run in which something is missing, and what."""
 
     @property
     def has_channels(self) -> bool:

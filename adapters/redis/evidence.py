@@ -2,9 +2,9 @@
 
 A node that is registered to keep all may come back with less all the same: the tail of its append-only file was cut,
 its disk was restored from a copy, somebody emptied it. Its numbers would be drawn twice then, and readers that wait for
-a later one would miss what comes. So whoever has read or published there compares before it goes on; if something is
-missing, it speaks to that node no more until a plan names the run that the node is in, and tells the leader, which has
-the regions of the node begin a new epoch.
+a later one would miss what comes. So a connection that has read or published there compares before it goes on; if
+something is missing, it speaks to that node no more until a plan names the run that the node is in, and tells the
+leader, which has the regions of the node begin a new epoch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Whether what was pushed is what the streams have.
 
-Redis tells apart who may send on a channel by commands and channels, and scripts send with the rights of whoever calls
-them. So each user that may publish events can also send on the channels of egress streams by hand. What it sends there
-is in no stream: it takes the place of the true event with its number for those who listen. That cannot be prevented
-without asking the server for each event, so it is noticed: when a push comes for a number that was pushed differently
-before, and when the streams are read again. Then the log says so (``gamecast.security``), and the application gets a
-gap in the place of the true events.
+Redis tells apart who may send on a channel by commands and channels, and scripts send with the rights of their
+callers. So each user that may publish events can also send on the channels of egress streams by hand. What it sends
+there is in no stream: it takes the place of the true event with its number for those who listen. That cannot be
+prevented without asking the server for each event, so it is noticed: when a push comes for a number that was pushed
+differently before, and when the streams are read again. Then the log says so (``gamecast.security``), and the
+application gets a gap in the place of the true events.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RedisNode:
     def __init__(self, name: str, url: str, plan: Plan | None = None, on_loss: OnLoss | None = None) -> None:
         """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`.
 
-        ``on_loss``: told of the node, its run and what is missing when it has less than it had, see `Evidence`.
+        ``on_loss``: called with the node, its run and what is missing when it has less than it had, see `Evidence`.
         """
         self.name = name
         self._keys = NodeKeys(name)

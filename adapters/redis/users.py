@@ -66,7 +66,7 @@ _TELLING = (
 """What introducing, beating, leaving and wanting do, following the news, and seeing whether anybody leads."""
 _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
 _DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
-"""Whoever finds that a node has lost something tells the leader."""
+"""Each of them tells the leader if it finds that a node has lost something."""
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Servers that record tell each other where they answer probes."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
