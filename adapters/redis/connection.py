@@ -229,15 +229,22 @@ class RedisConnection:
 
     async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
         """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
+        return (await self.run_id_and((), timeout_s=timeout_s))[0]
+
+    async def run_id_and(
+        self, commands: Sequence[tuple[Any, ...]], *, timeout_s: float = REPLY_TIMEOUT_S
+    ) -> tuple[str, list[Any]]:
+        """As `run_id`, and return the replies to some commands, in the same round trip."""
         if self._places is not None and self._places.check is not None:
             await self.call(*self._places.check, timeout_s=timeout_s)
-        info = parse_info(await self.call(*self._info, timeout_s=timeout_s))
+        said, *answers = await self.pipeline((self._info, *commands), timeout_s=timeout_s)
+        info = parse_info(said)
         try:
             self._require_master(info)
         except Unreachable:
             await self.close()
             raise
-        return self.run_in(info)
+        return self.run_in(info), answers
 
     def run_in(self, info: Mapping[str, str]) -> str:
         """Return what tells the run of a server, which it may have begun with less than there was, from others.

@@ -87,8 +87,8 @@ class RedisNodeOperator:
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
-            run = await self._lookouts[server].run_id()
-            there = await self._lookouts[server].pipeline([("EXISTS", NodeKeys(name).node) for name in names])
+            asked = [("EXISTS", NodeKeys(name).node) for name in names]
+            run, there = await self._lookouts[server].run_id_and(asked)
             return run, frozenset(name for name, is_there in zip(names, there, strict=True) if not is_there)
         return None
 
