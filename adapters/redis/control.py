@@ -16,7 +16,7 @@ import orjson
 from adapters.leadership import Seen
 from adapters.redis.connection import RedisConnection, Script, parse_info
 from adapters.redis.lease import LeaseWatch
-from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
+from adapters.redis.past import PAST, PAST_KEPT_MS, past_document, read_past
 from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
 from sequencing.errors import (
@@ -89,7 +89,7 @@ class ControlKeys:
     parts = "gamecast:{control}:parts"
     held = "gamecast:{control}:held"
     gone = "gamecast:{control}:gone"
-    past = "gamecast:{control}:past"
+    past = PAST
     doubted = "gamecast:{control}:doubted"
     of_connections = interests, published, asked, incarnations, connections, alive, expected, gone
     """Of control.lua."""
