@@ -67,7 +67,11 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A snapshot of one connection's counters."""
+    """A snapshot of one connection's counters.
+
+    ``delivered_events`` counts events made ready for the application; `unsubscribe` may discard some of them before the
+    application takes them.
+    """
 
     published_events: int
     refused_events: int

@@ -30,7 +30,8 @@ class ServerSession:
         self.crew = crew
         self.presence = Presence(crew, user, number, way=WAY)
         self.client = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
-        self._handed_out = 0
+        self._is_taking = False
+        """Whether a batch that was handed out is being noted."""
         self._hold = HoldTimes()
         self.lost = False
         self._closing = False
@@ -62,8 +63,7 @@ class ServerSession:
     def leave(self, region: str) -> None:
         """Unsubscribe; returns when nothing of the region comes any more."""
         self.client.unsubscribe(region)
-        # What was ready before is still handed out; only then what is asked for anew can be told from it.
-        while not self._closing and self._is_behind():
+        while not self._closing and self._is_taking:
             time.sleep(0.002)
         self.presence.left(region)
 
@@ -105,17 +105,14 @@ class ServerSession:
         self.presence.end()
         self.crew.sessions.discard(self)
 
-    def _is_behind(self) -> bool:
-        now = self.client.statistics()
-        return now.inbox_events > 0 or now.delivered_events + now.gaps > self._handed_out
-
     def _follow(self) -> None:
         try:
             for batch in self.client.batches():
+                self._is_taking = True
                 now_ns = time.time_ns()
                 for item in batch:
                     self._take(item, now_ns)
-                self._handed_out += len(batch)
+                self._is_taking = False
         except GamecastError as error:
             self.lost = True
             if not self._closing:
