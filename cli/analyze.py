@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from gamecast.errors import InvalidInput, UsageError
+from launcher.ending import BROKEN
 
 if TYPE_CHECKING:
     from analytics.jobs.analysis import Analysis, MakeDirect

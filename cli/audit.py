@@ -14,7 +14,6 @@ from rich.progress import SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.ending import BROKEN
 from gamecast.recording.deliverylog import (
     Progress,
     find_delivery_logs,
@@ -22,6 +21,7 @@ from gamecast.recording.deliverylog import (
     read_delivery_logs,
     read_published,
 )
+from launcher.ending import BROKEN
 from sequencing.checkers import History, PairOrder, Verdict, compare_pairs, judge
 from sequencing.checkers.stays import judge_stays
 

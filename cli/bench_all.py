@@ -12,8 +12,8 @@ import orjson
 from rich.console import Console
 
 from cli.bench_options import json_option, named
-from gamecast.ending import BROKEN, DONE, INTERRUPTED
 from gamecast.errors import ProcessFailed
+from launcher.ending import BROKEN, DONE, INTERRUPTED
 
 TRIALS = ("--runs", "1", "--events", "2000", "--seconds", "0.3")
 _IN_WORLDS = ("--runs", "3", "--events", "40000", "--against", "single-stream,streams")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.bench_options import json_option
-from gamecast.ending import BROKEN
+from launcher.ending import BROKEN
 
 KINDS = "lost", "duplicated", "out_of_place", "gaps", "inversions", "cycles", "refused", "unanswered"
 MEMORY_CHANGE_MAX = 0.05

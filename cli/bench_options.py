@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gamecast.ending import BROKEN
+from launcher.ending import BROKEN
 
 _TRIAL_OPTIONS = (
     click.option(

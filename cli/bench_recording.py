@@ -7,9 +7,9 @@ import orjson
 from rich.console import Console
 
 from cli.bench_options import exit_if_broken, json_option, progress, trial_options
-from gamecast.ending import INFRASTRUCTURE
 from gamecast.recording.options import require_pyarrow
 from laboratory.bench.workload import FAN_OUT, Phases
+from launcher.ending import INFRASTRUCTURE
 
 EVENTS = 1_000_000
 """Five times what other commands take: what a recorder does once, as it begins, is not to count as if it went on."""

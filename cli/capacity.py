@@ -14,8 +14,8 @@ from adapters.memory import NODES_MAX
 from cli.bench_options import json_option
 from gamecast import blocking
 from gamecast.client.networks import require_reachable
-from gamecast.ending import BROKEN
 from laboratory.bench.workload import FAN_OUT
+from launcher.ending import BROKEN
 
 
 @click.command()

@@ -17,10 +17,10 @@ from cli.manager import manager
 from cli.node import node
 from cli.outfiles import writing
 from cli.running import run
-from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.chaos.run import Progress as Report
 from laboratory.chaos.run import run_chaos
+from launcher.ending import BROKEN
 
 
 @click.command()

@@ -10,17 +10,17 @@ import click
 import orjson
 from rich.console import Console
 
+from classic.executions.classes import Classes, Overtaken
+from classic.executions.classes import classify as classes_of
+from classic.executions.diagram import draw
+from classic.executions.guarantees import Violation, violations
+from classic.executions.record import Kind, Record
+from classic.executions.timeliness import late, latencies
+from classic.protocols.process import Guarantee
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from gamecast.errors import InvalidInput
 from laboratory.protocols.executionlog import read_execution
-from sequencing.executions.classes import Classes, Overtaken
-from sequencing.executions.classes import classify as classes_of
-from sequencing.executions.diagram import draw
-from sequencing.executions.guarantees import Violation, violations
-from sequencing.executions.record import Kind, Record
-from sequencing.executions.timeliness import late, latencies
-from sequencing.protocols.process import Guarantee
+from launcher.ending import BROKEN
 
 JUDGED: list[Guarantee] = [
     guarantee

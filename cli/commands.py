@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gamecast.interrupts import NotRaised
+from launcher.interrupts import NotRaised
 
 INDENTS = 6
 """What click leaves free of a line beside a command's name and its help."""

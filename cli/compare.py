@@ -15,13 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from laboratory.comparison.claims import Claim, judge_claims, lessons
 from laboratory.comparison.page import write_page
 from laboratory.comparison.plots import figures
 from laboratory.comparison.sweep import COMPARED, Row, World, run, star
 from laboratory.comparison.workload import KINDS, Kind
 from laboratory.planning.picture import save
+from launcher.ending import BROKEN
 from sequencing.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import orjson
 
-from gamecast.ending import WRONG_USE
 from gamecast.recording.options import require_pyarrow
 from gamecast.version import __version__
+from launcher.ending import WRONG_USE
 from sequencing.errors import InvalidInput, UsageError
 from sequencing.extras import require
 

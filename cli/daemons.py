@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from adapters.backoff import Backoff
-from gamecast.ending import INFRASTRUCTURE, INTERRUPTED
+from launcher.ending import INFRASTRUCTURE, INTERRUPTED
 from sequencing.errors import GamecastError
 
 T = TypeVar("T")

@@ -13,15 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from adapters.embedded.server import EmbeddedServers
+from classic.protocols.catalogue import PROTOCOLS
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from gamecast.errors import PlanError, UsageError
 from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
 from gamecast.recording.options import Recording
-from gamecast.testing.match.hosting import Workload, build_workload, server_names
-from gamecast.testing.match.roaming import LINGER_S
-from gamecast.testing.match.skirmish import generate_skirmish
-from gamecast.testing.match.trace import read_match
 from laboratory.demo.journey import JOINS_PENDING_MAX
 from laboratory.demo.outcome import Outcome
 from laboratory.demo.plain import replay_plain
@@ -30,10 +26,14 @@ from laboratory.demo.protocols import EVENTS_MAX, ProtocolOutcome, bounded, repl
 from laboratory.demo.recording import session_recording
 from laboratory.demo.replay import Replay, replay
 from laboratory.demo.replay_roaming import replay_roaming
+from laboratory.match.hosting import Workload, build_workload, server_names
+from laboratory.match.roaming import LINGER_S
+from laboratory.match.skirmish import generate_skirmish
+from laboratory.match.trace import read_match
 from laboratory.wan.distances import Standing, read_distances, stand
 from laboratory.wan.report import WanReport, tell
 from laboratory.wan.run import DURATION_S, node_names, run_wan
-from sequencing.protocols.catalogue import PROTOCOLS
+from launcher.ending import BROKEN
 
 
 class _Servers(click.ParamType[int | None]):

@@ -17,8 +17,8 @@ from adapters.redis.findings import Examination, Finding, Level, judge, under_wa
 from adapters.redis.survey import NetworkState, survey
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
-from gamecast.ending import INFRASTRUCTURE
 from gamecast.errors import GamecastError, UnsupportedServer
+from launcher.ending import INFRASTRUCTURE
 
 LOOK_AGAIN_S = 1.0
 LOOKS_MAX = 10

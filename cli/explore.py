@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from gamecast.errors import UsageError
 from laboratory.exploration.counterexamples import SEARCHES, Counterexample
 from laboratory.exploration.explorer import STATES_MAX
 from laboratory.exploration.script import tell
 from laboratory.exploration.worlds_surveyed import FAMILIES, Bounds, Survey, about, survey
+from launcher.ending import BROKEN
 
 _FAMILIES_HELP = "\n".join(f"  {name:<9} {about(name)}" for name in FAMILIES)
 

@@ -201,18 +201,18 @@ async def _run(
     from adapters.gateway.application import make_application
     from adapters.gateway.audit import AuditLog
     from adapters.gateway.guard import Guard
-    from adapters.gateway.replaycache import RedisShelf
+    from adapters.gateway.replaycache import RedisReplayCache
     from adapters.gateway.serving import collect_rarely, serving
-    from gamecast.gateway import CastDoor, extensions
+    from gamecast.gateway import ClientAccess, extensions
 
-    shelf = RedisShelf(url)
-    guard = Guard(settings, shelf, keys=await _key_source(keys) if keys is not None else None, audience=audience)
+    replay_cache = RedisReplayCache(url)
+    guard = Guard(settings, replay_cache, keys=await _key_source(keys) if keys is not None else None, audience=audience)
     with ExitStack() as stack:
         application = make_application(
-            CastDoor(url, ordering=ordering),
+            ClientAccess(url, ordering=ordering),
             settings,
             guard=guard,
-            shelf=shelf,
+            replay_cache=replay_cache,
             audit=AuditLog(_audit_stream(audit, stack)),
             extensions=extensions(watch_url or url, trace=trace),
         )

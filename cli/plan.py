@@ -16,8 +16,8 @@ from rich.progress import Progress as ProgressBar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from gamecast.errors import InvalidInput
+from launcher.ending import BROKEN
 from sequencing.names import check_node_name
 from sequencing.plan import Ordering
 

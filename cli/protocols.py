@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gamecast.ending import BROKEN
+from classic.protocols.catalogue import PROTOCOLS, find_protocol
+from classic.protocols.process import Guarantee
 from laboratory.processes.pool import mapped
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
-from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
-from sequencing.protocols.process import Guarantee
+from launcher.ending import BROKEN
 
 CHUNK = 100
 REFUTED_WITHIN_SEEDS = 200

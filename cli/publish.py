@@ -16,9 +16,9 @@ from cli.reporting import Output, counted, default_name, input_lines
 from gamecast.client.client import Client, connect
 from gamecast.client.configuration import Limits
 from gamecast.client.networks import require_reachable
-from gamecast.ending import INFRASTRUCTURE, INTERRUPTED
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import Receipt
+from launcher.ending import INFRASTRUCTURE, INTERRUPTED
 from sequencing.names import check_region
 
 UNDER_WAY_EVENTS_MAX = 1024

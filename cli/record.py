@@ -13,9 +13,9 @@ import orjson
 
 from cli.daemons import Stop, run_until_stopped
 from gamecast.client.networks import require_reachable
-from gamecast.ending import INFRASTRUCTURE
 from gamecast.recording.options import Recording, RecordingStatistics, require_pyarrow
 from gamecast.version import __version__
+from launcher.ending import INFRASTRUCTURE
 
 
 @click.command()

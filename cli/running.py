@@ -1,4 +1,4 @@
-"""How a command is run: `gamecast.ending` tells what its exit statuses mean, and this what click adds to that."""
+"""How a command is run: `launcher.ending` tells what its exit statuses mean, and this what click adds to that."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 from click.shell_completion import shell_complete
 
-from gamecast.ending import INTERRUPTED, WRONG_USE, Ending, ended, ending_of
-from gamecast.interrupts import Raised
+from launcher.ending import INTERRUPTED, WRONG_USE, Ending, ended, ending_of
+from launcher.interrupts import Raised
 
 NAME = "gamecast"
 _COMPLETE = "_GAMECAST_COMPLETE"

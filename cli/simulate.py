@@ -19,12 +19,12 @@ from cli.simulate_paper import paper
 from cli.simulate_placement import placement
 from cli.simulate_trees import trees
 from cli.simulate_wan import wan
-from gamecast.ending import BROKEN
 from laboratory.processes.pool import mapped
 from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.sessions import run_sessions, worlds
 from laboratory.simulation.shrinking import shrink
+from launcher.ending import BROKEN
 
 Seen = TypeVar("Seen")
 

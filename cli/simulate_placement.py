@@ -74,7 +74,7 @@ def placement(
 
     Exit status: 0, or 2 for wrong use.
     """
-    from gamecast.testing.match.trace import read_match
+    from laboratory.match.trace import read_match
     from laboratory.topologies.comparison import WORKLOADS, mean_of
     from laboratory.topologies.reading import read_topology
 

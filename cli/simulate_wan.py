@@ -9,9 +9,9 @@ import orjson
 from rich.console import Console
 
 from gamecast.client.reading import BLOCK_MS
-from gamecast.testing.match.hosting import build_workload, server_names
-from gamecast.testing.match.skirmish import generate_skirmish
-from gamecast.testing.match.trace import read_match
+from laboratory.match.hosting import build_workload, server_names
+from laboratory.match.skirmish import generate_skirmish
+from laboratory.match.trace import read_match
 from laboratory.simulation.distant import Conditions
 from laboratory.wan.distances import read_distances, stand
 from laboratory.wan.prediction import RUNS, Prediction, of_paths_alone, predict

@@ -16,7 +16,7 @@ from adapters.redis.findings import affected_by
 from adapters.redis.survey import NetworkState, NodeState, survey
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
-from gamecast.ending import INFRASTRUCTURE
+from launcher.ending import INFRASTRUCTURE
 
 PIPED_WIDTH = 10_000
 """Where no terminal is, nothing has to be wrapped: what reads the output would have to put URLs together again."""

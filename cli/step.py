@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from adapters.textlines import foreign_encoding
+from classic.executions.classes import classify
+from classic.executions.diagram import draw
+from classic.protocols.catalogue import PROTOCOLS, find_protocol
 from cli.outfiles import writing
-from gamecast.ending import BROKEN
 from laboratory.protocols.script import Played, play
+from launcher.ending import BROKEN
 from sequencing.errors import InvalidInput
-from sequencing.executions.classes import classify
-from sequencing.executions.diagram import draw
-from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
 
 
 @click.command("step")

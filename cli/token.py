@@ -174,23 +174,23 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
     require_reachable(url)
     with needed_by("`gamecast token`"):
         from adapters.gateway import revocations
-        from adapters.gateway.replaycache import RedisShelf
+        from adapters.gateway.replaycache import RedisReplayCache
         from adapters.gateway.tokens import check_subject
 
     if subject is not None and for_s is not None:
         check_subject(subject, "--subject")
 
     async def work() -> None:
-        shelf = RedisShelf(url)
+        replay_cache = RedisReplayCache(url)
         try:
             kind: revocations.Kind = "subject" if subject is not None else "token_id"
             value = subject or token_id or ""
             if for_s is None:
-                await revocations.pardon(shelf, kind, value)
+                await revocations.pardon(replay_cache, kind, value)
             else:
-                await revocations.revoke(shelf, kind, value, for_s=for_s)
+                await revocations.revoke(replay_cache, kind, value, for_s=for_s)
         finally:
-            await shelf.close()
+            await replay_cache.close()
 
     asyncio.run(work())
 

@@ -8,56 +8,50 @@
 """
 
 from importlib import import_module
-
-from gamecast import interrupts
-
-if interrupts.is_command():
-    interrupts.end_at_once()  # what follows takes a while
-
 from typing import TYPE_CHECKING, Any
 
-from gamecast.errors import (
-    AuthenticationFailed,
-    BufferFull,
-    CannotPersist,
-    CannotWrite,
-    EmbeddedServerError,
-    ExtraMissing,
-    GamecastError,
-    InvalidInput,
-    InvalidName,
-    InvalidPayload,
-    NetworkError,
-    NetworkRestarted,
-    NoLeader,
-    NotAllowed,
-    NotConnected,
-    OtherSideError,
-    OutOfMemory,
-    PartlyPublished,
-    PayloadTooLarge,
-    PlanError,
-    ProcessFailed,
-    PublishUncertain,
-    Refused,
-    SessionExpired,
-    Superseded,
-    TooSlow,
-    UnknownPosition,
-    UnknownScheme,
-    UnorderedHistory,
-    Unreachable,
-    UnsupportedServer,
-    UsageError,
-)
 from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from gamecast.classic.protocolclient import ProtocolClient
     from gamecast.client.client import Client, connect
     from gamecast.client.configuration import Limits, WhenBehind, WhenFull
     from gamecast.client.history import ReplayOrder
+    from gamecast.client.protocolclient import ProtocolClient
     from gamecast.client.watching import PublishFailure, Status
+    from gamecast.errors import (
+        AuthenticationFailed,
+        BufferFull,
+        CannotPersist,
+        CannotWrite,
+        EmbeddedServerError,
+        ExtraMissing,
+        GamecastError,
+        InvalidInput,
+        InvalidName,
+        InvalidPayload,
+        NetworkError,
+        NetworkRestarted,
+        NoLeader,
+        NotAllowed,
+        NotConnected,
+        OtherSideError,
+        OutOfMemory,
+        PartlyPublished,
+        PayloadTooLarge,
+        PlanError,
+        ProcessFailed,
+        PublishUncertain,
+        Refused,
+        SessionExpired,
+        Superseded,
+        TooSlow,
+        UnknownPosition,
+        UnknownScheme,
+        UnorderedHistory,
+        Unreachable,
+        UnsupportedServer,
+        UsageError,
+    )
     from gamecast.event import Event, Gap, Receipt, Statistics
     from gamecast.recording.options import Recording, RecordingStatistics
     from gamecast.sharing import Shared, share
@@ -116,37 +110,63 @@ __all__ = [
     "share",
 ]
 
-_FOR_EVERYBODY = {
+_MODULES = {
+    "AuthenticationFailed": "errors",
+    "BufferFull": "errors",
+    "CannotPersist": "errors",
+    "CannotWrite": "errors",
     "Client": "client.client",
+    "EmbeddedServerError": "errors",
     "Event": "event",
+    "ExtraMissing": "errors",
+    "GamecastError": "errors",
     "Gap": "event",
+    "InvalidInput": "errors",
+    "InvalidName": "errors",
+    "InvalidPayload": "errors",
     "Limits": "client.configuration",
+    "NetworkError": "errors",
+    "NetworkRestarted": "errors",
+    "NoLeader": "errors",
+    "NotAllowed": "errors",
+    "NotConnected": "errors",
     "Ordering": "client.configuration",
-    "Receipt": "event",
-    "ReplayOrder": "client.history",
-    "Status": "client.watching",
-    "Statistics": "event",
+    "OtherSideError": "errors",
+    "OutOfMemory": "errors",
+    "PartlyPublished": "errors",
+    "PayloadTooLarge": "errors",
+    "PlanError": "errors",
+    "ProcessFailed": "errors",
+    "ProtocolClient": "client.protocolclient",
     "PublishFailure": "client.watching",
+    "PublishUncertain": "errors",
+    "Receipt": "event",
+    "Recording": "recording.options",
+    "RecordingStatistics": "recording.options",
+    "Refused": "errors",
+    "ReplayOrder": "client.history",
+    "SessionExpired": "errors",
+    "Shared": "sharing",
+    "Statistics": "event",
+    "Status": "client.watching",
+    "Superseded": "errors",
+    "TooSlow": "errors",
+    "UnknownPosition": "errors",
+    "UnknownScheme": "errors",
+    "UnorderedHistory": "errors",
+    "Unreachable": "errors",
+    "UnsupportedServer": "errors",
+    "UsageError": "errors",
     "WhenBehind": "client.configuration",
     "WhenFull": "client.configuration",
     "connect": "client.client",
-}
-"""Name → its module, below this folder. Imported at once: a server that loads what a connection takes when it opens one
-has its event loop stand still meanwhile."""
-
-_FOR_SOME = {
-    "ProtocolClient": "classic.protocolclient",
-    "Recording": "recording.options",
-    "RecordingStatistics": "recording.options",
-    "Shared": "sharing",
     "share": "sharing",
 }
-"""Likewise, imported when they are asked for."""
+"""Name → its module, below this folder, which is imported when the name is first looked up."""
 
 
 def __getattr__(name: str) -> Any:
-    module = _FOR_EVERYBODY.get(name) or _FOR_SOME.get(name)
-    if module is None:
+    if (module := _MODULES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return found
@@ -154,8 +174,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-if not interrupts.is_command():  # which imports what its subcommand needs, and no more
-    for _name in _FOR_EVERYBODY:
-        __getattr__(_name)

@@ -1,6 +1,6 @@
 """``gamecast`` and ``python -m gamecast``: the one door from the library up to the command line, in tree and wheel."""
 
-from gamecast.interrupts import end_process
+from launcher.interrupts import end_process
 
 
 def main() -> None:
@@ -10,7 +10,7 @@ def main() -> None:
 
 def _command() -> int:
     # Not before it is settled what Ctrl-C does.
-    from gamecast.ending import ended
+    from launcher.ending import ended
 
     def run() -> None:
         from cli.main import main as command  # brings click

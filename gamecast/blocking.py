@@ -10,50 +10,32 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from gamecast.client.arguments import check_take
+from gamecast.arguments import check_take
 from gamecast.client.client import Client, SomeCallback
-from gamecast.client.client import connect as connect_client
-from gamecast.client.configuration import LimitOptions, Limits, WhenBehind, WhenFull
+from gamecast.client.configuration import ConnectOptions, configured
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.watching import Handlers, SomeGapHandler, SomeHandler, Status
 from gamecast.event import Event, Gap, Receipt, Statistics
-from gamecast.recording.options import Recording, RecordingStatistics
+from gamecast.recording.options import RecordingStatistics
 from sequencing.errors import BufferFull, NotConnected, UsageError
-from sequencing.plan import Ordering, Plan
+from sequencing.plan import Plan
 
 Result = TypeVar("Result")
 
 
 def connect(
     url: str | None = None,
-    *,
-    name: str | None = None,
-    ordering: Ordering = "acyclic",
-    when_full: WhenFull = "wait",
-    when_behind: WhenBehind = "wait",
-    routes: Mapping[str, str] | None = None,
-    record: str | Path | Recording | None = None,
-    **limits: Unpack[LimitOptions],
+    **options: Unpack[ConnectOptions],
 ) -> BlockingClient:
     """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
-    client = connect_client(
-        url,
-        name=name,
-        ordering=ordering,
-        when_full=when_full,
-        when_behind=when_behind,
-        routes=routes,
-        record=record,
-        **limits,
-    )
-    return BlockingClient(client, Limits(**limits).buffer_events_max)
+    configuration = configured(url, **options)
+    return BlockingClient(Client(configuration), configuration.limits.buffer_events_max)
 
 
 class BlockingClient:

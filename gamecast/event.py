@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gamecast.client.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
+from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 
 
 class Event(NamedTuple):

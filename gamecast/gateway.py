@@ -1,4 +1,4 @@
-"""The door that the gateway is given: connections of this library, and what regions have kept."""
+"""What the gateway reaches the network by: connections of this library, and the history of regions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from adapters.gateway.settings import GatewaySettings, HookSettings
 from adapters.redis.connection import RedisConnection
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
-from gamecast.client.holding import HOLD_BOUNDS_MS
 from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
+from gamecast.holding import HOLD_BOUNDS_MS
 from gamecast.sharing import share
 from sequencing.errors import GamecastError
 from sequencing.extras import needed_by
@@ -27,7 +27,7 @@ with needed_by("gamecast.gateway"):
     from adapters.gateway.guard import Guard
     from adapters.gateway.networkmetrics import network_metrics
     from adapters.gateway.ports import Connection, Page, WhenBehind
-    from adapters.gateway.replaycache import RedisShelf
+    from adapters.gateway.replaycache import RedisReplayCache
     from adapters.gateway.serving import serving
     from adapters.gateway.tokens import KeyFile
     from adapters.gateway.tracing import Tracing
@@ -35,10 +35,10 @@ with needed_by("gamecast.gateway"):
 READY_S_MAX = 2.0
 
 
-class CastDoor:
+class ClientAccess:
     """Gives each session a connection of its own; they share their sockets.
 
-    Implements `adapters.gateway.ports.Door`.
+    Implements `adapters.gateway.ports.NetworkAccess`.
     """
 
     event_type = Event
@@ -53,25 +53,25 @@ class CastDoor:
         self._control, self._looking = RedisControl(control_url), asyncio.Lock()
 
     async def open(self) -> None:
-        """See `Door.open`."""
+        """See `NetworkAccess.open`."""
         await self._shared.open()
 
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
-        """See `Door.connection`."""
+        """See `NetworkAccess.connection`."""
         return self._shared.guest(name, when_behind=when_behind, inbox_events_max=inbox_events_max)
 
     async def regions(self) -> AbstractSet[str]:
-        """See `Door.regions`."""
+        """See `NetworkAccess.regions`."""
         async with self._looking:
             plan = await self._control.latest_plan()
         return plan.paths.keys() if plan is not None else frozenset()
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
-        """See `Door.history`."""
+        """See `NetworkAccess.history`."""
         return await self._history.page(region, after=after, events_max=events_max)
 
     async def is_ready(self) -> bool:
-        """See `Door.is_ready`."""
+        """See `NetworkAccess.is_ready`."""
         try:
             await self._probe.call("PING", timeout_s=READY_S_MAX)
         except GamecastError:
@@ -79,7 +79,7 @@ class CastDoor:
         return True
 
     async def close(self) -> None:
-        """See `Door.close`."""
+        """See `NetworkAccess.close`."""
         await self._history.close()
         await self._probe.close()
         await self._control.close()
@@ -102,10 +102,12 @@ async def local_gateway(
     ``hooks``: the game's backend that decides what clients may do; by default none.
     """
     settings = GatewaySettings(port=port, hooks=hooks)
-    shelf = RedisShelf(url)
-    guard = Guard(settings, shelf, keys=KeyFile(keys) if keys is not None else None)
-    door = CastDoor(url, ordering=ordering)
-    application = make_application(door, settings, guard=guard, shelf=shelf, extensions=extensions(watch_url or url))
+    replay_cache = RedisReplayCache(url)
+    guard = Guard(settings, replay_cache, keys=KeyFile(keys) if keys is not None else None)
+    access = ClientAccess(url, ordering=ordering)
+    application = make_application(
+        access, settings, guard=guard, replay_cache=replay_cache, extensions=extensions(watch_url or url)
+    )
     async with serving(application) as where:
         yield where
 

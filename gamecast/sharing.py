@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 from urllib.parse import urlsplit
@@ -15,29 +13,24 @@ from adapters.redis.network import RedisNetwork
 from adapters.shared.network import SharedNetwork
 from gamecast.client.client import Client
 from gamecast.client.closing import CLOSE_S_MAX, close_until
-from gamecast.client.configuration import Configuration, LimitOptions, Limits, WhenBehind, WhenFull, configured
+from gamecast.client.configuration import Configuration, ConnectionOptions, NetworkOptions, WhenBehind, configured
 from gamecast.client.networks import network_of
-from gamecast.recording.options import Recording
 from sequencing.errors import NotConnected, UsageError
-from sequencing.plan import Ordering
 
 
 def share(
     url: str | None = None,
-    *,
-    ordering: Ordering = "acyclic",
-    routes: Mapping[str, str] | None = None,
-    **limits: Unpack[LimitOptions],
+    **options: Unpack[NetworkOptions],
 ) -> Shared:
     """Return what connections of this process share; it opens with ``async with``, or with ``await shared.open()``.
 
     Each connection made with `Shared.connect` has its own name, regions and promises, as one of `gamecast.connect` has;
-    they share sockets, and what they all read is read once. Arguments as those of `gamecast.connect`; ``limits`` are
-    those of each connection that says nothing else. Raises `UsageError` and its kinds at once.
+    they share sockets, and what they all read is read once. Options as those of `gamecast.connect`; limits apply to
+    each connection that sets no others. Raises `UsageError` and its kinds at once.
     """
-    if strange := sorted(limits.keys() - set(Limits.__slots__)):
-        raise UsageError(f"share() has no option {strange[0]}: the connections that `Shared.connect` makes may have it")
-    return Shared(configured(url, ordering=ordering, routes=routes, **limits))
+    if unknown := sorted(options.keys() - NetworkOptions.__annotations__.keys()):
+        raise UsageError(f"share() has no option {unknown[0]}: the connections that `Shared.connect` makes may have it")
+    return Shared(configured(url, **options))
 
 
 class Shared:
@@ -68,17 +61,11 @@ class Shared:
         self._is_open = self._was_open = True
         return self
 
-    def connect(
-        self,
-        *,
-        name: str | None = None,
-        when_full: WhenFull = "wait",
-        when_behind: WhenBehind = "wait",
-        record: str | Path | Recording | None = None,
-        **limits: Unpack[LimitOptions],
-    ) -> Client:
-        """Return a connection, which opens as one of `gamecast.connect` does; arguments as there."""
-        return self._client(name=name, when_full=when_full, when_behind=when_behind, record=record, **limits)
+    def connect(self, **options: Unpack[ConnectionOptions]) -> Client:
+        """Return a connection, which opens as one of `gamecast.connect` does; options as there."""
+        if misplaced := sorted({"ordering", "routes"} & options.keys()):
+            raise UsageError(f"{misplaced[0]} is an option of share(): all connections of a network have the same")
+        return self._client(**options)
 
     def guest(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Client:
         """Return a connection for a client of a gateway."""

@@ -1,6 +1,6 @@
 """``./dev loadtest`` and ``python -m loadtest``: the door; see `loadtest.command`."""
 
-from gamecast.interrupts import end_process
+from launcher.interrupts import end_process
 
 
 def main() -> None:
@@ -10,7 +10,7 @@ def main() -> None:
 
 def _command() -> int:
     # Not before it is settled what Ctrl-C does.
-    from gamecast.ending import ended
+    from launcher.ending import ended
 
     def run() -> int:
         from loadtest.command import load_test

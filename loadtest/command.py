@@ -28,9 +28,9 @@ import orjson
 
 from gamecast import blocking
 from gamecast.client.networks import require_reachable
-from gamecast.ending import BROKEN, DONE
 from gamecast.errors import ProcessFailed, UsageError
-from gamecast.interrupts import Raised
+from launcher.ending import BROKEN, DONE
+from launcher.interrupts import Raised
 from loadtest.options import TOKEN_VARIABLE, Options, add_hidden_to, add_to
 from sequencing.errors import unwritable
 from sequencing.extras import require

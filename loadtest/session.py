@@ -11,9 +11,9 @@ import time
 from concurrent.futures import Future
 
 from gamecast import blocking
-from gamecast.client.holding import HoldTimes
 from gamecast.errors import GamecastError
 from gamecast.event import Event, Gap, Receipt
+from gamecast.holding import HoldTimes
 from loadtest.crew import Crew
 from loadtest.presence import Presence, payload_of
 

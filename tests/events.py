@@ -8,18 +8,18 @@ from gamecast import Event
 from tests.patience import patience
 
 
-async def next_event(cast: AsyncIterator[object]) -> Event:
+async def next_event(client: AsyncIterator[object]) -> Event:
     """Return what is delivered next, an event."""
-    event = await anext(cast)
+    event = await anext(client)
     assert isinstance(event, Event), event
     return event
 
 
-async def take(cast: AsyncIterator[object], count: int) -> list[Event]:
+async def take(client: AsyncIterator[object], count: int) -> list[Event]:
     """Return the next ``count`` events."""
     events: list[Event] = []
     async with patience(20):
-        async for event in cast:
+        async for event in client:
             assert isinstance(event, Event), event
             events.append(event)
             if len(events) == count:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from laboratory.placing.transit_stub import TransitStub, transit_stub
 from placement.stretch import Distances
 from placement.topology import Network, network
-from placement.transit_stub import TransitStub, transit_stub
 from placement.workloads import Workload, paper, zipf_groups
 
 

@@ -14,7 +14,7 @@ from adapters.gateway.audit import AuditLog
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.messages import SUBPROTOCOL, Code, Refusal
-from adapters.gateway.ports import Door
+from adapters.gateway.ports import NetworkAccess
 from adapters.gateway.publishing import PUBLISHERS, Publishers, publish_batch, publish_one
 from adapters.gateway.reading import history, stream
 from adapters.gateway.replaycache import ReplayCache
@@ -36,16 +36,16 @@ TOO_MANY_OF_ONE = "too many requests of this address are under way: close some, 
 
 
 def make_application(
-    door: Door,
+    access: NetworkAccess,
     settings: GatewaySettings,
     *,
     guard: Guard,
-    shelf: ReplayCache,
+    replay_cache: ReplayCache,
     audit: AuditLog | None = None,
     extensions: Iterable[Extension] = (),
 ) -> web.Application:
     """Return the application of one gateway. ``extensions`` add routes of their own; see `Extension`."""
-    gateway = Gateway(door, settings, guard=guard, shelf=shelf, audit=audit)
+    gateway = Gateway(access, settings, guard=guard, replay_cache=replay_cache, audit=audit)
     application = web.Application(middlewares=[_guarded], client_max_size=settings.limits.message_bytes_max)
     application[GATEWAY] = gateway
     application.on_shutdown.append(_drain)
@@ -84,7 +84,7 @@ async def _ready(request: web.Request) -> web.Response:
     gateway = request.app[GATEWAY]
     if gateway.is_leaving:
         return answer({"gateway": gateway.id, "status": "leaving"}, status=503)
-    is_ready = await gateway.door.is_ready()
+    is_ready = await gateway.access.is_ready()
     state = {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}
     if not gateway.guard.has_keys:
         state |= {"status": "unreachable", "keys": "their provider has not answered yet: no token can be checked"}
@@ -189,7 +189,7 @@ async def _drain(application: web.Application) -> None:
 
 async def _life(application: web.Application) -> AsyncIterator[None]:
     gateway = application[GATEWAY]
-    await gateway.door.open()
+    await gateway.access.open()
     application[PUBLISHERS] = publishers = Publishers(gateway)
 
     async def tidy() -> None:
@@ -213,5 +213,5 @@ async def _life(application: web.Application) -> AsyncIterator[None]:
     await gateway.connections.finish()
     await gateway.hooks.close()
     await gateway.guard.close()
-    await gateway.shelf.close()
-    await gateway.door.close()
+    await gateway.replay_cache.close()
+    await gateway.access.close()

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from adapters.gateway.ports import Connection, Door
+from adapters.gateway.ports import Connection, NetworkAccess
 
 
 class Connections:
     """Opens and closes connections, and counts what they held, from the first one to those that are open now."""
 
-    def __init__(self, door: Door, on_broken: Callable[[BaseException], None]) -> None:
+    def __init__(self, access: NetworkAccess, on_broken: Callable[[BaseException], None]) -> None:
         """``on_broken`` is told when one cannot be closed."""
         self._on_broken = on_broken
         self._open: set[Connection] = set()
-        self._given_up = (0,) * (len(door.hold_bounds_ms) + 1)
+        self._given_up = (0,) * (len(access.hold_bounds_ms) + 1)
         """What those held that are open no more."""
         self._ending: set[asyncio.Future[None]] = set()
 
@@ -52,7 +52,7 @@ class Connections:
         return [connection.statistics() for connection in self._open]
 
     def hold_counts(self) -> tuple[int, ...]:
-        """Return how many frames were held for how long, by `Door.hold_bounds_ms`, since the gateway is there."""
+        """Return how many frames were held for how long since the start, by `NetworkAccess.hold_bounds_ms`."""
         counts = self._given_up
         for each in self.statistics():
             counts = _added(counts, each.hold_counts)

@@ -1,4 +1,4 @@
-"""What all sessions and requests of one gateway share: the door, the guard, who is there, and what is counted."""
+"""What all sessions and requests of one gateway share: network access, guard, connected clients and counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from adapters.gateway.listening import Addresses
 from adapters.gateway.messages import Close, Code, Refusal
 from adapters.gateway.metrics import GatewayMetrics
 from adapters.gateway.parked import KeptPlaces, ParkedSession
-from adapters.gateway.ports import Connection, Door
+from adapters.gateway.ports import Connection, NetworkAccess
 from adapters.gateway.regions import check_visible
 from adapters.gateway.replaycache import ReplayCache
 from adapters.gateway.revocations import Revocation
@@ -76,15 +76,21 @@ class Gateway:
     """One gateway, from `open` to `close`."""
 
     def __init__(
-        self, door: Door, settings: GatewaySettings, *, guard: Guard, shelf: ReplayCache, audit: AuditLog | None = None
+        self,
+        access: NetworkAccess,
+        settings: GatewaySettings,
+        *,
+        guard: Guard,
+        replay_cache: ReplayCache,
+        audit: AuditLog | None = None,
     ) -> None:
         self.id = f"g-{secrets.token_hex(4)}"
-        self.door, self.settings, self.guard, self.shelf = door, settings, guard, shelf
+        self.access, self.settings, self.guard, self.replay_cache = access, settings, guard, replay_cache
         self.audit = audit or AuditLog(None)
         self.audit.gateway = self.id
         self.metrics = GatewayMetrics()
         self.hooks = Hooks(settings, self.metrics, gateway=self.id)
-        self.texts = EventTexts(door.event_type, self._first_seen)
+        self.texts = EventTexts(access.event_type, self._first_seen)
         self.addresses = Addresses(settings.limits.connections_per_address_max)
         self.sessions: set[Named] = set()
         self.before_metrics: list[Callable[[], Awaitable[None]]] = []
@@ -95,7 +101,7 @@ class Gateway:
         """Regions that there are, as far as it was looked."""
         self._regions_at = -REGIONS_LOOK_S
         self._by_name: dict[str, Named] = {}
-        self.connections = Connections(door, lambda error: self.log("connection-broke", error=repr(error)))
+        self.connections = Connections(access, lambda error: self.log("connection-broke", error=repr(error)))
         self._kept = KeptPlaces(settings.limits, self.connections.close_soon)
         self.metrics.kept_sessions.set_function(lambda: len(self._kept))
         self._entered: dict[Leaving, Subject] = {}
@@ -125,7 +131,7 @@ class Gateway:
         new = set(regions) - self._regions
         if new and time.monotonic() >= self._regions_at + REGIONS_LOOK_S:
             self._regions_at = time.monotonic()
-            self._regions = set(await self.door.regions())
+            self._regions = set(await self.access.regions())
             new -= self._regions
         if new:
             self.subject(grant).require_regions(len(new))
@@ -177,7 +183,7 @@ class Gateway:
 
     async def connect(self, name: str) -> Connection:
         """Return a connection for somebody who reads, open; see `Connections.open`."""
-        connection = self.door.connection(
+        connection = self.access.connection(
             name, when_behind=self.settings.when_behind, inbox_events_max=self.settings.limits.inbox_events_max
         )
         await self.connections.open(connection)

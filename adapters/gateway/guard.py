@@ -1,4 +1,4 @@
-"""The guard at the door: tokens, origins and hosts."""
+"""Which requests the gateway accepts: tokens, origins and hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ class Guard:
     """Decides who is let in."""
 
     def __init__(
-        self, settings: GatewaySettings, shelf: ReplayCache, *, keys: KeySource | None = None, audience: str = AUDIENCE
+        self,
+        settings: GatewaySettings,
+        replay_cache: ReplayCache,
+        *,
+        keys: KeySource | None = None,
+        audience: str = AUDIENCE,
     ) -> None:
         """``keys``: None lets everybody in, so then only this machine may reach the gateway; raises `UsageError`."""
         if keys is None and not is_loopback(settings.host):
@@ -41,7 +46,7 @@ class Guard:
                 "without keys the gateway lets everybody in, so its address for operators is one of this machine only, "
                 f"not {settings.admin[0]}"
             )
-        self._settings, self._shelf, self._keys, self._audience = settings, shelf, keys, audience
+        self._settings, self._replay_cache, self._keys, self._audience = settings, replay_cache, keys, audience
         self._revocations = Revocations()
         self.admin_ports: set[int] = set()
         """Where the gateway listens for operators."""
@@ -85,7 +90,7 @@ class Guard:
                 await self._keys.refresh(wait_s=WAIT_S_MAX)
             else:
                 await self._keys.refresh(older_than_s=FIRST_RETRY_S, wait_s=WAIT_S_MAX)
-        return self._revocations.take(await self._shelf.revocations()) if self._keys is not None else []
+        return self._revocations.take(await self._replay_cache.revocations()) if self._keys is not None else []
 
     def ends(self, grant: Grant, new: Iterable[Revocation]) -> tuple[int, str] | None:
         """Return why what began with a grant ends now, as close code and reason, None if it does not."""
@@ -248,7 +253,7 @@ class Guard:
 
     async def _use_up(self, grant: Grant, until_s: float) -> None:
         left_s = until_s - time.time()
-        if await self._shelf.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
+        if await self._replay_cache.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
             raise Refusal(Code.UNAUTHORIZED, "this token was used already, and is for single use", status=401)
 
 

@@ -63,7 +63,7 @@ class NetworkMetrics(Collector):
             total = float(sum(getattr(each, name) for each in numbers))
             yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all the gateway's connections.", [((), total)])
         held = accumulate(map(float, self._gateway.connections.hold_counts()))
-        bounds = [str(bound / 1000) for bound in self._gateway.door.hold_bounds_ms] + ["+Inf"]
+        bounds = [str(bound / 1000) for bound in self._gateway.access.hold_bounds_ms] + ["+Inf"]
         family = HistogramMetricFamily(
             "gamecast_gateway_hold_seconds", "How long frames waited for others, in the gateway's connections."
         )

@@ -138,7 +138,7 @@ class Outbox:
             await self._send(reply)
 
     def _tell(self, item: Any, place: ParkedSession) -> None:
-        if not isinstance(item, self._gateway.door.event_type):
+        if not isinstance(item, self._gateway.access.event_type):
             self._gateway.metrics.gap()
         if item.region in self._caller.regions:  # what is joined for a retry only is not shown
             told = self._gateway.texts.encode(item)

@@ -67,7 +67,7 @@ class Page:
     is_late: bool = False
 
 
-class Door(Protocol):
+class NetworkAccess(Protocol):
     """Lets sessions into one network."""
 
     @property
@@ -94,4 +94,4 @@ class Door(Protocol):
         """Return whether the network answers."""
 
     async def close(self) -> None:
-        """Release what the door holds."""
+        """Release what the access holds."""

@@ -141,7 +141,7 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *
     name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode(errors="surrogateescape")).hexdigest()
     digest = hashlib.sha256(body).hexdigest()
     claim = orjson.dumps({"digest": digest, "at_s": time.time()})
-    if (found := await gateway.shelf.claim(name, claim, keep_s)) is not None:
+    if (found := await gateway.replay_cache.claim(name, claim, keep_s)) is not None:
         return _answered_before(found, digest)
 
     async def publish_and_note() -> web.Response:
@@ -149,13 +149,13 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *
             status, document = await publish()
         except (Refusal, GamecastError) as error:
             if error.definite:
-                await gateway.shelf.drop(name)
+                await gateway.replay_cache.drop(name)
             raise
         if "error" in document and document["error"]["definite"]:
-            await gateway.shelf.drop(name)
+            await gateway.replay_cache.drop(name)
         else:
             done = {"digest": digest, "status": status, "document": document}
-            await gateway.shelf.put(name, orjson.dumps(done), keep_s)
+            await gateway.replay_cache.put(name, orjson.dumps(done), keep_s)
         return answer(document, status=status)
 
     # Who has gone asks again, and is to be told what became of it.
@@ -261,7 +261,7 @@ class Publishers:
             limits = self._gateway.settings.limits
             if len(self._publishers) >= limits.publishers_max:
                 self._make_room()
-            connection = self._gateway.door.connection(
+            connection = self._gateway.access.connection(
                 name, when_behind="disconnect", inbox_events_max=limits.inbox_events_max
             )
             opening = asyncio.create_task(self._gateway.connections.open(connection), name="gamecast gateway publisher")

@@ -60,7 +60,7 @@ async def _page(
     while True:
         mean_bytes = told_bytes / len(told) if told else bytes_max / FIRST_PART_EVENTS
         part_max = max(1, min(events_max - len(told), int((bytes_max - told_bytes) / mean_bytes)))
-        page = await gateway.door.history(region, after=end, events_max=part_max)
+        page = await gateway.access.history(region, after=end, events_max=part_max)
         gateway.subject(grant).read_history(len(page.items))
         for item in page.items:
             text = gateway.texts.encode(item)

@@ -27,7 +27,7 @@ class ReplayCache(RevocationStore, Protocol):
         """Release what it holds."""
 
 
-class MemoryShelf:
+class MemoryReplayCache:
     """For one gateway alone."""
 
     def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +73,7 @@ class MemoryShelf:
         """See `ReplayCache`."""
 
 
-class RedisShelf:
+class RedisReplayCache:
     """For all gateways of a network: in its control Redis, which forgets by itself."""
 
     PREFIX = "gamecast:{gateway}:"

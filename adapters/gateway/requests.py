@@ -49,7 +49,7 @@ class Requests:
         """``caller``: with the name of its hello."""
         self._gateway, self._caller, self._limits = gateway, caller, gateway.settings.limits
         self._outbox, self._resumption, self._subscriptions = outbox, resumption, subscriptions
-        self._retries = Retries(gateway.door, caller.name, page_events=self._limits.history_events_max)
+        self._retries = Retries(gateway.access, caller.name, page_events=self._limits.history_events_max)
         self._unanswered = self._unanswered_bytes = 0
         self._answered = asyncio.Event()
         self._turns: asyncio.Queue[tuple[Publish, asyncio.Task[Publish]]] = asyncio.Queue(CALLS_AT_ONCE)

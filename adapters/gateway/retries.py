@@ -9,7 +9,7 @@ import orjson
 
 from adapters.gateway.messages import Code, Publish, Refusal, position_text
 from adapters.gateway.parked import ParkedSession
-from adapters.gateway.ports import Door
+from adapters.gateway.ports import NetworkAccess
 
 SCAN_EVENTS_MAX = 200_000
 """How far a region is searched for an event that may have been published before; further back nobody can tell."""
@@ -18,9 +18,9 @@ SCAN_EVENTS_MAX = 200_000
 class Retries:
     """What one session retries; see `docs/gateway.md`."""
 
-    def __init__(self, door: Door, name: str, *, page_events: int) -> None:
+    def __init__(self, access: NetworkAccess, name: str, *, page_events: int) -> None:
         """``name``: of the session, and the ones before; ``page_events``: as many are read at once."""
-        self._door, self._name, self._page_events = door, name, page_events
+        self._access, self._name, self._page_events = access, name, page_events
         self._found: dict[str, deque[tuple[str, bytes]]] = {}
         self._fresh: set[str] = set()
 
@@ -60,9 +60,9 @@ class Retries:
     async def _own_events(self, region: str, after: str) -> deque[tuple[str, bytes]]:
         found = deque[tuple[str, bytes]]()
         for _ in range(SCAN_EVENTS_MAX // self._page_events):
-            page = await self._door.history(region, after=after, events_max=self._page_events)
+            page = await self._access.history(region, after=after, events_max=self._page_events)
             for item in page.items:
-                if not isinstance(item, self._door.event_type):
+                if not isinstance(item, self._access.event_type):
                     raise Refusal(Code.UNCERTAIN, "the region has kept too little to tell", status=504, definite=False)
                 event: Any = item
                 if event.sender == self._name:

@@ -93,7 +93,9 @@ class ControlClient:
     async def leave(self) -> None:
         """See `Network.leave`."""
         async with self._turn:
-            await self._control.leave(self._name, self._connection)
+            # A control Redis that came back empty gives the same numbers again: to a newer connection of this name.
+            if not await self._control.has_lost(self._connection, self._born):
+                await self._control.leave(self._name, self._connection)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""

@@ -348,10 +348,16 @@ def _query(options: Sequence[str]) -> str:
     return f"?{'&'.join(options)}" if options else ""
 
 
+SINGLE_SERVER_SCHEMES = ("redis", "rediss", "unix")
+"""Schemes of URLs that name one server."""
+
 _MOVING = {
     "redis+sentinel": "redis",
     "rediss+sentinel": "rediss",
     "redis+cluster": "redis",
     "rediss+cluster": "rediss",
 }
+SCHEMES = (*SINGLE_SERVER_SCHEMES, *_MOVING)
+"""Schemes of URLs of Redis servers."""
+
 _OTHER_DATABASE = re.compile(r"db=(?!0*$)")

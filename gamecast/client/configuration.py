@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from adapters.leadership import RESUME_S
-from gamecast.client.arguments import check_numbers, checked_routes, checked_url
+from gamecast.arguments import check_numbers, checked_routes, checked_url
 from sequencing.depth import PAYLOAD_DEPTH_MAX
 from sequencing.errors import UsageError
 from sequencing.names import check_connection_name, check_own_name
@@ -70,6 +70,16 @@ class Limits:
             )
 
 
+WhenFull = Literal["wait", "refuse"]
+WhenBehind = Literal["wait", "skip", "disconnect"]
+"""What happens to a connection whose application leaves ``inbox_events_max`` events, or ``inbox_bytes_max``, untaken.
+
+``wait``: reading pauses; the nodes keep what comes, up to ``retention_events`` a region. ``skip``: what was not taken
+is dropped, and a `Gap` stands for it. ``disconnect``: iteration ends with `TooSlow`, after what was received. In no
+case does anybody else wait.
+"""
+
+
 class LimitOptions(TypedDict, total=False):
     """The keyword arguments by which `gamecast.connect` takes `Limits`."""
 
@@ -87,14 +97,24 @@ class LimitOptions(TypedDict, total=False):
     resume_s: float
 
 
-WhenFull = Literal["wait", "refuse"]
-WhenBehind = Literal["wait", "skip", "disconnect"]
-"""What happens to a connection whose application leaves ``inbox_events_max`` events, or ``inbox_bytes_max``, untaken.
+class NetworkOptions(LimitOptions, total=False):
+    """What `gamecast.share` takes by name: the network, and the limits of its connections."""
 
-``wait``: reading pauses; the nodes keep what comes, up to ``retention_events`` a region. ``skip``: what was not taken
-is dropped, and a `Gap` stands for it. ``disconnect``: iteration ends with `TooSlow`, after what was received. In no
-case does anybody else wait.
-"""
+    ordering: Ordering
+    routes: Mapping[str, str] | None
+
+
+class ConnectionOptions(LimitOptions, total=False):
+    """What `gamecast.Shared.connect` takes by name: one connection's own options."""
+
+    name: str | None
+    when_full: WhenFull
+    when_behind: WhenBehind
+    record: str | Path | Recording | None
+
+
+class ConnectOptions(NetworkOptions, ConnectionOptions, total=False):
+    """What `gamecast.connect` and `gamecast.blocking.connect` take by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

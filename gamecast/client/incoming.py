@@ -14,16 +14,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from adapters.network import Network, Position
-from gamecast.client.arguments import checked_regions
+from gamecast.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
-from gamecast.client.holding import Holding
 from gamecast.client.inbox import Inbox
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
+from gamecast.holding import Holding
 from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import (

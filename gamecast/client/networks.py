@@ -8,13 +8,12 @@ from urllib.parse import urlsplit
 
 from adapters.network import Network
 from adapters.redis.network import RedisNetwork
+from adapters.redis.places import SCHEMES as REDIS_SCHEMES
 from adapters.urls import redacted
-from gamecast.client.arguments import checked_url
+from gamecast.arguments import checked_url
 from gamecast.client.configuration import Configuration
 from sequencing.errors import UnknownScheme, UsageError
 from sequencing.plan import Ordering
-
-_IN_REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 
 class _MakeNetwork(Protocol):
@@ -31,7 +30,7 @@ def network_of(configuration: Configuration) -> Network:
             "redis+sentinel://, redis+cluster://, memory://NAME or embedded://"
         )
     if configuration.routes:
-        if scheme not in _IN_REDIS:
+        if scheme not in REDIS_SCHEMES:
             raise UsageError(f"routes lead to servers that are there already, and {scheme}:// has none")
         make_network = partial(RedisNetwork, routes=configuration.routes)
     return make_network(
@@ -43,7 +42,7 @@ def network_of(configuration: Configuration) -> Network:
 
 
 def _maker(scheme: str) -> _MakeNetwork | None:
-    if scheme in _IN_REDIS:
+    if scheme in REDIS_SCHEMES:
         return RedisNetwork
     # A game server in a network of many loads neither.
     if scheme == "memory":
@@ -64,6 +63,6 @@ def require_reachable(url: str) -> str:
         whose = "this process" if scheme == "memory" else "the connection that opens it"
         raise UsageError(
             f"{redacted(url)!r} is a private network of {whose}, where nobody else is: give the redis:// URL of a "
-            "running network (`cast.url` of an embedded one)"
+            "running network (`client.url` of an embedded one)"
         )
     return url

@@ -21,7 +21,7 @@ import orjson
 from adapters.backoff import Backoff
 from adapters.network import Lane, Network
 from adapters.redis.deadline import Deadline
-from gamecast.client.arguments import pairs_of
+from gamecast.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from gamecast.client.arguments import check_pattern, checked_handler
+from gamecast.arguments import check_pattern, checked_handler
 from gamecast.event import Event, Gap
 from sequencing.errors import GamecastError, Unreachable
 

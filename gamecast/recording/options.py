@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from gamecast.client.arguments import check_numbers
+from gamecast.arguments import check_numbers
 from sequencing.errors import UsageError
 from sequencing.extras import require
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import gamecast
-from gamecast.client.holding import HoldTimes
+from gamecast.holding import HoldTimes
 from laboratory.bench.figures import percentile
 from laboratory.bench.receiving import count_missing, count_pairs_out_of_order
 from laboratory.bench.workload import FAN_OUT, World

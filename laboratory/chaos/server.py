@@ -119,7 +119,9 @@ class _Session:
         self.random = server.random
         self.session = server.board.get(server.number, Slot.SESSIONS)
         impatient = server.number % 2 == 1
-        self.cast = gamecast.connect(server.url, name=server.name, publish_timeout_s=IMPATIENT_S if impatient else 10.0)
+        self.client = gamecast.connect(
+            server.url, name=server.name, publish_timeout_s=IMPATIENT_S if impatient else 10.0
+        )
         self.published = 0
         self.unresolved: set[str] = set()
         self.mine: set[str] = set()
@@ -133,9 +135,9 @@ class _Session:
         """Live until the end of the run, or until the connection is of no use any more."""
         server = self.server
         try:
-            await self.cast.open()
+            await self.client.open()
             if server.walks:
-                await self.cast.declare_overlaps(pairwise(server.regions))
+                await self.client.declare_overlaps(pairwise(server.regions))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is noted, and the next connection tries again
             server.trouble("open", error)
             return
@@ -160,7 +162,7 @@ class _Session:
     async def _close(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
-                await self.cast.close()
+                await self.client.close()
         except Exception as error:  # noqa: BLE001 - as above
             self.server.trouble("close", error)
 
@@ -191,7 +193,7 @@ class _Session:
             await asyncio.sleep(TICK_S)
 
     async def _consume(self) -> None:
-        async for batch in self.cast.batches():
+        async for batch in self.client.batches():
             self.notes.write(*map(_handed_out, batch))
             self.server.board.add(self.server.number, Slot.DELIVERED, len(batch))
         raise GamecastError("the iterator ended while the connection was open")
@@ -210,7 +212,7 @@ class _Session:
         self.server.board.add(self.server.number, Slot.PUBLISHED)
         filling = b" " * self.random.choice((0, 0, 0, 100, 3000))
         try:
-            receipt = self.cast.publish_async(region, event.encode() + filling)
+            receipt = self.client.publish_async(region, event.encode() + filling)
         except GamecastError as error:
             self._note_failure(event, error)
             return
@@ -259,16 +261,16 @@ class _Session:
     async def _joined(self, region: str) -> None:
         self.notes.write({"did": "ask", "region": region})
         try:
-            await self.cast.subscribe(region)
+            await self.client.subscribe(region)
         finally:
             self.joining.discard(region)
         if region not in self.leaving:
             self.notes.write({"did": "joined", "region": region})
 
     async def _leave(self, region: str) -> None:
-        await self.cast.unsubscribe(region)
+        await self.client.unsubscribe(region)
         # What was ready before is still handed out; only then what is asked for anew can be told from it.
-        while self.cast.statistics().inbox_events or region in self.joining:  # noqa: ASYNC110 - nobody tells
+        while self.client.statistics().inbox_events or region in self.joining:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
         self.notes.write({"did": "left", "region": region})
         self.mine.discard(region)

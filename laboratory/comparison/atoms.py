@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from classic.protocols.process import TOTALLY, Guarantee, Message, Process, unknown
+from classic.protocols.setup import NO_FAULTS, Assumption, Setup
 from sequencing.delivery import Delivery, Ready
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Plan
-from sequencing.protocols.process import TOTALLY, Guarantee, Message, Process, unknown
-from sequencing.protocols.setup import NO_FAULTS, Assumption, Setup
 
 
 @dataclass(frozen=True, slots=True)

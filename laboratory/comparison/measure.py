@@ -10,13 +10,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from classic.executions.guarantees import violations
+from classic.executions.journal import Journal
+from classic.protocols.catalogue import make_processes, require_fit
+from classic.protocols.process import Alarm, Deliver, Effect, Message, Process, Send
+from classic.protocols.wire import messages_in, metadata_bytes
 from laboratory.comparison.atoms import Atoms
 from laboratory.comparison.workload import PAYLOAD, Workload
-from sequencing.executions.guarantees import violations
-from sequencing.executions.journal import Journal
-from sequencing.protocols.catalogue import make_processes, require_fit
-from sequencing.protocols.process import Alarm, Deliver, Effect, Message, Process, Send
-from sequencing.protocols.wire import messages_in, metadata_bytes
 
 GRACE_MS = 600_000.0
 """How long after the last publication deliveries are waited for: counting one by one can fall minutes behind."""

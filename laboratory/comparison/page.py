@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.process import Guarantee
 from laboratory.comparison.claims import Claim, lessons
 from laboratory.comparison.plots import DRAWN, as_svg, figures
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Guarantee
 
 Row = Mapping[str, Any]
 

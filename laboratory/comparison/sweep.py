@@ -8,6 +8,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.process import Process
 from laboratory.comparison.atoms import Atoms
 from laboratory.comparison.measure import measure
 from laboratory.comparison.workload import Kind, Workload, draw_workload
@@ -15,8 +17,6 @@ from laboratory.processes.pool import mapped
 from laboratory.topologies.reading import read_topology
 from placement.topology import Topology
 from sequencing.errors import UsageError
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Process
 
 COMPARED: dict[str, type[Process]] = {"atoms": Atoms, **PROTOCOLS}
 Row = dict[str, Any]

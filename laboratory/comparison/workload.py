@@ -1,6 +1,7 @@
 """What protocols are compared on: where processes are, who is in which group, and who publishes when.
 
-Topologies and groups are those of placement (`placement.transit_stub`, `placement.workloads`, `laboratory.topologies`).
+Topologies and groups are those of placement (`laboratory.placing.transit_stub`, `placement.workloads`,
+`laboratory.topologies`).
 All protocols have the same machines: sequencing nodes of ours stand on processes' machines, too, placed by distance,
 and the first process, which is the coordinator, the root and the first holder of tokens, is the 1-median of all. So
 every protocol has its centre where it is best.
@@ -16,15 +17,15 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from classic.protocols.setup import Setup
+from laboratory.placing.transit_stub import Internetwork, TransitStub, transit_stub
 from placement import workloads
 from placement.placing import place
 from placement.stretch import Distances
 from placement.topology import FloatArray, IntArray, Matrix, Topology, matrix
-from placement.transit_stub import Internetwork, TransitStub, transit_stub
 from sequencing.errors import UsageError
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Plan
-from sequencing.protocols.setup import Setup
 
 Kind = Literal["correlated", "uncorrelated", "zipf", "wandering"]
 """Of groups: of neighbours; of anybody; the paper's, sizes by Zipf's law; the cells that wandering avatars see."""

@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from gamecast.testing.match.hosting import Publication, Workload
-from gamecast.testing.match.roaming import Change, settled
 from laboratory.demo.replay import BURST_EVENTS, Delivered, Pace, Travels
+from laboratory.match.hosting import Publication, Workload
+from laboratory.match.roaming import Change, settled
 from sequencing.checkers.stays import Placed, Position, Stay
 
 JOINS_PENDING_MAX = 16

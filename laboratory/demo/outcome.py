@@ -13,9 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.testing.match.hosting import Workload
-from gamecast.testing.match.roaming import most_overlaps
 from laboratory.demo.replay import Replay, Travels
+from laboratory.match.hosting import Workload
+from laboratory.match.roaming import most_overlaps
 from sequencing.checkers import DeliverySequence, History, PairOrder, Verdict, compare_pairs, judge
 from sequencing.checkers.stays import judge_stays
 from sequencing.membership import Membership

@@ -20,9 +20,9 @@ from zlib import crc32
 import orjson
 import redis.asyncio
 
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.ownloop import OwnLoop
 from laboratory.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish
+from laboratory.match.hosting import Publication, Workload
 from sequencing.errors import Unreachable
 
 LOOPS_MAX = 32

@@ -15,10 +15,10 @@ from contextlib import AsyncExitStack, suppress
 import orjson
 import redis.asyncio
 
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.journey import Journey
 from laboratory.demo.plain import client_of, place_of, send, until_confirmed
 from laboratory.demo.replay import BURST_EVENTS, IDLE_S_MAX, Delivered, Pace, Progress, Replay, Silence, finish
+from laboratory.match.hosting import Publication, Workload
 from laboratory.patience import slowness
 from sequencing.checkers.stays import Position
 

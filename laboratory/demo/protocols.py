@@ -17,20 +17,20 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from gamecast.classic.protocolclient import ProtocolClient
+from classic.executions.guarantees import Violation, violations
+from classic.executions.journal import Journal
+from classic.executions.record import Record
+from classic.protocols.catalogue import find_protocol, require_fit
+from classic.protocols.process import Deliver, Message
+from classic.protocols.setup import Setup
+from gamecast.client.protocolclient import ProtocolClient
 from gamecast.event import Event
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.outcome import figures_of, judged
 from laboratory.demo.replay import BURST_EVENTS, Delivered, Pace, Progress, Replay, Silence, finish
+from laboratory.match.hosting import Publication, Workload
 from sequencing.checkers import Verdict
-from sequencing.executions.guarantees import Violation, violations
-from sequencing.executions.journal import Journal
-from sequencing.executions.record import Record
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
-from sequencing.protocols.catalogue import find_protocol, require_fit
-from sequencing.protocols.process import Deliver, Message
-from sequencing.protocols.setup import Setup
 
 EVENTS_MAX = 1000
 """The slowest protocols take some milliseconds an event with eight servers, and everybody agrees with everybody."""

@@ -12,8 +12,8 @@ from gamecast.client.client import Client
 from gamecast.event import Event
 from gamecast.recording.options import Recording
 from gamecast.sharing import share
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.recording import stamps_recorded
+from laboratory.match.hosting import Publication, Workload
 from laboratory.patience import slowness
 from sequencing.checkers.stays import Placed, Stay
 

@@ -10,10 +10,10 @@ from gamecast.client.client import Client
 from gamecast.errors import PlanError
 from gamecast.event import Event, Receipt
 from gamecast.recording.options import Recording
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.journey import Journey
 from laboratory.demo.replay import Delivered, Pace, Progress, Replay, Silence, finish, open_servers, require_there
 from laboratory.demo.watch import Watch
+from laboratory.match.hosting import Publication, Workload
 
 
 async def replay_roaming(

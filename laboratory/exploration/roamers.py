@@ -68,10 +68,10 @@ class Archive:
         nodes = dict.fromkeys(self.nodes[turn:] + self.nodes[:turn], "")
         return make_plan(membership, nodes, epoch=epoch, first_atom=first_atom, ordering=self.ordering)
 
-    def _number(self, shelf: list[Any], what: Record | Task) -> int:
-        number = self._numbers.setdefault(repr(what), len(shelf))
-        if number == len(shelf):
-            shelf.append(what)
+    def _number(self, replay_cache: list[Any], what: Record | Task) -> int:
+        number = self._numbers.setdefault(repr(what), len(replay_cache))
+        if number == len(replay_cache):
+            replay_cache.append(what)
         return number
 
 

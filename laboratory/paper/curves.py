@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement.baselines import OVERLAP_MIN, sequencing_nodes
+from laboratory.placing.baselines import OVERLAP_MIN, sequencing_nodes
 from placement.topology import FloatArray, IntArray
 from placement.workloads import BoolArray, occupied, zipf_groups
 

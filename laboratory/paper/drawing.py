@@ -11,8 +11,8 @@ import numpy as np
 from laboratory.paper.curves import OCCUPANCY_GROUPS, Curve
 from laboratory.paper.experiment import Run
 from laboratory.paper.summary import pooled
+from laboratory.placing.baselines import vector_bytes
 from laboratory.planning.picture import quiet_style, save
-from placement.baselines import vector_bytes
 from sequencing.extras import require
 
 if TYPE_CHECKING:

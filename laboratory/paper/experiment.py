@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placement import baselines
+from laboratory.placing import baselines
+from laboratory.placing.transit_stub import TransitStub, transit_stub
 from placement.objective import PlanObjective
 from placement.placed import Placed
 from placement.placing import Effort, Objective, place
 from placement.stretch import Distances, Figures, figures
 from placement.topology import FloatArray
-from placement.transit_stub import TransitStub, transit_stub
 from placement.workloads import Workload, clustered_hosts, zipf_groups
 from placement.world import World
 from sequencing.arrangement import meetings

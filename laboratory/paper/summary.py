@@ -11,7 +11,7 @@ import numpy as np
 
 from laboratory.paper.curves import Curve
 from laboratory.paper.experiment import SCHEMES, Run
-from placement.baselines import vector_bytes
+from laboratory.placing.baselines import vector_bytes
 from placement.topology import FloatArray
 
 DIGITS = 4

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gamecast.errors import UsageError
+from laboratory.placing import baselines
 from laboratory.planning.rows import MalformedRow, read_rows
-from placement import baselines
 from placement.objective import region_rates
 from placement.placing import LoadRule, Objective, place
 from placement.stretch import Distances, Figures, figures

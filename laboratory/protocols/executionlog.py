@@ -25,8 +25,8 @@ from typing import Any
 import orjson
 
 from adapters.textlines import foreign_encoding, read_lines
+from classic.executions.record import Event, Kind, Record, Sent
 from sequencing.errors import InvalidInput
-from sequencing.executions.record import Event, Kind, Record, Sent
 
 Line = tuple[str, dict[str, Any]]
 """Where it stands, and what it says."""

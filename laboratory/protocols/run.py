@@ -9,12 +9,12 @@ from functools import partial
 from itertools import count
 from random import Random
 
+from classic.executions.guarantees import Violation, violations
+from classic.executions.journal import Journal
+from classic.executions.record import Record
+from classic.protocols.process import Alarm, Deliver, Effect, Guarantee, Halt, Joinable, Message, Process, Send
+from classic.protocols.setup import Assumption
 from laboratory.protocols.worlds import World, choose_group, draw
-from sequencing.executions.guarantees import Violation, violations
-from sequencing.executions.journal import Journal
-from sequencing.executions.record import Record
-from sequencing.protocols.process import Alarm, Deliver, Effect, Guarantee, Halt, Joinable, Message, Process, Send
-from sequencing.protocols.setup import Assumption
 
 QUIET_MS = 5_000.0
 """Nothing takes so long: what is not delivered when no application has seen anything for this time, never is."""

@@ -30,11 +30,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import groupby
 
-from sequencing.errors import InvalidInput, UsageError
-from sequencing.executions.classes import classify
-from sequencing.executions.guarantees import Violation, violations
-from sequencing.executions.record import Record
-from sequencing.protocols.process import (
+from classic.executions.classes import classify
+from classic.executions.guarantees import Violation, violations
+from classic.executions.record import Record
+from classic.protocols.process import (
     Alarm,
     Deliver,
     Effect,
@@ -46,8 +45,9 @@ from sequencing.protocols.process import (
     Scheduled,
     Send,
 )
-from sequencing.protocols.setup import Setup
-from sequencing.protocols.stepping import Stepper
+from classic.protocols.setup import Setup
+from classic.stepping import Stepper
+from sequencing.errors import InvalidInput, UsageError
 
 
 @dataclass(frozen=True, slots=True)

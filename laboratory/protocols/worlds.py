@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from sequencing.protocols.process import Joinable, Process
-from sequencing.protocols.setup import Assumption, Setup
+from classic.protocols.process import Joinable, Process
+from classic.protocols.setup import Assumption, Setup
 
 NAMES = "abcdef"
 PUBLISH_UNTIL_MS = 120.0

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from gamecast.testing.match.hosting import build_workload
-from gamecast.testing.match.trace import read_match
-from placement import baselines
+from laboratory.match.hosting import build_workload
+from laboratory.match.trace import read_match
+from laboratory.placing import baselines
 from placement.placed import Placed
 from placement.placing import place
 from placement.stretch import Distances, figures

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from gamecast.client.reading import BLOCK_MS
-from gamecast.testing.match.hosting import Workload
+from laboratory.match.hosting import Workload
 from laboratory.simulation.distant import Conditions
 from laboratory.simulation.distant_network import Received, Sending, simulate
 from laboratory.wan.distances import Standing

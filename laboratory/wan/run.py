@@ -10,11 +10,11 @@ from itertools import groupby
 
 from gamecast.errors import PlanError
 from gamecast.recording.options import Recording
-from gamecast.testing.match.hosting import Publication, Workload
 from laboratory.demo.outcome import Outcome
 from laboratory.demo.plain import replay_plain
 from laboratory.demo.recording import stamps_recorded
 from laboratory.demo.replay import Progress, Replay, replay_over, subscribe_all
+from laboratory.match.hosting import Publication, Workload
 from laboratory.simulation.distant import Conditions
 from laboratory.wan.distances import Standing
 from laboratory.wan.network import WanNetwork

@@ -19,18 +19,18 @@ import gamecast
 import laboratory.demo.replay
 import sequencing.manager
 import sequencing.subscriber
+from classic.protocols.two_phase import TwoPhase
 from cli.main import cli
 from cli.running import status_of
 from gamecast.client.configuration import Limits
-from gamecast.ending import WRONG_USE
-from gamecast.testing.match.hosting import build_workload
-from gamecast.testing.match.skirmish import generate_skirmish
-from gamecast.testing.match.trace import read_match
 from laboratory.demo.protocols import EVENTS_MAX
+from laboratory.match.hosting import build_workload
+from laboratory.match.skirmish import generate_skirmish
+from laboratory.match.trace import read_match
+from launcher.ending import WRONG_USE
 from placement.planner import make_plan
 from sequencing.delivery import Delivery
 from sequencing.plan import Plan
-from sequencing.protocols.two_phase import TwoPhase
 from tests.patience import besides_waiting, scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 

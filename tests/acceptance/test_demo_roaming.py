@@ -17,8 +17,8 @@ import sequencing.subscriber
 from cli.main import cli
 from gamecast.client.incoming import Incoming
 from gamecast.event import Event, Gap
-from gamecast.testing.match.hosting import build_workload
-from gamecast.testing.match.skirmish import generate_skirmish
+from laboratory.match.hosting import build_workload
+from laboratory.match.skirmish import generate_skirmish
 from sequencing.delivery import Delivery, Missing, Ready
 from sequencing.subscriber import Subscriber
 from tests.patience import besides_waiting, scaled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -114,9 +113,9 @@ def test_mypy_accepts_every_program(folder: Path) -> None:
     check([sys.executable, "-m", "mypy", *options, *PROGRAMS], folder)
 
 
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
 def test_pyright_accepts_every_program(folder: Path) -> None:
-    check(["pyright", "--pythonpath", sys.executable, *PROGRAMS], folder)
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}', encoding="utf-8")
+    check([sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable], folder)
 
 
 def test_pip_install_names_extras_that_exist() -> None:

@@ -24,8 +24,8 @@ import pytest
 
 from cli.main import cli
 from cli.running import status_of
-from gamecast.ending import BROKEN, BUG, CANNOT_TELL, DONE, INFRASTRUCTURE, INTERRUPTED, WRONG_USE
 from gamecast.errors import GamecastError, Unreachable, UsageError
+from launcher.ending import BROKEN, BUG, CANNOT_TELL, DONE, INFRASTRUCTURE, INTERRUPTED, WRONG_USE
 from tests.patience import Deadline, scaled
 
 ROOT = Path(__file__).parents[2]
@@ -447,7 +447,7 @@ def test_an_output_that_is_not_there_is_told_like_one_that_takes_nothing() -> No
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_no_file_gets_the_number_of_a_standard_stream(closed: str) -> None:
     program = (
-        "import socket, sys\nfrom gamecast.ending import ended\n"
+        "import socket, sys\nfrom launcher.ending import ended\n"
         "sys.exit(ended(lambda: 5 if socket.socket().fileno() > 2 else 6, name='it'))"
     )
     command = f'exec "$0" -c "$1" {closed}'

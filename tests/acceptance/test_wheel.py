@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "tests" / "acceptance" / "wheel_smoke.py"
-FOLDERS = ("adapters", "analytics", "cli", "laboratory", "loadtest", "placement", "sequencing")
+FOLDERS = (
+    *("adapters", "analytics", "classic", "cli", "laboratory", "launcher", "loadtest", "placement", "sequencing"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,16 @@ from pathlib import Path
 import gamecast
 import gamecast.analytics
 
-FLAT_NAMES = {"adapters", "analytics", "cli", "laboratory", "loadtest", "placement", "sequencing"}
+FLAT_NAMES = {
+    *("adapters", "analytics", "classic", "cli", "laboratory", "launcher", "loadtest", "placement", "sequencing"),
+}
 
 
 async def receive_what_is_published() -> None:
-    async with asyncio.timeout(30), gamecast.connect("memory://smoke", name="smoke") as cast:
-        await cast.subscribe("forest")
-        receipt = await cast.publish("forest", {"type": "spell"})
-        async for event in cast:
+    async with asyncio.timeout(30), gamecast.connect("memory://smoke", name="smoke") as client:
+        await client.subscribe("forest")
+        receipt = await client.publish("forest", {"type": "spell"})
+        async for event in client:
             assert isinstance(event, gamecast.Event), event
             received = (event.region, event.sender, event.payload, event.epoch, event.sequence)
             assert received == ("forest", "smoke", {"type": "spell"}, receipt.epoch, receipt.sequence), received

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import orjson
 
-from gamecast import classic
-from sequencing.protocols.catalogue import find_protocol
-from sequencing.protocols.process import Gap, Guarantee, Install, Message, Scheduled
-from sequencing.protocols.setup import Assumption
+from classic.protocols.catalogue import find_protocol
+from classic.protocols.process import Gap, Guarantee, Install, Message, Scheduled
+from classic.protocols.setup import Assumption
+from gamecast.client import classicconnection as classic
 
 FIVE = ("p1", "p2", "p3", "p4", "p5")
 EACH = 8

@@ -17,11 +17,11 @@ from adapters.gateway.audit import AuditLog
 from adapters.gateway.gateway import GATEWAY, Extension, Gateway
 from adapters.gateway.guard import Guard
 from adapters.gateway.ports import WhenBehind
-from adapters.gateway.replaycache import RedisShelf
+from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, IPNetwork
 from adapters.gateway.tokens import KeySource
-from gamecast.gateway import CastDoor
+from gamecast.gateway import ClientAccess
 from tests.patience import patience
 
 
@@ -78,13 +78,13 @@ async def running_gateway(
         trusted_proxies=trusted_proxies,
         limits=GatewayLimits(**limits),
     )
-    shelf = RedisShelf(redis_url)
+    replay_cache = RedisReplayCache(redis_url)
     audit = StringIO()
     application = make_application(
-        CastDoor(redis_url),
+        ClientAccess(redis_url),
         settings,
-        guard=Guard(settings, shelf, keys=keys),
-        shelf=shelf,
+        guard=Guard(settings, replay_cache, keys=keys),
+        replay_cache=replay_cache,
         audit=AuditLog(audit),
         extensions=extensions,
     )

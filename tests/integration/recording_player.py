@@ -19,21 +19,21 @@ async def play(directory: str, roll_s: float, events: int) -> None:
         for file in files:
             print(f"rolled {file}", flush=True)
 
-    async with gamecast.connect("memory://play", name="player", record=record) as cast:
-        assert cast._recorder is not None
-        cast._recorder.on_rolled = told
-        await cast.subscribe("forest", "river")
+    async with gamecast.connect("memory://play", name="player", record=record) as client:
+        assert client._recorder is not None
+        client._recorder.on_rolled = told
+        await client.subscribe("forest", "river")
         number = 0
         while not events or number < events:
-            cast.publish_async(("forest", "river")[number % 2], {"number": number})
+            client.publish_async(("forest", "river")[number % 2], {"number": number})
             number += 1
             if number % 50 == 0:
                 await asyncio.sleep(0.002)
-                while cast.statistics().inbox_events:
-                    await anext(cast)
-        while cast.statistics().delivered_events < events:
-            await anext(cast)
-    found = cast.recording()
+                while client.statistics().inbox_events:
+                    await anext(client)
+        while client.statistics().delivered_events < events:
+            await anext(client)
+    found = client.recording()
     assert found is not None
     for (table, reason), rows in sorted(found.lost_rows.items()):
         print(f"lost {table} {reason} {rows}", flush=True)

@@ -16,19 +16,19 @@ from tests.patience import scaled
 
 @pytest.mark.parametrize("url", ["memory://blocking?nodes=2", "embedded://"])
 def test_threads_publish_and_iterate_without_an_event_loop(url: str) -> None:
-    with blocking.connect(url, name="server") as cast:
-        cast.subscribe("forest", "river")
-        assert cast.publish("forest", "first").region == "forest"
+    with blocking.connect(url, name="server") as client:
+        client.subscribe("forest", "river")
+        assert client.publish("forest", "first").region == "forest"
 
         def publish_many() -> None:
-            for receipt in [cast.publish_async("river", number) for number in range(50)]:
+            for receipt in [client.publish_async("river", number) for number in range(50)]:
                 assert receipt.result(timeout=scaled(10)).region == "river"
 
         threads = [threading.Thread(target=publish_many) for _ in range(3)]
         for thread in threads:
             thread.start()
         seen: list[gamecast.Event] = []
-        for event in cast:
+        for event in client:
             assert isinstance(event, gamecast.Event), event
             seen.append(event)
             if len(seen) == 151:
@@ -37,24 +37,24 @@ def test_threads_publish_and_iterate_without_an_event_loop(url: str) -> None:
             thread.join()
         river = [event.sequence for event in seen if event.region == "river"]
         assert river == list(range(river[0], river[0] + 150))
-        assert cast.statistics().published_events == 151
-        plan = cast.plan()
+        assert client.statistics().published_events == 151
+        plan = client.plan()
         assert plan is not None
         assert plan.paths.keys() == {"forest", "river"}
         with pytest.raises(gamecast.InvalidPayload):
-            cast.publish("forest", object())
+            client.publish("forest", object())
 
 
 def test_closing_from_another_thread_ends_iteration() -> None:
-    cast = blocking.connect("memory://closing").open()
-    cast.subscribe("forest")
-    closer = threading.Timer(0.05, cast.close)
+    client = blocking.connect("memory://closing").open()
+    client.subscribe("forest")
+    closer = threading.Timer(0.05, client.close)
     closer.start()
-    assert list(cast) == []
+    assert list(client) == []
     closer.join()
     with pytest.raises(gamecast.NotConnected):
-        cast.publish("forest", 1)
-    cast.close()
+        client.publish("forest", 1)
+    client.close()
 
 
 def test_a_connection_that_cannot_open_leaves_no_thread_behind() -> None:
@@ -67,57 +67,57 @@ def test_a_connection_that_cannot_open_leaves_no_thread_behind() -> None:
 
 
 def test_a_tick_loop_takes_and_handlers_are_called_in_the_thread_that_runs_them() -> None:
-    cast, heard = blocking.connect("memory://ticking"), list[tuple[object, int]]()
+    client, heard = blocking.connect("memory://ticking"), list[tuple[object, int]]()
     states: list[str] = []
-    cast.on_status(lambda state: states.append(state.name))
-    with cast:
-        assert cast.status.name == "connected"
-        cast.subscribe("a")
-        assert cast.fetch() == []
+    client.on_status(lambda state: states.append(state.name))
+    with client:
+        assert client.status.name == "connected"
+        client.subscribe("a")
+        assert client.fetch() == []
         for number in range(3):
-            cast.publish_nowait("a", number)
-        taken = cast.fetch(2, timeout=scaled(10))
-        taken += cast.fetch(timeout=scaled(10)) if len(taken) < 3 else []
+            client.publish_nowait("a", number)
+        taken = client.fetch(2, timeout=scaled(10))
+        taken += client.fetch(timeout=scaled(10)) if len(taken) < 3 else []
         assert [event.payload for event in taken if isinstance(event, gamecast.Event)][:2] == [0, 1]
 
-        @cast.on("a")
+        @client.on("a")
         def hear(event: gamecast.Event) -> None:
             heard.append((event.payload, threading.get_ident()))
             if event.payload == "last":
-                cast.close()
+                client.close()
 
-        cast.publish("a", "last")
-        cast.run()
+        client.publish("a", "last")
+        client.run()
     assert heard[-1] == ("last", threading.get_ident())
-    assert cast.recording() is None
+    assert client.recording() is None
     assert states == ["connected", "closed"]
 
 
 def test_nothing_of_a_region_is_handed_out_once_it_is_left_and_nothing_of_others_is_lost() -> None:
-    with blocking.connect("memory://leaving?nodes=3") as other, blocking.connect(other.url) as cast:
-        cast.subscribe("a", "b")
+    with blocking.connect("memory://leaving?nodes=3") as other, blocking.connect(other.url) as client:
+        client.subscribe("a", "b")
         other.publish_batch([*(("a", number) for number in range(20)), ("b", "end")])
-        for event in cast:
+        for event in client:
             assert isinstance(event, gamecast.Event)
             break  # which takes no event away
-        cast.unsubscribe("a")
+        client.unsubscribe("a")
         other.publish("b", "more")
         taken: list[gamecast.Event | gamecast.Gap] = []
         while len(taken) < 2:
-            taken += cast.fetch(timeout=scaled(10))
+            taken += client.fetch(timeout=scaled(10))
         assert [event.payload for event in taken if isinstance(event, gamecast.Event)] == ["end", "more"]
 
 
 def test_a_handler_that_would_have_to_be_awaited_is_refused() -> None:
-    with blocking.connect("memory://coroutines") as cast:
+    with blocking.connect("memory://coroutines") as client:
 
-        @cast.on("a")
+        @client.on("a")
         async def hear(event: gamecast.Event) -> None: ...
 
-        cast.subscribe("a")
-        cast.publish("a", 1)
+        client.subscribe("a")
+        client.publish("a", 1)
         with pytest.raises(gamecast.UsageError, match="plain function"), pytest.warns(RuntimeWarning, match="awaited"):
-            cast.run()
+            client.run()
 
 
 FORKING = """
@@ -125,24 +125,24 @@ import os, signal, sys
 import gamecast
 from gamecast import blocking
 
-with blocking.connect(sys.argv[1]) as cast:
-    cast.subscribe("a")
+with blocking.connect(sys.argv[1]) as client:
+    client.subscribe("a")
     pid = os.fork()
     if pid == 0:
         signal.alarm(int(sys.argv[2]))
         with blocking.connect(sys.argv[1]) as another:
             another.publish("a", 1)
-        for use in (lambda: cast.publish("a", 2), cast.close):
+        for use in (lambda: client.publish("a", 2), client.close):
             try:
                 use()
             except gamecast.UsageError as error:
                 print(error, flush=True)
         os._exit(0)
     os.waitpid(pid, 0)
-    cast.publish("a", 3)
+    client.publish("a", 3)
     taken = []
     while len(taken) < 2:
-        taken += [event.payload for event in cast.fetch(timeout=None)]
+        taken += [event.payload for event in client.fetch(timeout=None)]
     print(taken)
 """
 

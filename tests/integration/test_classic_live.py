@@ -15,14 +15,14 @@ import pytest
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.mailboxes import MemoryMailbox, RedisMailbox
-from gamecast import classic
+from classic.executions.guarantees import violations
+from classic.executions.journal import Journal
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.process import Deliver, Install, Message, Process
+from classic.protocols.setup import Assumption, Setup
+from gamecast.client import classicconnection as classic
 from gamecast.errors import NotConnected, OtherSideError, UnknownScheme, UsageError
 from laboratory.protocols.executionlog import read_execution
-from sequencing.executions.guarantees import violations
-from sequencing.executions.journal import Journal
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Deliver, Install, Message, Process
-from sequencing.protocols.setup import Assumption, Setup
 from tests.events import next_event, take
 from tests.integration.classic_player import EACH as EACH_OF_PLAYERS
 from tests.patience import patience

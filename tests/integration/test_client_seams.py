@@ -30,62 +30,62 @@ async def url(request: pytest.FixtureRequest) -> AsyncIterator[str]:
         yield keeper.url
 
 
-async def arrived(cast: Client, events: int) -> None:
+async def arrived(client: Client, events: int) -> None:
     """Return when so many events wait for the application."""
     async with patience(10):
-        while cast.statistics().inbox_events < events:  # noqa: ASYNC110 - nobody tells
+        while client.statistics().inbox_events < events:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("timeout_s", [0, 5, None])
 async def test_take_returns_no_event_of_a_region_that_another_task_has_left(url: str, timeout_s: float | None) -> None:
-    async with gamecast.connect(url, name="cast") as cast:
-        await cast.subscribe("forest", "river")
-        await cast.publish_batch([("forest", number) for number in range(3)])
-        await arrived(cast, 3)
-        taking = asyncio.create_task(cast.fetch(timeout=timeout_s))
+    async with gamecast.connect(url, name="client") as client:
+        await client.subscribe("forest", "river")
+        await client.publish_batch([("forest", number) for number in range(3)])
+        await arrived(client, 3)
+        taking = asyncio.create_task(client.fetch(timeout=timeout_s))
         await asyncio.sleep(0)  # it has the three events, and looks whether there are more
         assert not taking.done()
-        await cast.unsubscribe("forest")
-        await cast.publish("river", "next")
+        await client.unsubscribe("forest")
+        await client.publish("river", "next")
         async with patience(10):
-            taken = await taking or await cast.fetch(timeout=None)
+            taken = await taking or await client.fetch(timeout=None)
         assert [item.region for item in taken] == ["river"]
 
 
 async def test_a_cancelled_take_brings_back_no_event_of_a_region_that_was_left(url: str) -> None:
-    async with gamecast.connect(url, name="cast") as cast:
-        await cast.subscribe("forest", "river")
-        await cast.publish_batch([("forest", 0), ("river", 1), ("forest", 2)])
-        await arrived(cast, 3)
-        taking = asyncio.create_task(cast.fetch())
+    async with gamecast.connect(url, name="client") as client:
+        await client.subscribe("forest", "river")
+        await client.publish_batch([("forest", 0), ("river", 1), ("forest", 2)])
+        await arrived(client, 3)
+        taking = asyncio.create_task(client.fetch())
         await asyncio.sleep(0)
-        await cast.unsubscribe("forest")
+        await client.unsubscribe("forest")
         taking.cancel()
         await asyncio.wait((taking,))
-        assert [event.payload for event in await take(cast, 1)] == [1]
+        assert [event.payload for event in await take(client, 1)] == [1]
 
 
-async def taking(cast: Client, got: list[Event | Gap]) -> None:
+async def taking(client: Client, got: list[Event | Gap]) -> None:
     while True:
-        got += await cast.fetch(10, timeout=None)
+        got += await client.fetch(10, timeout=None)
 
 
-async def iterating(cast: Client, got: list[Event | Gap]) -> None:
-    async for item in cast:
+async def iterating(client: Client, got: list[Event | Gap]) -> None:
+    async for item in client:
         got.append(item)
         await asyncio.sleep(0)
 
 
-async def by_batches(cast: Client, got: list[Event | Gap]) -> None:
-    async for batch in cast.batches():
+async def by_batches(client: Client, got: list[Event | Gap]) -> None:
+    async for batch in client.batches():
         got += batch
         await asyncio.sleep(0)
 
 
-async def handling(cast: Client, got: list[Event | Gap]) -> None:
-    cast.on("*")(got.append)
-    await cast.run()
+async def handling(client: Client, got: list[Event | Gap]) -> None:
+    client.on("*")(got.append)
+    await client.run()
 
 
 DOORS = {"take": taking, "iterate": iterating, "batches": by_batches, "run": handling}
@@ -102,14 +102,14 @@ async def test_whatever_hands_out_events_has_none_of_a_region_that_was_left_and_
     url: str, door: str
 ) -> None:
     got: list[Event | Gap] = []
-    async with gamecast.connect(url, name="cast") as cast, gamecast.connect(url, name="other") as other:
-        await cast.subscribe("forest", "river")
-        getting = asyncio.ensure_future(DOORS[door](cast, got))
+    async with gamecast.connect(url, name="client") as client, gamecast.connect(url, name="other") as other:
+        await client.subscribe("forest", "river")
+        getting = asyncio.ensure_future(DOORS[door](client, got))
         for number in range(8):
             await other.publish_batch([("forest", number), ("river", number)] * 20)
             for _ in range(number):
                 await asyncio.sleep(0)
-            await cast.unsubscribe("forest")
+            await client.unsubscribe("forest")
             before = len(got)
             await other.publish_batch([("river", "end")])
             async with patience(10):
@@ -117,16 +117,16 @@ async def test_whatever_hands_out_events_has_none_of_a_region_that_was_left_and_
                     await asyncio.sleep(0.002)
             assert {item.region for item in got[before:]} == {"river"}
             got.clear()
-            await cast.subscribe("forest")
+            await client.subscribe("forest")
         getting.cancel()
         await asyncio.wait((getting,))
 
 
 def test_a_thread_gets_no_event_of_a_region_that_another_thread_has_left() -> None:
-    with blocking.connect(memory_url(), name="cast") as cast:
-        cast.subscribe("forest", "river")
+    with blocking.connect(memory_url(), name="client") as client:
+        client.subscribe("forest", "river")
         got: list[Event | Gap] = []
-        wait = cast._wait
+        wait = client._wait
         came, left = threading.Event(), threading.Event()
 
         def late(call: object) -> object:
@@ -136,12 +136,12 @@ def test_a_thread_gets_no_event_of_a_region_that_another_thread_has_left() -> No
                 left.wait(10)
             return found
 
-        thread = threading.Thread(target=lambda: got.extend(cast.fetch(timeout=10)))
-        cast._wait = late  # type: ignore[method-assign, assignment]
-        cast.publish_batch([("forest", 1), ("river", 2)])
+        thread = threading.Thread(target=lambda: got.extend(client.fetch(timeout=10)))
+        client._wait = late  # type: ignore[method-assign, assignment]
+        client.publish_batch([("forest", 1), ("river", 2)])
         thread.start()
         assert came.wait(10)
-        cast.unsubscribe("forest")
+        client.unsubscribe("forest")
         left.set()
         thread.join(10)
         assert [item.region for item in got] == ["river"]
@@ -153,12 +153,12 @@ async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_betwee
     url: str, door: str, events: int
 ) -> None:
     got: list[Event | Gap | frozenset[str]] = []
-    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
+    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="client") as client:
         await other.publish_batch([(("forest", "river")[number % 2], number) for number in range(events)])
-        cast.on_caught_up(got.append)
-        getting = asyncio.ensure_future(DOORS[door](cast, got))  # type: ignore[arg-type]
-        await cast.subscribe("forest", "river", since=0)
-        await cast.subscribe("lake")
+        client.on_caught_up(got.append)
+        getting = asyncio.ensure_future(DOORS[door](client, got))  # type: ignore[arg-type]
+        await client.subscribe("forest", "river", since=0)
+        await client.subscribe("lake")
         async with patience(10):
             while frozenset({"forest", "river"}) not in got:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.002)
@@ -176,15 +176,15 @@ async def test_replayed_events_say_so_and_the_end_of_a_replay_is_reported_betwee
 
 
 async def test_a_tick_loop_hears_that_a_replay_has_ended_when_it_asks_again(url: str) -> None:
-    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="cast") as cast:
+    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="client") as client:
         await other.publish_batch([("forest", number) for number in range(100)])
         ended: list[frozenset[str]] = []
-        cast.on_caught_up(ended.append)
-        await cast.subscribe("forest", since=0)
+        client.on_caught_up(ended.append)
+        await client.subscribe("forest", since=0)
         seen = 0
         async with patience(10):
             while not ended:
-                taken = await cast.fetch(7)
+                taken = await client.fetch(7)
                 seen += len(taken)
                 assert not (taken and ended)
                 await asyncio.sleep(0.001)
@@ -192,27 +192,27 @@ async def test_a_tick_loop_hears_that_a_replay_has_ended_when_it_asks_again(url:
 
 
 async def test_the_end_of_a_replay_names_no_region_that_was_left(url: str) -> None:
-    async with gamecast.connect(url, name="cast") as cast:
-        await cast.publish_batch([("forest", 1), ("river", 2), ("lake", 3)])
+    async with gamecast.connect(url, name="client") as client:
+        await client.publish_batch([("forest", 1), ("river", 2), ("lake", 3)])
         ended: list[frozenset[str]] = []
-        cast.on_caught_up(ended.append)
-        await cast.subscribe("forest", "river", since=0)
-        await cast.subscribe("lake", since=0)
-        await cast.unsubscribe("forest", "lake")
-        await cast.publish("river", 4)
-        assert [event.payload for event in await take(cast, 2)] == [2, 4]
+        client.on_caught_up(ended.append)
+        await client.subscribe("forest", "river", since=0)
+        await client.subscribe("lake", since=0)
+        await client.unsubscribe("forest", "lake")
+        await client.publish("river", 4)
+        assert [event.payload for event in await take(client, 2)] == [2, 4]
         assert ended == [{"river"}]
 
 
 @pytest.mark.parametrize("url", ["memory://caught-up", "embedded://"])
 def test_a_blocking_connection_hears_that_a_replay_has_ended(url: str) -> None:
-    with blocking.connect(url, name="cast") as cast:
-        cast.publish_batch([("forest", number) for number in range(40)])
+    with blocking.connect(url, name="client") as client:
+        client.publish_batch([("forest", number) for number in range(40)])
         got: list[object] = []
-        cast.on_caught_up(got.append)
-        cast.subscribe("forest", since=0)
-        cast.publish("forest", "live")
-        for event in cast:
+        client.on_caught_up(got.append)
+        client.subscribe("forest", since=0)
+        client.publish("forest", "live")
+        for event in client:
             got.append(event)
             if isinstance(event, Event) and not event.replayed:
                 break
@@ -281,9 +281,9 @@ async def test_regions_with_a_common_order_keep_it_beside_one_that_has_none() ->
 
 @pytest.mark.parametrize("order", ["none", None, ["any"]])
 async def test_an_order_that_there_is_not_is_refused(order: object) -> None:
-    async with gamecast.connect(memory_url()) as cast:
+    async with gamecast.connect(memory_url()) as client:
         with pytest.raises(gamecast.UsageError, match="order is 'common' or 'any', not"):
-            await cast.subscribe("a", since=0, order=order)  # type: ignore[arg-type]
+            await client.subscribe("a", since=0, order=order)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -306,38 +306,38 @@ async def seconds_of(call: Awaitable[object]) -> tuple[float, object]:
 async def test_a_publish_to_a_stalled_server_fails_after_its_timeout_and_closing_takes_two_seconds(
     redis_server: EmbeddedServer,
 ) -> None:
-    cast = await gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1).open()
-    await cast.subscribe("a")
-    await cast.publish("a", "before")
+    client = await gamecast.connect(redis_server.url, name="client", publish_timeout_s=1).open()
+    await client.subscribe("a")
+    await client.publish("a", "before")
     with stalled(redis_server):
-        took_s, error = await seconds_of(cast.publish("a", "under way"))
+        took_s, error = await seconds_of(client.publish("a", "under way"))
         assert isinstance(error, gamecast.PublishUncertain)
         assert 0.9 < took_s < 2 * slowness()
         told_s = float(str(error).partition("ingress for ")[2].partition(" s")[0])
         assert told_s == pytest.approx(took_s, abs=0.3)
         for region in ("a", "b"):  # whose events wait behind that, and for a place
-            took_s, error = await seconds_of(cast.publish(region, "waits"))
+            took_s, error = await seconds_of(client.publish(region, "waits"))
             assert isinstance(error, gamecast.Unreachable)
             assert took_s < 2.5 * slowness()
-        took_s, _ = await seconds_of(cast.close())
+        took_s, _ = await seconds_of(client.close())
         assert took_s < 2.5 * slowness()
-    assert cast.status.name == "closed"
+    assert client.status.name == "closed"
 
 
 async def test_after_a_stall_events_are_published_again_in_order(redis_server: EmbeddedServer) -> None:
-    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
-        await cast.subscribe("a")
-        await cast.publish("a", "before")
+    async with gamecast.connect(redis_server.url, name="client", publish_timeout_s=1) as client:
+        await client.subscribe("a")
+        await client.publish("a", "before")
         with stalled(redis_server):
-            _, error = await seconds_of(cast.publish("a", "under way"))
+            _, error = await seconds_of(client.publish("a", "under way"))
             assert isinstance(error, gamecast.PublishUncertain)
         async with patience(15):
-            while not isinstance((await seconds_of(cast.publish("a", "again")))[1], gamecast.Receipt):
+            while not isinstance((await seconds_of(client.publish("a", "again")))[1], gamecast.Receipt):
                 pass
-            await cast.publish("a", "after")
+            await client.publish("a", "after")
             seen: list[str] = []
             while seen[-1:] != ["after"]:
-                seen += [event.payload for event in await take(cast, 1)]
+                seen += [event.payload for event in await take(client, 1)]
         assert [each for each in seen if each != "under way"] == ["before", "again", "after"]
 
 
@@ -345,15 +345,15 @@ async def test_errors_of_futures_that_nobody_awaits_are_logged_once_and_reported
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     unpublished: list[gamecast.PublishFailure] = []
-    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
-        await cast.publish("a", "before")
+    async with gamecast.connect(redis_server.url, name="client", publish_timeout_s=1) as client:
+        await client.publish("a", "before")
         with stalled(redis_server):
             for number in range(300):
-                cast.publish_async("a", number)
-            cast.publish_batch([("a", number) for number in range(300, 303)])
-            awaited = cast.publish_async("a", 303)
+                client.publish_async("a", number)
+            client.publish_batch([("a", number) for number in range(300, 303)])
+            awaited = client.publish_async("a", 303)
             await seconds_of(awaited)
-            cast.on_publish_error(unpublished.append)
+            client.on_publish_error(unpublished.append)
             async with patience(5):
                 while sum(each.events for each in unpublished) < 303:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.02)
@@ -366,12 +366,12 @@ async def test_errors_of_futures_that_nobody_awaits_are_logged_once_and_reported
 async def test_futures_that_fail_when_the_connection_closes_do_not_flood_the_log(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cast = await gamecast.connect(redis_server.url, name="cast").open()
-    await cast.publish("a", "before")
+    client = await gamecast.connect(redis_server.url, name="client").open()
+    await client.publish("a", "before")
     with stalled(redis_server):
         for number in range(300):
-            cast.publish_async("a", number)
-        await cast.close()
+            client.publish_async("a", number)
+        await client.close()
     await asyncio.sleep(0.01)
     gc.collect()
     assert [record for record in caplog.records if record.name == "asyncio"] == []
@@ -381,11 +381,11 @@ async def test_futures_that_fail_when_the_connection_closes_do_not_flood_the_log
 def test_closing_a_blocking_connection_to_a_stalled_server_leaves_no_thread_and_no_task(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cast = blocking.connect(redis_server.url, name="cast").open()
-    cast.publish("a", "before")
+    client = blocking.connect(redis_server.url, name="client").open()
+    client.publish("a", "before")
     with stalled(redis_server):
         before = time.monotonic()
-        cast.close()
+        client.close()
         assert time.monotonic() - before < 3 * slowness()
     gc.collect()
     assert "gamecast" not in {thread.name for thread in threading.enumerate()}
@@ -394,9 +394,9 @@ def test_closing_a_blocking_connection_to_a_stalled_server_leaves_no_thread_and_
 
 @pytest.mark.parametrize("several", [False, True])
 async def test_tail_replays_since_a_position(redis_server: EmbeddedServer, several: bool) -> None:
-    async with gamecast.connect(redis_server.url, name="cast") as cast:
-        receipts = [await cast.publish("forest", number) for number in range(5)]
-        await cast.publish("river", "other")
+    async with gamecast.connect(redis_server.url, name="client") as client:
+        receipts = [await client.publish("forest", number) for number in range(5)]
+        await client.publish("river", "other")
         since = [f"--since={'forest=' if several else ''}{receipts[1].position}"]
         regions = ["forest"]
         if several:
@@ -420,15 +420,15 @@ async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be
 ) -> None:
     given: list[object] = [{"type": "spell", "at": [1, 2.5, None]}, "ä", b"\x00[", b"", 7, [None]]
     unpublished: list[gamecast.PublishFailure] = []
-    async with gamecast.connect(redis_server.url, name="cast", publish_timeout_s=1) as cast:
-        await cast.subscribe("a")
-        await cast.publish("a", "before")
-        cast.on_publish_error(unpublished.append)
+    async with gamecast.connect(redis_server.url, name="client", publish_timeout_s=1) as client:
+        await client.subscribe("a")
+        await client.publish("a", "before")
+        client.on_publish_error(unpublished.append)
         with stalled(redis_server):
             for payload in given:
-                cast.publish_nowait("a", payload)
-            cast.publish_async("a", "nobody awaits this")
-            cast.publish_batch([("a", "nor this"), ("a", "nor that")])
+                client.publish_nowait("a", payload)
+            client.publish_async("a", "nobody awaits this")
+            client.publish_batch([("a", "nor this"), ("a", "nor that")])
             async with patience(5):
                 while sum(each.events for each in unpublished) < 9:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.02)
@@ -442,7 +442,7 @@ async def test_what_was_cast_and_failed_is_reported_with_its_payloads_and_can_be
         async with patience(15):
             for each in unpublished:
                 for payload in each.payloads if each.error.definite else ():
-                    while not isinstance((await seconds_of(cast.publish(each.region, payload)))[1], gamecast.Receipt):
+                    while not isinstance((await seconds_of(client.publish(each.region, payload)))[1], gamecast.Receipt):
                         pass
 
 
@@ -450,8 +450,8 @@ async def test_closing_what_connections_share_takes_two_seconds_if_the_server_is
     redis_server: EmbeddedServer,
 ) -> None:
     shared = await gamecast.share(redis_server.url, publish_timeout_s=1).open()
-    casts = [await shared.connect(name=f"cast-{number}").open() for number in range(3)]
-    await asyncio.gather(*(cast.subscribe("a") for cast in casts))
+    casts = [await shared.connect(name=f"client-{number}").open() for number in range(3)]
+    await asyncio.gather(*(client.subscribe("a") for client in casts))
     await casts[0].publish("a", "before")
     with stalled(redis_server):
         took_s, error = await seconds_of(casts[0].publish("a", "under way"))

@@ -192,8 +192,8 @@ async def test_a_network_without_registered_nodes_is_in_the_cluster_too(cluster:
     async with gamecast.connect(cluster.url, name="one") as one, gamecast.connect(cluster.url, name="other") as other:
         await one.subscribe("a", "b")
         await other.subscribe("a", "b")
-        await asyncio.gather(*(cast.publish(region, 1) for cast in (one, other) for region in "ab"))
-        orders = [[(event.region, event.sequence) for event in await take(cast, 4)] for cast in (one, other)]
+        await asyncio.gather(*(client.publish(region, 1) for client in (one, other) for region in "ab"))
+        orders = [[(event.region, event.sequence) for event in await take(client, 4)] for client in (one, other)]
         assert orders[0] == orders[1]
 
 
@@ -207,7 +207,7 @@ async def test_slots_that_move_while_traffic_flows_lose_repeat_and_reorder_nothi
 
     async with nodes_in(cluster), casts_on(cluster.url) as casts:
         await publish_and_check(casts, 200, move)
-        assert sum(cast.statistics().reconnects for cast in casts.values()) > 0
+        assert sum(client.statistics().reconnects for client in casts.values()) > 0
         await asyncio.gather(*moves)
         for tag, number in (("n1", 2), ("n3", 0), ("control", 1)):
             assert cluster.has(number, tag)
@@ -293,9 +293,9 @@ async def test_a_replica_that_takes_over_is_another_run_and_what_is_lost_is_anno
 async def test_node_status_and_doctor_know_clusters(cluster: Cluster) -> None:
     process = await asyncio.to_thread(start_node, "n1", cluster.url, cluster.url)
     try:
-        async with gamecast.connect(cluster.url, name="s") as cast:
-            await cast.subscribe("a")
-            await cast.publish("a", 1)
+        async with gamecast.connect(cluster.url, name="s") as client:
+            await client.subscribe("a")
+            await client.publish("a", 1)
             status = json.loads(await command("status", cluster.url, "--json", "--regions"))
             [node] = status["nodes"]
             assert (node["name"], node["reachable"], node["may_lose"], node["trouble"]) == ("n1", True, True, None)
@@ -318,8 +318,8 @@ async def command(*arguments: str) -> str:
 
 async def test_a_cluster_asks_for_its_password() -> None:
     async with cluster_of(3, password="open sesame") as cluster:
-        async with gamecast.connect(cluster.url) as cast:
-            await cast.publish("a", 1)
+        async with gamecast.connect(cluster.url) as client:
+            await client.publish("a", 1)
         for url in (cluster.url.replace("open%20sesame", "s3cret"), cluster.url.replace(":open%20sesame@", "")):
             with pytest.raises(gamecast.AuthenticationFailed) as raised:
                 await gamecast.connect(url).open()

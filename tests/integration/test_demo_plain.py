@@ -12,11 +12,11 @@ import redis.exceptions
 
 import laboratory.demo.plain
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
-from gamecast.testing.match.hosting import Workload, build_workload
-from gamecast.testing.match.skirmish import generate_skirmish
 from laboratory.demo.outcome import judged
 from laboratory.demo.plain import replay_plain
 from laboratory.demo.replay import Replay
+from laboratory.match.hosting import Workload, build_workload
+from laboratory.match.skirmish import generate_skirmish
 from sequencing.checkers import Verdict
 
 

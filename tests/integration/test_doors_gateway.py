@@ -17,10 +17,10 @@ import gamecast
 from adapters.gateway.application import make_application
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.guard import Guard
-from adapters.gateway.replaycache import RedisShelf
+from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings
-from gamecast.gateway import CastDoor
+from gamecast.gateway import ClientAccess
 from gamecast.testing import DeliverySequence, Published, judge
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.integration.test_gateway_resuming import REGIONS, Wanderer, publishing
@@ -36,10 +36,12 @@ ANSWERS = 4
 async def causal_gateway(url: str) -> AsyncIterator[str]:
     """A gateway of a network with causal order."""
     settings = GatewaySettings(port=0, limits=GatewayLimits())
-    shelf = RedisShelf(url)
-    door = CastDoor(url, ordering="causal")
+    replay_cache = RedisReplayCache(url)
+    access = ClientAccess(url, ordering="causal")
     audit = AuditLog(StringIO())
-    application = make_application(door, settings, guard=Guard(settings, shelf), shelf=shelf, audit=audit)
+    application = make_application(
+        access, settings, guard=Guard(settings, replay_cache), replay_cache=replay_cache, audit=audit
+    )
     async with serving(application) as where:
         yield where
 

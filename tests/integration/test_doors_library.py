@@ -66,56 +66,56 @@ class Seen:
         )
 
 
-async def by_iterating(cast: Client, seen: Seen) -> None:
-    async for item in cast:
+async def by_iterating(client: Client, seen: Seen) -> None:
+    async for item in client:
         if seen.add(item):
             return
 
 
-async def by_taking(cast: Client, seen: Seen) -> None:
+async def by_taking(client: Client, seen: Seen) -> None:
     while True:
-        for item in await cast.fetch(7, timeout=0.01):
+        for item in await client.fetch(7, timeout=0.01):
             if seen.add(item):
                 return
 
 
-async def by_running(cast: Client, seen: Seen) -> None:
+async def by_running(client: Client, seen: Seen) -> None:
     done = asyncio.Event()
 
-    @cast.on("*")
-    @cast.on_gap
+    @client.on("*")
+    @client.on_gap
     async def note(item: Item) -> None:
         if seen.add(item):
             done.set()
 
-    running = asyncio.create_task(cast.run())
+    running = asyncio.create_task(client.run())
     try:
         await done.wait()
     finally:
         running.cancel()
 
 
-def blocking_by_iterating(cast: BlockingClient, seen: Seen) -> None:
-    for item in cast:
+def blocking_by_iterating(client: BlockingClient, seen: Seen) -> None:
+    for item in client:
         if seen.add(item):
             return
 
 
-def blocking_by_taking(cast: BlockingClient, seen: Seen) -> None:
+def blocking_by_taking(client: BlockingClient, seen: Seen) -> None:
     while True:
-        for item in cast.fetch(7, timeout=0.05):
+        for item in client.fetch(7, timeout=0.05):
             if seen.add(item):
                 return
 
 
-def blocking_by_running(cast: BlockingClient, seen: Seen) -> None:
-    @cast.on("*")
-    @cast.on_gap
+def blocking_by_running(client: BlockingClient, seen: Seen) -> None:
+    @client.on("*")
+    @client.on_gap
     def note(item: Item) -> None:
         if seen.add(item):
-            cast.close()
+            client.close()
 
-    cast.run()
+    client.run()
 
 
 ASYNC = {"steady": by_iterating, "take": by_taking, "run": by_running}
@@ -137,17 +137,17 @@ class Listeners:
 
     async def start(self) -> None:
         for name, read in ASYNC.items():
-            cast = await self._stack.enter_async_context(gamecast.connect(self._url, name=name))
-            await cast.subscribe(*WALKS[name])
-            self._tasks.append(asyncio.create_task(read(cast, self.seen[name])))
+            client = await self._stack.enter_async_context(gamecast.connect(self._url, name=name))
+            await client.subscribe(*WALKS[name])
+            self._tasks.append(asyncio.create_task(read(client, self.seen[name])))
         for name in THREADS:
             await asyncio.to_thread(self._start_thread, name)
 
     def _start_thread(self, name: str) -> None:
-        cast = blocking.connect(self._url, name=name).open()
-        self._stack.push_async_callback(asyncio.to_thread, cast.close)
-        cast.subscribe(*WALKS[name])
-        thread = threading.Thread(target=THREADS[name], args=(cast, self.seen[name]), daemon=True)
+        client = blocking.connect(self._url, name=name).open()
+        self._stack.push_async_callback(asyncio.to_thread, client.close)
+        client.subscribe(*WALKS[name])
+        thread = threading.Thread(target=THREADS[name], args=(client, self.seen[name]), daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -176,8 +176,8 @@ async def test_every_call_of_the_library_returns_the_events_of_several_regions_i
         chance = random.Random(3)
         sent: list[asyncio.Future[gamecast.Receipt]] = []
         for number in range(150):
-            for cast in publishers:
-                sent += [cast.publish_async(region, number) for region in chance.sample(REGIONS, 2)]
+            for client in publishers:
+                sent += [client.publish_async(region, number) for region in chance.sample(REGIONS, 2)]
             await asyncio.sleep(chance.random() * 0.006)
         receipts = await asyncio.gather(*sent)
         receipts += [await keeper.publish(region, ENDS) for region in REGIONS]
@@ -234,9 +234,9 @@ async def test_a_causal_connection_that_skips_its_own_events_publishes_on_in_cau
 
         async def member(name: str, regions: str, **options: Any) -> Client:
             connecting = gamecast.connect(causal_url, name=name, ordering="causal", **options)
-            cast = await stack.enter_async_context(connecting)
-            await cast.subscribe(*regions)
-            return cast
+            client = await stack.enter_async_context(connecting)
+            await client.subscribe(*regions)
+            return client
 
         slow = await member("slow", "ab", inbox_events_max=10, when_behind="skip")
         watcher = await member("watcher", "ab")
@@ -279,8 +279,8 @@ async def test_a_causal_connection_that_skips_its_own_events_publishes_on_in_cau
         assert heard == [*([which, number] for number in range(60) for which in ("first", "second")), "the end"]
 
         await slow.publish("a", "after the gaps")
-        for cast in (watcher, flood):
+        for client in (watcher, flood):
             async with patience(20):
-                async for item in cast:
+                async for item in client:
                     if isinstance(item, Event) and item.payload == "after the gaps":
                         break

@@ -38,19 +38,19 @@ async def record(directory: Path) -> None:
 
         async def play(events: int) -> None:
             for number in range(events):
-                await asyncio.gather(*(cast.publish(("forest", "river")[number % 2], number) for cast in (a, b)))
-                for cast in (a, b):
-                    await take(cast, 2)
+                await asyncio.gather(*(client.publish(("forest", "river")[number % 2], number) for client in (a, b)))
+                for client in (a, b):
+                    await take(client, 2)
                 await asyncio.sleep(0.02)
 
-        for cast in (a, b):
-            await cast.subscribe("forest", "river")
+        for client in (a, b):
+            await client.subscribe("forest", "river")
         await play(10)
         await asyncio.sleep(0.3)
-        sent = [cast.publish_async(("forest", "river")[n % 2], n) for n in range(BURST) for cast in (a, b)]
+        sent = [client.publish_async(("forest", "river")[n % 2], n) for n in range(BURST) for client in (a, b)]
         await asyncio.gather(*sent)
-        for cast in (a, b):
-            await take(cast, 2 * BURST)
+        for client in (a, b):
+            await take(client, 2 * BURST)
         await asyncio.sleep(0.3)
         await play(10)
     found = a.recording()
@@ -96,9 +96,9 @@ async def ring(directory: Path) -> None:
     url, members = memory_url(nodes=3), {"one": "ab", "watcher": "ab", "other": "bc", "flood": "ca"}
     rounds, flooding = 60, 6
     casts = {name: gamecast.connect(url, name=name, ordering="causal", record=directory) for name in members}
-    for name, cast in casts.items():
-        await cast.open()
-        await cast.subscribe(*members[name])
+    for name, client in casts.items():
+        await client.open()
+        await client.subscribe(*members[name])
     sent = []
     for number in range(rounds):
         flood = [casts["flood"].publish_async("a", number) for _ in range(flooding)]
@@ -107,10 +107,10 @@ async def ring(directory: Path) -> None:
         if number % 6 == 5:
             await asyncio.gather(*flood)
     await asyncio.gather(*sent)
-    for name, cast in casts.items():
+    for name, client in casts.items():
         of_region = {"a": rounds * (1 + flooding), "b": rounds, "c": 0}
-        await take(cast, sum(of_region[region] for region in members[name]))
-        await cast.close()
+        await take(client, sum(of_region[region] for region in members[name]))
+        await client.close()
 
 
 def test_a_causal_network_is_recorded_and_judged_causally(spark: SparkSession, tmp_path: Path) -> None:

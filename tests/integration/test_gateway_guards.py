@@ -22,7 +22,7 @@ import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.gateway import guard
 from adapters.gateway.keyurl import KeyUrl
-from adapters.gateway.replaycache import RedisShelf
+from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.settings import GatewaySettings, parse_networks
 from adapters.gateway.tls import tls_context
@@ -706,7 +706,7 @@ async def test_junk_among_the_revocations_revokes_nothing_and_hides_none(
 ) -> None:
     with redis.Redis.from_url(shared_redis.url) as client:
         junk = {"x": "", "subject:alice": "[", "token_id:": '{"kind": 7}', b"\xff": b"\xff", "subject:": "null"}
-        client.hset(RedisShelf.REVOKED, mapping=junk)
+        client.hset(RedisReplayCache.REVOKED, mapping=junk)
     async with Socket.open(guarded.url, token=minted(keys_file)) as socket:
         await asyncio.to_thread(run_cli, "token", "revoke", shared_redis.url, "--subject", "mallory")
         await asyncio.sleep(LOOK_S + 1)

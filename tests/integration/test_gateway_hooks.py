@@ -24,12 +24,12 @@ from adapters.embedded.server import EmbeddedServer
 from adapters.gateway.application import make_application
 from adapters.gateway.audit import AuditLog
 from adapters.gateway.guard import Guard
-from adapters.gateway.replaycache import RedisShelf
+from adapters.gateway.replaycache import RedisReplayCache
 from adapters.gateway.serving import serving
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, HookName, HookSettings, WhenDown
 from adapters.gateway.tokens import KeyFile, Keys, mint, new_key
 from cli.main import cli
-from gamecast.gateway import CastDoor
+from gamecast.gateway import ClientAccess
 from sequencing.errors import UsageError
 from tests.integration.gateway_clients import Running, Socket
 from tests.integration.test_gateway_javascript import CLIENT, node
@@ -118,10 +118,10 @@ async def hooked(
     settings = GatewaySettings(
         limits=GatewayLimits(**limits), hooks=HookSettings(urls=urls, secret=SECRET, when_down=when_down)
     )
-    shelf, audit = RedisShelf(redis_url), StringIO()
-    guard = Guard(settings, shelf, keys=KeyFile(keys_file) if keys_file is not None else None)
+    replay_cache, audit = RedisReplayCache(redis_url), StringIO()
+    guard = Guard(settings, replay_cache, keys=KeyFile(keys_file) if keys_file is not None else None)
     application = make_application(
-        CastDoor(redis_url), settings, guard=guard, shelf=shelf, audit=AuditLog(audit), extensions=()
+        ClientAccess(redis_url), settings, guard=guard, replay_cache=replay_cache, audit=AuditLog(audit), extensions=()
     )
     async with serving(application) as url:
         yield Running(url, application, audit)

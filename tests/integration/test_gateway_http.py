@@ -197,14 +197,14 @@ async def test_a_key_whose_gateway_is_gone_before_it_answered_is_uncertain(redis
         address, headers = running.url + "/v1/regions/forest/events", {"Idempotency-Key": "k"}
         async with client.post(address, headers=headers, json={"payload": 1}) as response:
             assert response.status == 200
-        shelf = running.gateway.shelf
+        replay_cache = running.gateway.replay_cache
         [name] = [key async for key in _names(redis_server.url)]
-        known = orjson.loads(await shelf.claim(name, b"", 1) or b"")
+        known = orjson.loads(await replay_cache.claim(name, b"", 1) or b"")
         for age_s, status, code in ((0.0, 409, "conflict"), (PENDING_S + 1, 504, "uncertain")):
             import time
 
             claim = {"digest": known["digest"], "at_s": time.time() - age_s}
-            await shelf.put(name, orjson.dumps(claim), 60)
+            await replay_cache.put(name, orjson.dumps(claim), 60)
             async with client.post(address, headers=headers, json={"payload": 1}) as response:
                 error = (await response.json())["error"]
                 assert (response.status, error["code"], error["definite"]) == (status, code, False)

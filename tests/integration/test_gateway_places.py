@@ -322,12 +322,15 @@ async def test_a_retry_waits_until_what_was_published_before_is_settled_and_has_
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_what_may_be_under_way_still_was_not_published_for_all_that_is_known(is_late: bool) -> None:
-    class Door:
+    class NetworkAccess:
         async def history(self, region: str, *, after: str, events_max: int) -> Page:
             return Page([], after, False, is_late=is_late)
 
-    door, connection = cast(Any, Door()), cast(Any, Publishing())
-    retries, place = Retries(door, "bot", page_events=10), ParkedSession(connection, subject="bot", resent_events_max=1)
+    access, connection = cast(Any, NetworkAccess()), cast(Any, Publishing())
+    retries, place = (
+        Retries(access, "bot", page_events=10),
+        ParkedSession(connection, subject="bot", resent_events_max=1),
+    )
     asked = retries.position(Publish(1, "forest", 1, 1, True, "1-1"), b"1", place, follows=True)
     if not is_late:
         assert await asked is None

@@ -44,20 +44,20 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
         await control.register_node("n1", node.url)
         await control.close()
         states: list[tuple[float, str, str]] = []
-        async with gamecast.connect(server.url, name="eu-1", publish_timeout_s=4) as cast, patience(60):
+        async with gamecast.connect(server.url, name="eu-1", publish_timeout_s=4) as client, patience(60):
 
-            @cast.on_status
+            @client.on_status
             def note(state: gamecast.Status) -> None:
                 states.append((time.monotonic(), state.name, str(state.error)))
 
-            await cast.subscribe("forest", "river")
-            await cast.publish("forest", 1)
+            await client.subscribe("forest", "river")
+            await client.publish("forest", 1)
             os.kill(node.pid, signal.SIGSTOP)
             stopped = time.monotonic()
             try:
-                futures = [cast.publish_async("forest", number) for number in range(3)]
+                futures = [client.publish_async("forest", number) for number in range(3)]
                 await asyncio.sleep(0)
-                futures += [cast.publish_async("forest", number) for number in range(3)]
+                futures += [client.publish_async("forest", number) for number in range(3)]
                 findings = await doctor_command.findings_of(server.url)
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)
             finally:
@@ -71,6 +71,6 @@ async def test_a_hung_node_shows_in_the_status_soon_and_its_regions_and_subscrib
             for outcome in outcomes:
                 assert isinstance(outcome, gamecast.GamecastError)
                 assert ("may or may not" in str(outcome)) is not outcome.definite
-            await cast.publish("river", 2)
-            while cast.status.name != "connected":  # noqa: ASYNC110 - a publish is answered a moment before it shows
+            await client.publish("river", 2)
+            while client.status.name != "connected":  # noqa: ASYNC110 - a publish is answered a moment before it shows
                 await asyncio.sleep(0.05)

@@ -33,8 +33,8 @@ def seconds(idle: int) -> str:
 @pytest.fixture(scope="module")
 def network() -> Iterator[str]:
     """A network of two nodes for all runs: each has regions of its own."""
-    with blocking.connect("embedded://?nodes=2") as cast:
-        yield cast.url
+    with blocking.connect("embedded://?nodes=2") as client:
+        yield client.url
 
 
 def load(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -58,11 +58,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def take(cast: gamecast.Client, events: int) -> list[gamecast.Event]:
+async def take(client: gamecast.Client, events: int) -> list[gamecast.Event]:
     taken: list[gamecast.Event] = []
     async with patience(30):
         while len(taken) < events:
-            event = await anext(cast)
+            event = await anext(client)
             assert isinstance(event, gamecast.Event)
             taken.append(event)
     return taken
@@ -77,7 +77,7 @@ async def test_what_is_delivered_and_published_is_what_is_recorded(tmp_path: Pat
         await a.subscribe("forest", "river")
         await b.subscribe("forest", "river")
         receipts = await asyncio.gather(
-            *(cast.publish_async(("forest", "river")[n % 2], "x" * n) for n in range(60) for cast in (a, b))
+            *(client.publish_async(("forest", "river")[n % 2], "x" * n) for n in range(60) for client in (a, b))
         )
         of_a, of_b = await take(a, 120), await take(b, 120)
         await b.unsubscribe("river")
@@ -211,12 +211,12 @@ async def test_a_directory_that_cannot_be_recorded_into_is_said_at_once(tmp_path
 
 async def test_a_recorder_that_cannot_follow_drops_and_says_so_and_the_game_goes_on(tmp_path: Path) -> None:
     record = gamecast.Recording(tmp_path / "s", pending_rows_max=50)
-    async with gamecast.connect("memory://slow", name="a", record=record) as cast:
-        await cast.subscribe("forest")
-        futures = [cast.publish_async("forest", n) for n in range(2_000)]
-        events = await take(cast, 2_000)
+    async with gamecast.connect("memory://slow", name="a", record=record) as client:
+        await client.subscribe("forest")
+        futures = [client.publish_async("forest", n) for n in range(2_000)]
+        events = await take(client, 2_000)
         await asyncio.gather(*futures)
-    found = cast.recording()
+    found = client.recording()
     assert [event.payload for event in events] == list(range(2_000))
     assert found is not None
     recorded, lost = found.rolled_rows.get("deliveries", 0), found.lost_rows["deliveries", "full"]
@@ -229,13 +229,13 @@ async def test_a_clock_that_steps_back_leaves_the_order_and_files_by_what_it_say
 ) -> None:
     real, back = time.time_ns, 0
     monkeypatch.setattr(time, "time_ns", lambda: real() - back)
-    async with gamecast.connect("memory://steps", name="a", record=tmp_path / "s") as cast:
-        await cast.subscribe("forest")
-        await cast.publish("forest", 1)
-        await take(cast, 1)
+    async with gamecast.connect("memory://steps", name="a", record=tmp_path / "s") as client:
+        await client.subscribe("forest")
+        await client.publish("forest", 1)
+        await take(client, 1)
         back = 7_200_000_000_000
-        await cast.publish("forest", 2)
-        await take(cast, 1)
+        await client.publish("forest", 2)
+        await take(client, 1)
     found = sorted(rows(tmp_path / "s", "deliveries"), key=lambda r: r["index"])
     assert [r["index"] for r in found] == [0, 1]
     assert found[0]["delivered_at_ns"] > found[1]["delivered_at_ns"]
@@ -247,14 +247,14 @@ async def tapped(world: World, url: str, directory: Path) -> tuple[OutsideTap, l
     control = RedisControl(url)
     record = gamecast.Recording(directory, host="here")
     recorder = open_recorder(record, version="1", ordering="acyclic", url=url)
-    async with gamecast.connect(url, name=world.subscribers[0]) as cast:
+    async with gamecast.connect(url, name=world.subscribers[0]) as client:
         regions = [world.regions[at] for at in world.regions_of(0)]
-        await cast.subscribe(*regions)
+        await client.subscribe(*regions)
         before = await control.newest()
         tap = OutsideTap(recorder, url)
         await tap.start()
-        receipts = [await cast.publish(regions[n % 3], n) for n in range(60)]
-        await take(cast, 60)
+        receipts = [await client.publish(regions[n % 3], n) for n in range(60)]
+        await take(client, 60)
         await until(lambda: tap.frames >= 60)
         await tap.close()
         recorder.release()

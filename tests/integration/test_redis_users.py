@@ -96,7 +96,7 @@ async def test_a_gateway_of_its_own_user_serves(secured: EmbeddedNetwork) -> Non
         await socket.subscribe("forest")
         assert (await socket.publish("forest", 1))["type"] == "ack"
         await socket.take(1)
-        assert await running.gateway.shelf.claim("once:x", b"1", 10) is None
+        assert await running.gateway.replay_cache.claim("once:x", b"1", 10) is None
     network = RedisNetwork(secured.url_of("gateway"), ordering="acyclic", retention_events=1)
     assert (len(await network.plans(["forest"], 0)) > 0, await network.ending()) == (True, frozenset())
     await network.close()

@@ -67,6 +67,19 @@ async def test_an_emptied_control_redis_is_a_restart_and_a_newer_connection_is_n
             await two.subscribe("b")
 
 
+async def test_a_connection_of_a_lost_network_closes_without_disconnecting_a_newer_one_of_its_name(
+    redis_server: EmbeddedServer,
+) -> None:
+    async with patience(30):
+        old = await gamecast.connect(redis_server.url, name="one").open()
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.flushall()
+        async with gamecast.connect(redis_server.url, name="one") as new:  # gets the number that the old one has
+            await old.close()
+            await new.subscribe("a")
+            await new.publish("a", 1)
+
+
 async def test_a_control_redis_that_keeps_nothing_is_warned_of_once(
     redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:

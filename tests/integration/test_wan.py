@@ -59,11 +59,11 @@ async def test_a_network_whose_urls_mean_nothing_here_is_reached_by_routes(
         async with AsyncExitStack() as stack:
             url = "redis://control.invalid:6379"
             casts = [await stack.enter_async_context(gamecast.connect(url, name=n, routes=routes)) for n in wanted]
-            await asyncio.gather(*(cast.subscribe(*wanted[cast.name]) for cast in casts))
+            await asyncio.gather(*(client.subscribe(*wanted[client.name]) for client in casts))
             assert casts[0].url == url
             for number in range(40):
                 await casts[number % 4].publish(("river", "town")[number // 4 % 2], number)
-            seen = [[event.payload for event in await take(cast, 40)] for cast in casts]
+            seen = [[event.payload for event in await take(client, 40)] for client in casts]
             plan = await casts[0].plan()
     finally:
         await relays.stop()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sequencing.protocols.fifo import Data as Numbered
-from sequencing.protocols.fifo import Fifo
-from sequencing.protocols.process import Deliver, Message
-from sequencing.protocols.setup import Setup
-from sequencing.protocols.stepping import Stepper
-from sequencing.protocols.two_phase import Commit, TwoPhase
-from sequencing.protocols.vector_clocks import Data, VectorClocks
+from classic.protocols.fifo import Data as Numbered
+from classic.protocols.fifo import Fifo
+from classic.protocols.process import Deliver, Message
+from classic.protocols.setup import Setup
+from classic.protocols.two_phase import Commit, TwoPhase
+from classic.protocols.vector_clocks import Data, VectorClocks
+from classic.stepping import Stepper
 
 ABC = Setup.broadcast("abc")
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sequencing.executions.guarantees import violations
-from sequencing.executions.record import Event, Kind, Record, Sent
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.process import Guarantee
-from sequencing.protocols.resending import Resending
-from sequencing.protocols.sequencer import Sequencer
-from sequencing.protocols.setup import Setup
-from sequencing.protocols.stepping import Stepper
-from sequencing.protocols.vector_clocks import VectorClocks
-from sequencing.protocols.virtual_synchrony import VirtualSynchrony
+from classic.executions.guarantees import violations
+from classic.executions.record import Event, Kind, Record, Sent
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.process import Guarantee
+from classic.protocols.resending import Resending
+from classic.protocols.sequencer import Sequencer
+from classic.protocols.setup import Setup
+from classic.protocols.vector_clocks import VectorClocks
+from classic.protocols.virtual_synchrony import VirtualSynchrony
+from classic.stepping import Stepper
 
 ALL = frozenset({"p1", "p2", "p3"})
 

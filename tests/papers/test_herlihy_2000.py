@@ -6,20 +6,20 @@ from random import Random
 
 import pytest
 
-from sequencing.protocols.arrow import Arrow, Arrows
-from sequencing.protocols.arrow import Swap as ArrowSwap
-from sequencing.protocols.arrow_combining import ArrowCombining
-from sequencing.protocols.arrow_counting import ArrowCounting, Data
-from sequencing.protocols.arrow_gaps import ArrowGaps
-from sequencing.protocols.arrow_joining import ArrowJoining
-from sequencing.protocols.combining import Combining, Swap
-from sequencing.protocols.combining_counting import CombiningCounting
-from sequencing.protocols.combining_joining import CombiningJoining
-from sequencing.protocols.process import Effect, Gap, Process, Send
-from sequencing.protocols.setup import Setup
-from sequencing.protocols.stepping import Stepper
-from sequencing.protocols.swap import NOTHING, Chain, Follows
-from sequencing.protocols.tree_members import TreeMembers
+from classic.protocols.arrow import Arrow, Arrows
+from classic.protocols.arrow import Swap as ArrowSwap
+from classic.protocols.arrow_combining import ArrowCombining
+from classic.protocols.arrow_counting import ArrowCounting, Data
+from classic.protocols.arrow_gaps import ArrowGaps
+from classic.protocols.arrow_joining import ArrowJoining
+from classic.protocols.combining import Combining, Swap
+from classic.protocols.combining_counting import CombiningCounting
+from classic.protocols.combining_joining import CombiningJoining
+from classic.protocols.process import Effect, Gap, Process, Send
+from classic.protocols.setup import Setup
+from classic.protocols.swap import NOTHING, Chain, Follows
+from classic.protocols.tree_members import TreeMembers
+from classic.stepping import Stepper
 
 SWAPS: tuple[type[Process], ...] = (Arrow, Combining, ArrowCombining)
 COUNTS: tuple[type[Process], ...] = (ArrowCounting, CombiningCounting)

@@ -10,24 +10,24 @@ from random import Random
 
 import pytest
 
+from classic.executions.classes import classify, co_violations, empty_interval_violations, mo_violations
+from classic.executions.crowns import find_crown, message_graph, non_separated_extension
+from classic.executions.guarantees import violations
+from classic.executions.happened_before import HappenedBefore
+from classic.executions.record import Event, Kind, Record, Sent
+from classic.protocols import kshemkalyani_singhal as ks
+from classic.protocols.catalogue import PROTOCOLS, make_processes
+from classic.protocols.central import Central
+from classic.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
+from classic.protocols.metagroups import Forest, Metagroup, build, find_metagroups
+from classic.protocols.process import Guarantee, Process
+from classic.protocols.propagation_tree import PropagationTree
+from classic.protocols.rendezvous import Acknowledge, Data, Permission, Rendezvous, Request
+from classic.protocols.setup import Assumption, Setup
+from classic.protocols.three_phase import Final, OverlappingThreePhase, Propose, Queued, Revise, ThreePhase
+from classic.protocols.token_ring import TokenRing
+from classic.stepping import Stepper
 from sequencing.errors import UsageError
-from sequencing.executions.classes import classify, co_violations, empty_interval_violations, mo_violations
-from sequencing.executions.crowns import find_crown, message_graph, non_separated_extension
-from sequencing.executions.guarantees import violations
-from sequencing.executions.happened_before import HappenedBefore
-from sequencing.executions.record import Event, Kind, Record, Sent
-from sequencing.protocols import kshemkalyani_singhal as ks
-from sequencing.protocols.catalogue import PROTOCOLS, make_processes
-from sequencing.protocols.central import Central
-from sequencing.protocols.kshemkalyani_singhal import KshemkalyaniSinghal
-from sequencing.protocols.metagroups import Forest, Metagroup, build, find_metagroups
-from sequencing.protocols.process import Guarantee, Process
-from sequencing.protocols.propagation_tree import PropagationTree
-from sequencing.protocols.rendezvous import Acknowledge, Data, Permission, Rendezvous, Request
-from sequencing.protocols.setup import Assumption, Setup
-from sequencing.protocols.stepping import Stepper
-from sequencing.protocols.three_phase import Final, OverlappingThreePhase, Propose, Queued, Revise, ThreePhase
-from sequencing.protocols.token_ring import TokenRing
 
 
 def execution(**lines: str) -> Record:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from laboratory.paper.curves import by_groups, by_occupancy
 from laboratory.paper.experiment import Experiment, run
+from laboratory.placing.baselines import sequencing_nodes
 from laboratory.simulation.lines import plan_along
-from placement.baselines import sequencing_nodes
 from placement.objective import busiest_receiver
 from placement.placing import Effort
 from placement.planner import make_plan

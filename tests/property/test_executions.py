@@ -8,18 +8,18 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sequencing.executions.classes import (
+from classic.executions.classes import (
     classify,
     co_violations,
     empty_interval_violations,
     fifo_violations,
     mo_violations,
 )
-from sequencing.executions.crowns import find_crown, message_graph, non_separated_extension
-from sequencing.executions.guarantees import violations
-from sequencing.executions.happened_before import HappenedBefore
-from sequencing.executions.record import Event, Kind, Record, Sent
-from sequencing.protocols.process import Guarantee
+from classic.executions.crowns import find_crown, message_graph, non_separated_extension
+from classic.executions.guarantees import violations
+from classic.executions.happened_before import HappenedBefore
+from classic.executions.record import Event, Kind, Record, Sent
+from classic.protocols.process import Guarantee
 
 PROCESSES = "abcd"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import baselines
+from laboratory.placing import baselines
 from placement.placing import Effort, LoadRule, place
 from placement.stretch import Distances, figures
 from placement.topology import matrix

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.simulation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("gamecast", "sequencing", "placement", "adapters")
+PACKAGES = ("gamecast", "sequencing", "classic", "placement", "adapters")
 
 ATTACK = """
 import sys

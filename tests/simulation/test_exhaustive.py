@@ -147,9 +147,9 @@ def test_what_the_search_leaves_out_makes_no_difference_at_any_end(
     nodes: int, members: dict[str, tuple[str, ...]]
 ) -> None:
     for plan in [make_plan(Membership.of(members), {f"n{i}": "" for i in range(nodes)})]:
-        cast = Cast(plan, members, one_each(members), lanes=True)
-        batching = tuple(Say(say.event, "p", say.region) for say in cast.says)
-        for each in (cast, replace(cast, says=batching)):
+        client = Cast(plan, members, one_each(members), lanes=True)
+        batching = tuple(Say(say.event, "p", say.region) for say in client.says)
+        for each in (client, replace(client, says=batching)):
             ends = []
             for reduced in (True, False):
                 world = World(each, reduced=reduced)
@@ -185,8 +185,8 @@ def test_the_search_finds_the_counterexample_by_itself(search: object) -> None:
 
 def test_without_c3_two_nodes_are_enough_for_a_deadlock() -> None:
     script = (SCENARIOS / "without-c3.txt").read_text(encoding="utf-8")
-    cast = read_cast(script.partition("---\n")[0])
-    assert violations(cast.plan, Membership.of(cast.regions_of)).keys() == {"C3"}
+    client = read_cast(script.partition("---\n")[0])
+    assert violations(client.plan, Membership.of(client.regions_of)).keys() == {"C3"}
     assert outcome_of(script) == {"s1": [], "s2": []}
 
 

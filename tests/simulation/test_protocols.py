@@ -7,38 +7,38 @@ from dataclasses import replace
 
 import pytest
 
+from classic.executions.guarantees import violations
+from classic.protocols import kshemkalyani_singhal as ks
+from classic.protocols import virtual_synchrony as vs
+from classic.protocols.arrow import Arrow
+from classic.protocols.arrow_gaps import ArrowGaps
+from classic.protocols.arrow_joining import ArrowJoining
+from classic.protocols.catalogue import PROTOCOLS, make_processes
+from classic.protocols.combining_joining import CombiningJoining
+from classic.protocols.fifo import Data as FifoData
+from classic.protocols.fifo import Fifo
+from classic.protocols.lamport import Lamport
+from classic.protocols.process import Effect, Gap, Guarantee, Message, Process, Scheduled
+from classic.protocols.propagation_tree import Down, PropagationTree
+from classic.protocols.raynal_schiper_toueg import Data as MatrixData
+from classic.protocols.raynal_schiper_toueg import RaynalSchiperToueg
+from classic.protocols.rendezvous import Data as Asked
+from classic.protocols.rendezvous import Rendezvous
+from classic.protocols.resending import Data as Resent
+from classic.protocols.resending import Resending
+from classic.protocols.sequencer import Data as Unnumbered
+from classic.protocols.sequencer import Sequencer
+from classic.protocols.setup import Assumption, Setup
+from classic.protocols.swap import Follows
+from classic.protocols.three_phase import Final, ThreePhase
+from classic.protocols.tree_members import Gone, Welcome
+from classic.protocols.two_phase import TwoPhase
+from classic.protocols.vector_clocks import Data as VectorData
+from classic.protocols.vector_clocks import VectorClocks
+from classic.protocols.virtual_synchrony import VirtualSynchrony
 from laboratory.protocols.run import judge_protocol, nearest_wrong_claim, refute
 from sequencing.checkers import DeliverySequence, History, judge
 from sequencing.errors import UsageError
-from sequencing.executions.guarantees import violations
-from sequencing.protocols import kshemkalyani_singhal as ks
-from sequencing.protocols import virtual_synchrony as vs
-from sequencing.protocols.arrow import Arrow
-from sequencing.protocols.arrow_gaps import ArrowGaps
-from sequencing.protocols.arrow_joining import ArrowJoining
-from sequencing.protocols.catalogue import PROTOCOLS, make_processes
-from sequencing.protocols.combining_joining import CombiningJoining
-from sequencing.protocols.fifo import Data as FifoData
-from sequencing.protocols.fifo import Fifo
-from sequencing.protocols.lamport import Lamport
-from sequencing.protocols.process import Effect, Gap, Guarantee, Message, Process, Scheduled
-from sequencing.protocols.propagation_tree import Down, PropagationTree
-from sequencing.protocols.raynal_schiper_toueg import Data as MatrixData
-from sequencing.protocols.raynal_schiper_toueg import RaynalSchiperToueg
-from sequencing.protocols.rendezvous import Data as Asked
-from sequencing.protocols.rendezvous import Rendezvous
-from sequencing.protocols.resending import Data as Resent
-from sequencing.protocols.resending import Resending
-from sequencing.protocols.sequencer import Data as Unnumbered
-from sequencing.protocols.sequencer import Sequencer
-from sequencing.protocols.setup import Assumption, Setup
-from sequencing.protocols.swap import Follows
-from sequencing.protocols.three_phase import Final, ThreePhase
-from sequencing.protocols.tree_members import Gone, Welcome
-from sequencing.protocols.two_phase import TwoPhase
-from sequencing.protocols.vector_clocks import Data as VectorData
-from sequencing.protocols.vector_clocks import VectorClocks
-from sequencing.protocols.virtual_synchrony import VirtualSynchrony
 
 SEEDS = 40
 REFUTED_WITHIN = 200

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from sequencing.executions.guarantees import violations
-from sequencing.executions.record import Event, Kind, Record, Sent
-from sequencing.protocols.process import Deliver, Effect, Guarantee, Message, Send
-from sequencing.protocols.propagation_regrouping import Closed, PropagationRegrouping
-from sequencing.protocols.setup import Setup
+from classic.executions.guarantees import violations
+from classic.executions.record import Event, Kind, Record, Sent
+from classic.protocols.process import Deliver, Effect, Guarantee, Message, Send
+from classic.protocols.propagation_regrouping import Closed, PropagationRegrouping
+from classic.protocols.setup import Setup
 
 SEEDS = 60
 

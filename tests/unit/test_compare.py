@@ -9,6 +9,15 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
+from classic.protocols.arrow import Arrow
+from classic.protocols.arrow_counting import ArrowCounting
+from classic.protocols.central import Central
+from classic.protocols.combining import Combining
+from classic.protocols.fifo import Fifo
+from classic.protocols.process import Process
+from classic.protocols.propagation_tree import PropagationTree
+from classic.protocols.three_phase import ThreePhase
+from classic.protocols.vector_clocks import VectorClocks
 from cli.main import cli
 from laboratory.comparison.atoms import Atoms
 from laboratory.comparison.claims import judge_claims, lessons
@@ -16,15 +25,6 @@ from laboratory.comparison.measure import Costs, measure
 from laboratory.comparison.sweep import COMPARED, Case, star
 from laboratory.comparison.workload import KINDS, Kind, Workload, draw_workload
 from sequencing.errors import UsageError
-from sequencing.protocols.arrow import Arrow
-from sequencing.protocols.arrow_counting import ArrowCounting
-from sequencing.protocols.central import Central
-from sequencing.protocols.combining import Combining
-from sequencing.protocols.fifo import Fifo
-from sequencing.protocols.process import Process
-from sequencing.protocols.propagation_tree import PropagationTree
-from sequencing.protocols.three_phase import ThreePhase
-from sequencing.protocols.vector_clocks import VectorClocks
 
 
 def broadcast(*, rate: float = 5, processes: int = 8) -> Workload:

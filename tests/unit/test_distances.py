@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gamecast.errors import InvalidInput, UsageError
-from gamecast.testing.match.hosting import Publication, Workload
+from laboratory.match.hosting import Publication, Workload
 from laboratory.wan.distances import Distances, read_distances, stand
 from laboratory.wan.run import spread
 from laboratory.wan.stretch import stretch_of

@@ -8,8 +8,7 @@ from typing import NoReturn
 import pytest
 import redis.exceptions
 
-from gamecast.ending import BUG, INFRASTRUCTURE, ended
-from gamecast.interrupts import is_command
+from launcher.ending import BUG, INFRASTRUCTURE, ended
 
 
 @pytest.mark.parametrize(
@@ -39,24 +38,3 @@ def test_a_bug_is_told_once_with_its_traceback(capsys: pytest.CaptureFixture[str
     assert told.endswith(
         "gamecast: this is a bug of gamecast's, please report what stands above: ResponseError: unknown command\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "ours"),
-    [
-        ("python -m gamecast tail", True),
-        ("python -I -Xdev -X importtime -W error -m gamecast", True),
-        ("python -Imloadtest", True),
-        ("python -m pytest -m gamecast", False),
-        ("python /bin/pytest -m loadtest", False),
-        ("python server.py -m gamecast", False),
-        ("python -c code -m gamecast", False),
-        ("python -", False),
-    ],
-)
-def test_only_pythons_own_m_makes_a_command_of_a_process(
-    words: str, *, ours: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "orig_argv", words.split())
-    monkeypatch.setattr(sys, "argv", ["somebodys"])
-    assert is_command() is ours

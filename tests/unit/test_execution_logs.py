@@ -11,13 +11,13 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
+from classic.executions.record import Kind
+from classic.executions.timeliness import late
+from classic.protocols.catalogue import PROTOCOLS, find_protocol
 from cli.main import cli
 from laboratory.protocols.executionlog import read_execution
 from laboratory.protocols.script import play
 from sequencing.errors import InvalidInput
-from sequencing.executions.record import Kind
-from sequencing.executions.timeliness import late
-from sequencing.protocols.catalogue import PROTOCOLS, find_protocol
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios" / "protocols"
 

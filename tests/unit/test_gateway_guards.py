@@ -18,7 +18,7 @@ from adapters.gateway.guard import Guard
 from adapters.gateway.messages import Refusal, encode_event, read_json, read_message
 from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.regions import RegionPatterns, check_public_region
-from adapters.gateway.replaycache import MemoryShelf
+from adapters.gateway.replaycache import MemoryReplayCache
 from adapters.gateway.settings import GatewayLimits, GatewaySettings, parse_limits
 from cli.gateway import JsonLines
 from gamecast.event import Event
@@ -148,20 +148,20 @@ def test_a_holder_is_called_what_the_token_says() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "game.example"])
 def test_without_keys_a_gateway_listens_to_this_machine_only(host: str) -> None:
     with pytest.raises(UsageError, match="without keys"):
-        Guard(GatewaySettings(host=host), MemoryShelf(1))
-    Guard(GatewaySettings(host="127.0.0.1"), MemoryShelf(1))
+        Guard(GatewaySettings(host=host), MemoryReplayCache(1))
+    Guard(GatewaySettings(host="127.0.0.1"), MemoryReplayCache(1))
 
 
 async def test_a_shelf_gives_a_name_once_and_forgets_in_time_and_never_too_early() -> None:
     now = [0.0]
-    shelf = MemoryShelf(2, lambda: now[0])
-    assert await shelf.claim("a", b"1", 10) is None
-    assert await shelf.claim("a", b"2", 10) == b"1"
-    assert await shelf.claim("b", b"1", 20) is None
+    replay_cache = MemoryReplayCache(2, lambda: now[0])
+    assert await replay_cache.claim("a", b"1", 10) is None
+    assert await replay_cache.claim("a", b"2", 10) == b"1"
+    assert await replay_cache.claim("b", b"1", 20) is None
     with pytest.raises(BufferFull):
-        await shelf.claim("c", b"1", 10)
+        await replay_cache.claim("c", b"1", 10)
     now[0] = 10.5
-    assert await shelf.claim("a", b"3", 10) is None
+    assert await replay_cache.claim("a", b"3", 10) is None
 
 
 def test_labels_are_bounded() -> None:

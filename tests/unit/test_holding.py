@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 import gamecast
-from gamecast.client.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
+from gamecast.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
 from gamecast.testing import memory_url
 from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
@@ -93,21 +93,21 @@ class Withholding(Subscriber):
 
 
 async def test_a_connection_tells_how_long_its_frames_waited() -> None:
-    async with gamecast.connect(memory_url()) as cast:
-        await cast.subscribe("forest")
-        assert cast.statistics().hold.frames == 0
-        subscriber = cast._halves()[1]._subscriber
+    async with gamecast.connect(memory_url()) as client:
+        await client.subscribe("forest")
+        assert client.statistics().hold.frames == 0
+        subscriber = client._halves()[1]._subscriber
         subscriber.__class__ = Withholding
         assert isinstance(subscriber, Withholding)
         subscriber.withheld = []
-        await cast.publish("forest", "first")
+        await client.publish("forest", "first")
         async with patience(5):
-            while not cast.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
+            while not client.statistics().held_frames:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
-        await cast.publish("forest", "second")
-        assert [event.payload for event in await take(cast, 2)] == ["first", "second"]
-        hold = cast.statistics().hold
+        await client.publish("forest", "second")
+        assert [event.payload for event in await take(client, 2)] == ["first", "second"]
+        hold = client.statistics().hold
         assert hold.frames == 1
         assert hold.longest_ms >= 50
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gamecast.testing.match.cells import cells_in_view, region_of
-from gamecast.testing.match.hosting import Workload, build_workload
-from gamecast.testing.match.skirmish import generate_skirmish
-from gamecast.testing.match.trace import Match, MatchEvent, Player, Positions, read_match
+from laboratory.match.cells import cells_in_view, region_of
+from laboratory.match.hosting import Workload, build_workload
+from laboratory.match.skirmish import generate_skirmish
+from laboratory.match.trace import Match, MatchEvent, Player, Positions, read_match
 from sequencing.checkers import DeliverySequence, judge
 from sequencing.errors import UsageError
 from tests.shared_data import BLACK_GOLD, needs_shared_data

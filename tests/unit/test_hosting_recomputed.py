@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gamecast.testing.match.hosting import build_workload
-from gamecast.testing.match.trace import read_match
+from laboratory.match.hosting import build_workload
+from laboratory.match.trace import read_match
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 
 

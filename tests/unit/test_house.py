@@ -11,7 +11,10 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("cli", "laboratory", "loadtest", "gamecast", "adapters", "analytics", "placement", "sequencing")
+FOLDERS = (
+    *("cli", "loadtest", "laboratory", "launcher", "gamecast", "adapters", "analytics", "placement", "classic"),
+    "sequencing",
+)
 
 
 @pytest.fixture(scope="module")

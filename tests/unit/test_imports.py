@@ -16,7 +16,18 @@ from cli.main import SECTIONS, cli
 ROOT = Path(__file__).parents[2]
 FOUNDATIONS = "import asyncio, orjson, redis.asyncio"
 HEAVY = {"aiohttp", "click", "matplotlib", "networkx", "numpy", "pandas", "pyarrow", "pyspark", "rich", "scipy"}
-FOLDERS = {"adapters", "analytics", "cli", "gamecast", "laboratory", "loadtest", "placement", "sequencing"}
+FOLDERS = {
+    "adapters",
+    "analytics",
+    "classic",
+    "cli",
+    "gamecast",
+    "laboratory",
+    "launcher",
+    "loadtest",
+    "placement",
+    "sequencing",
+}
 
 BROUGHT = {"gamecast", "adapters", "sequencing"}
 """What the library adds to its foundations: nothing that is not its own."""
@@ -26,10 +37,11 @@ ROOMS = {
     *("adapters.redis",),
     *(
         "adapters.urls",
+        "gamecast.arguments",
         "gamecast.client",
         "gamecast.errors",
         "gamecast.event",
-        "gamecast.interrupts",
+        "gamecast.holding",
         "gamecast.version",
     ),
     *("sequencing.causal_wait", "sequencing.compact", "sequencing.cut", "sequencing.delivery", "sequencing.errors"),
@@ -63,31 +75,37 @@ def top_level(modules: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def added() -> set[str]:
-    """What `import gamecast` loads beyond its foundations."""
-    return loaded_by("import gamecast") - loaded_by(FOUNDATIONS)
+    """What looking up `gamecast.connect` loads beyond its foundations."""
+    return loaded_by("import gamecast; gamecast.connect") - loaded_by(FOUNDATIONS)
 
 
-def test_importing_gamecast_loads_its_foundations_and_itself(added: set[str]) -> None:
+def test_a_game_server_loads_the_foundations_and_the_library_itself(added: set[str]) -> None:
     assert top_level(added) == BROUGHT
 
 
-def test_importing_gamecast_loads_only_what_a_connection_needs(added: set[str]) -> None:
+def test_a_game_server_loads_only_what_a_connection_needs(added: set[str]) -> None:
     rooms = {".".join(module.split(".")[:2]) for module in added if "." in module}
     assert rooms <= ROOMS, "a module more: does every game server need it?"
 
 
-def test_importing_gamecast_loads_nothing_heavy(added: set[str]) -> None:
+def test_a_game_server_loads_nothing_heavy(added: set[str]) -> None:
     assert not top_level(added) & HEAVY
 
 
-def test_everything_that_connecting_takes_is_loaded_by_the_import(added: set[str]) -> None:
+def test_importing_gamecast_loads_a_name_when_it_is_looked_up() -> None:
+    loaded = loaded_by("import gamecast") - loaded_by("pass")
+    assert {module for module in loaded if module.partition(".")[0] in FOLDERS} == {"gamecast", "gamecast.version"}
+    assert not top_level(loaded) & {"asyncio", "redis", "orjson"}
+
+
+def test_everything_that_connecting_takes_is_loaded_when_connect_is_looked_up(added: set[str]) -> None:
     made = loaded_by("import gamecast; gamecast.connect('redis://127.0.0.1:1', name='one')")
     assert {module for module in made - added if module.partition(".")[0] in FOLDERS} == set()
 
 
 def test_a_name_that_few_need_is_loaded_when_it_is_asked_for() -> None:
     asked = loaded_by("import gamecast; gamecast.share; gamecast.ProtocolClient; gamecast.Recording")
-    assert {"gamecast.sharing", "gamecast.classic.protocolclient", "gamecast.recording.options"} <= asked
+    assert {"gamecast.sharing", "gamecast.client.protocolclient", "gamecast.recording.options"} <= asked
     assert not top_level(asked) & HEAVY
 
 

@@ -11,13 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from gamecast.ending import INTERRUPTED
 from laboratory.processes.children import interrupts_held
+from launcher.ending import INTERRUPTED
 from tests.patience import scaled
 
 LOST = """
 import signal, time
-from gamecast.interrupts import Raised, end_process
+from launcher.interrupts import Raised, end_process
 
 class Loses:
     def __del__(self):

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import gamecast
-import gamecast.classic
 import gamecast.errors
 from adapters.urls import redacted
 from gamecast import blocking
+from gamecast.client import classicconnection
 from gamecast.errors import InvalidName, InvalidPayload, UnknownScheme, UsageError
 from gamecast.testing import memory_url
 
@@ -82,7 +82,7 @@ def test_so_it_is_with_a_classic_protocol(url: Any) -> None:
 )
 def test_so_it_is_with_the_tree_and_the_network_of_a_classic_protocol(option: dict[str, Any], said: str) -> None:
     whole: dict[str, Any] = {"url": "memory://x", "name": "a", "protocol": "propagation-tree", "processes": ["a", "b"]}
-    for connect in (gamecast.connect, gamecast.classic.connect):
+    for connect in (gamecast.connect, classicconnection.connect):
         refused(partial(connect, **whole, **option), UsageError, said)
 
 
@@ -257,7 +257,7 @@ async def test_so_do_those_of_a_classic_protocol_as_far_as_they_have_the_calls()
 
 async def test_handlers_are_functions_and_have_a_pattern() -> None:
     cast = gamecast.connect(memory_url())
-    refused(lambda: cast.on(print), UsageError, r'as in @cast\.on\("forest\*"\)')  # type: ignore[arg-type]
+    refused(lambda: cast.on(print), UsageError, r'as in @client\.on\("forest\*"\)')  # type: ignore[arg-type]
     refused(lambda: cast.on("forest")(5), UsageError, "a handler is a function")  # type: ignore[type-var]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from placement import baselines
+from laboratory.placing import baselines
 from placement.costs import Costs
 from placement.placing import Effort, LoadRule, Objective, place
 from placement.rooted import Limits, Pairs, RootedTree

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.setup import Setup
-from sequencing.protocols.stepping import Stepper
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.setup import Setup
+from classic.stepping import Stepper
 
 COSTS: dict[str, tuple[Callable[[int], int], int]] = {
     "fifo": (lambda n: n - 1, 1),

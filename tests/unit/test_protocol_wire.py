@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from classic.protocols.catalogue import PROTOCOLS
+from classic.protocols.fifo import Data, Fifo
+from classic.protocols.process import Effect, Message, Send
+from classic.protocols.wire import decode, encode, messages_in, metadata_bytes
 from laboratory.protocols.run import Run
 from laboratory.protocols.worlds import draw
 from sequencing.errors import InvalidInput
-from sequencing.protocols.catalogue import PROTOCOLS
-from sequencing.protocols.fifo import Data, Fifo
-from sequencing.protocols.process import Effect, Message, Send
-from sequencing.protocols.wire import decode, encode, messages_in, metadata_bytes
 
 
 class Listening(Run):

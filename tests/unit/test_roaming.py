@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cli.audit import audit
 from gamecast.recording.deliverylog import DeliveryLogWriter, read_delivery_logs, read_published, write_published
-from gamecast.testing.match.cells import Cell, cells_in_view, cells_of_views
-from gamecast.testing.match.hosting import Publication, Workload, build_workload
-from gamecast.testing.match.roaming import (
+from laboratory.match.cells import Cell, cells_in_view, cells_of_views
+from laboratory.match.hosting import Publication, Workload, build_workload
+from laboratory.match.roaming import (
     Change,
     View,
     agenda,
@@ -26,8 +26,8 @@ from gamecast.testing.match.roaming import (
     regions_ever,
     settled,
 )
-from gamecast.testing.match.skirmish import generate_skirmish
-from gamecast.testing.match.trace import Match, MatchEvent, Player, Positions
+from laboratory.match.skirmish import generate_skirmish
+from laboratory.match.trace import Match, MatchEvent, Player, Positions
 from sequencing.checkers import DeliverySequence, Published
 from sequencing.checkers.stays import Placed, Stay, judge_stays
 from sequencing.errors import InvalidInput

@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gamecast.testing.match.hosting import build_workload
-from gamecast.testing.match.skirmish import generate_skirmish
+from laboratory.match.hosting import build_workload
+from laboratory.match.skirmish import generate_skirmish
 from sequencing.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement import baselines
+from laboratory.placing import baselines
 from placement.stretch import Distances, Routes, figures
 from placement.topology import matrix
 from placement.workloads import Workload

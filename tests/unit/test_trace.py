@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gamecast.testing.match.trace import MatchEvent, read_match
+from laboratory.match.trace import MatchEvent, read_match
 from sequencing.errors import InvalidInput
 from tests.shared_data import BLACK_GOLD, needs_shared_data
 

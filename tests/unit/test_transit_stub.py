@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csgraph
 
-from placement.transit_stub import Internetwork, Level, TransitStub, transit_stub
+from laboratory.placing.transit_stub import Internetwork, Level, TransitStub, transit_stub
 from sequencing.errors import UsageError
 
 

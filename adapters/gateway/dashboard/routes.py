@@ -100,7 +100,7 @@ class _Dashboard:
     def __init__(self, gateway: Gateway, look: Look, interval_s: float) -> None:
         self._gateway = gateway
         self._poller = Poller(look, on_look=self._looked, interval_s=interval_s)
-        self._durations = Durations(gateway.door.event_type, gateway.door.hold_bounds_ms, self._note_gap)
+        self._durations = Durations(gateway.access.event_type, gateway.access.hold_bounds_ms, self._note_gap)
         self._gaps = 0
         gateway.taps.append(self._durations.tap)
 

@@ -1,0 +1,51 @@
+"""Keeps the record of a run of a protocol, from what its processes are told and what they answer."""
+
+from __future__ import annotations
+
+from classic.executions.record import Event, Kind, Record, Sent
+from classic.protocols.process import Deliver, Effect, Gap, Guarantee, Halt, Install, Message, Process, Scheduled
+from classic.protocols.setup import Setup
+
+
+class Journal:
+    """Writes down publishing, deliveries, gaps, views and crashes; packets are none of its business."""
+
+    def __init__(self, protocol: type[Process], setup: Setup, *, late: frozenset[str] = frozenset()) -> None:
+        self._setup = setup
+        self._late = late
+        self._events: list[Event] = []
+        self._messages: dict[str, Sent] = {}
+        self._faulty: set[str] = set()
+        # Where sends are scheduled, the call of the application is not yet the send.
+        self._publish = Kind.PUBLISH if Guarantee.SYNCHRONOUS in protocol.guarantees else Kind.SEND
+
+    def published(self, message: Message, *, at_ms: float | None = None) -> None:
+        """The application of the message's sender publishes it."""
+        to = frozenset(self._setup.members(message.group))
+        self._messages[message.id] = Sent(message.sender, message.group, to)
+        self._events.append(Event(message.sender, self._publish, message.id, at_ms))
+
+    def carried_out(self, process: str, effect: Effect, *, at_ms: float | None = None) -> None:
+        """A process has carried an effect out; those that no application sees are passed over."""
+        match effect:
+            case Deliver(message):
+                self._events.append(Event(process, Kind.RECEIVE, message.id, at_ms))
+            case Scheduled(message):
+                self._events.append(Event(process, Kind.SEND, message.id, at_ms))
+            case Gap():
+                self._events.append(Event(process, Kind.GAP, at_ms=at_ms))
+            case Install(number, members):
+                self._events.append(Event(process, Kind.VIEW, at_ms=at_ms, view=number, members=members))
+            case Halt():
+                self.crashed(process, at_ms=at_ms)
+
+    def crashed(self, process: str, *, at_ms: float | None = None) -> None:
+        """A process does nothing any more."""
+        self._faulty.add(process)
+        self._events.append(Event(process, Kind.CRASH, at_ms=at_ms))
+
+    def record(self) -> Record:
+        """Return what has happened so far."""
+        return Record(
+            tuple(self._events), dict(self._messages), frozenset(self._faulty), self._late, self._setup.processes
+        )

@@ -1,0 +1,23 @@
+"""Delivery by consecutive numbers: what every protocol does that numbers messages, whoever gives the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from classic.protocols.process import Message
+
+
+@dataclass(slots=True)
+class Numbered:
+    """The messages of one member, by their numbers from 1."""
+
+    last: int = 0
+    held: dict[int, Message] = field(default_factory=dict)
+
+    def add(self, message: Message, number: int) -> Iterator[Message]:
+        """Take a message, and yield what can be delivered now, in order."""
+        self.held[number] = message
+        while following := self.held.pop(self.last + 1, None):
+            self.last += 1
+            yield following

@@ -1,0 +1,234 @@
+"""Virtual synchrony: views, which all install in one order, and multicasts that stay in the view they were sent in.
+
+While nothing changes, a member sends its messages to the others of its view, and all deliver at once what comes (order
+is a separate matter; over FIFO links each sender's is kept). A crash, a wish to join or to leave is a change of view,
+and before it takes effect the view is flushed:
+
+- A member that knows of changes stops delivering and publishing, and sends to all a Flush: the view, all changes that
+  it knows of, and all messages that it has received in the view. Who learns of more changes sends a new Flush.
+- When a member has the Flush of every member that stays, all naming the same changes as its own, it delivers what is in
+  any of them, and installs the next view.
+
+Why two correct members agree: either needs the other's Flush with exactly its own changes. A member's changes only
+grow, and once it has installed it sends no more Flushes for the view. So if p installs with changes S and q with S',
+then q's last Flush says S and p's last says S', which makes S = S'. If one has installed and the other learns of more
+changes, it cannot finish without the first one, which tells it of its decision instead; the new changes are made from
+the next view. A decision is not taken from somebody that this process wants removed: its Flush has told the others that
+they need not wait for that one, so they may have decided otherwise. The messages are the same because they are taken
+from the same Flushes.
+
+Who joins takes no part in the agreement, so it cannot trust one member's word: that member may have decided, told, and
+crashed, while the others decide otherwise. It installs its first view when all those members of it that were there
+before, but for the crashed ones, have told it the same. (So its own suspicions have to be right until then.)
+
+What a removed process may still have sent is delivered by all or by none. A process that was removed though it lives
+(it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
+is made true. With many wrong suspicions a group can remove itself altogether; virtual synchrony does not solve
+consensus, and does not survive partitions as one group.
+
+Flushes carry everything received in the view: stability tracking, which would keep them small, is left out.
+
+Source: Gupta 2019, "Virtual Synchrony". n − 1 messages a multicast; about n² a change of view.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from classic.protocols.process import EVERYTHING_ONCE, Effect, Guarantee, Halt, Install, Joinable, Message, unknown
+from classic.protocols.setup import Assumption
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A message, the view that it is sent in, and its number among its sender's in the view."""
+
+    view: int
+    number: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What a member knows at the end of a view."""
+
+    view: int
+    leaving: tuple[str, ...]
+    joining: tuple[str, ...]
+    received: tuple[Data, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The view that follows one, who asked to join, and what was delivered at the end of the one before."""
+
+    view: int
+    members: tuple[str, ...]
+    joining: tuple[str, ...]
+    received: tuple[Data, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The sender wants to be a member."""
+
+
+class VirtualSynchrony(Joinable):
+    """Views and flushes; the first view is the group, and other processes may `join`."""
+
+    title = "virtual synchrony"
+    source = "Gupta 2019, Virtual Synchrony"
+    guarantees = EVERYTHING_ONCE | {Guarantee.FIFO, Guarantee.VIEWS, Guarantee.VIEW_SYNCHRONY}
+    assumes = frozenset(
+        {Assumption.RELIABLE_LINKS, Assumption.FIFO_LINKS, Assumption.ONE_GROUP, Assumption.CRASHES_REPORTED}
+    )
+
+    def on_start(self) -> None:
+        [self.founders] = self.setup.groups.values()
+        self.view, self.members_now = 0, tuple[str, ...]()
+        self.halted = False
+        self.leaving: set[str] = set()
+        self.joining: set[str] = set()
+        self.flushes: dict[str, Flush] = {}
+        self.received: dict[tuple[str, int], Data] = {}
+        self.delivered: set[str] = set()
+        self.sent = 0
+        self.to_publish: deque[Message] = deque()
+        self.ahead: list[tuple[str, Data | Flush]] = []
+        """What belongs to views that are not installed yet."""
+        self.decisions: dict[int, Decided] = {}
+        self.offers: dict[str, Decided] = {}
+        """While this process is joining: what each member says its first view is."""
+        if self.name in self.founders:
+            self._install(Decided(1, self.founders, (), ()))
+
+    def join(self, at: str = "") -> list[Effect]:
+        """Ask to become a member."""
+        self.send_all((p for p in self.setup.processes if p != self.name), Join())
+        return self._finish_step()
+
+    def leave(self) -> list[Effect]:
+        """Leave, and stop."""
+        self._learn(leaving=[self.name])
+        self._halt("left")
+        return self._finish_step()
+
+    def on_publish(self, message: Message) -> None:
+        self.to_publish.append(message)
+        self._publish_waiting()
+
+    def on_suspicion(self, process: str) -> None:
+        if not self.halted:
+            self._learn(leaving=[process])
+            self._accept_offer()
+
+    def on_receive(self, source: str, packet: object) -> None:
+        if self.halted:
+            return
+        match packet:
+            case Flush(view, leaving) if self.name in leaving and source != self.name:
+                self._halt(f"removed from view {view + 1} by {source}")
+            case Data(view) | Flush(view) if view > self.view:
+                self.ahead.append((source, packet))
+            case Data(view) | Flush(view) if view == self.view and source not in self.members_now:
+                pass  # it was removed, and has gone on by itself, not knowing it yet
+            case Data(view, number) if view == self.view:
+                self.received[source, number] = packet
+                if not self._is_flushing():
+                    self._deliver_once(packet.message)
+            case Flush(view) if view < self.view:
+                self.send(source, self.decisions[view + 1])
+            case Flush(_, leaving, joining):
+                self.flushes[source] = packet
+                self._learn(leaving=leaving, joining=joining)
+                self._finish_flush()
+            case Decided() if self.view == 0:
+                self.offers[source] = packet
+                self._accept_offer()
+            case Decided(view) if view == self.view + 1 and source not in self.leaving:
+                self._install(packet)
+            case Join():
+                self._learn(joining=[source])
+            case Data() | Decided():
+                pass  # of an earlier view, or decided by one whose removal this process has promised to others
+            case _:
+                raise unknown(packet)
+
+    def _changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What is to change from this view to the next: who leaves, who joins; who is in both is not let in."""
+        joining = self.joining - set(self.members_now)
+        return tuple(sorted(self.leaving & (joining | set(self.members_now)))), tuple(sorted(joining))
+
+    def _is_flushing(self) -> bool:
+        return any(self._changes())
+
+    def _learn(self, *, leaving: Iterable[str] = (), joining: Iterable[str] = ()) -> None:
+        """Add to the changes that are known, and flush if there is any news for this view."""
+        before = self._changes()
+        self.leaving.update(leaving)
+        self.joining.update(joining)
+        if self._changes() != before and self.members_now:
+            self._flush()
+
+    def _flush(self) -> None:
+        flush = Flush(self.view, *self._changes(), tuple(self.received.values()))
+        self.send_all(self.members_now, flush)  # to those who leave as well: they may not know it
+
+    def _finish_flush(self) -> None:
+        leaving, joining = self._changes()
+        staying = [m for m in self.members_now if m not in leaving]
+        flushes = [self.flushes.get(m) for m in staying]
+        if not all(flush and (flush.leaving, flush.joining) == (leaving, joining) for flush in flushes):
+            return
+        received = {(data.message.sender, data.number): data for f in flushes if f for data in f.received}
+        members = tuple(p for p in self.setup.processes if p in staying or (p in joining and p not in leaving))
+        self._install(Decided(self.view + 1, members, joining, tuple(received[key] for key in sorted(received))))
+
+    def _accept_offer(self) -> None:
+        for offer in self.offers.values() if self.view == 0 else ():
+            asked = set(offer.members) - set(offer.joining) - self.leaving
+            if asked and all(m in self.offers and self.offers[m].members == offer.members for m in asked):
+                self._install(offer)
+                return
+
+    def _install(self, decided: Decided) -> None:
+        if self.name not in decided.members:
+            self._halt(f"removed from view {decided.view}")
+            return
+        if self.view:
+            self.send_all(decided.joining, decided)
+            for data in decided.received:
+                self._deliver_once(data.message)
+        self.view, self.members_now = decided.view, decided.members
+        self.decisions[self.view] = decided
+        self.joining -= self.leaving | set(self.members_now)
+        self.flushes.clear()
+        self.received.clear()
+        self.sent = 0
+        self.effect(Install(self.view, self.members_now))
+        if self._is_flushing():
+            self._flush()
+        self._publish_waiting()
+        ahead, self.ahead = self.ahead, []
+        for source, packet in ahead:
+            self.on_receive(source, packet)
+
+    def _publish_waiting(self) -> None:
+        while self.to_publish and self.members_now and not self._is_flushing() and not self.halted:
+            self.sent += 1
+            data = Data(self.view, self.sent, self.to_publish.popleft())
+            self.send_all((m for m in self.members_now if m != self.name), data)
+            # Not by way of a packet to itself: a Flush of the same step has to hold it already.
+            self.received[self.name, self.sent] = data
+            self._deliver_once(data.message)
+
+    def _deliver_once(self, message: Message) -> None:
+        if message.id not in self.delivered:
+            self.delivered.add(message.id)
+            self.deliver(message)
+
+    def _halt(self, reason: str) -> None:
+        self.halted = True
+        self.effect(Halt(reason))

@@ -1,0 +1,307 @@
+"""The classic protocols live: the same state machines as in the simulator, over mailboxes in Redis or in this process.
+
+    async with classic.connect("redis://…", name="a", protocol="isis", processes=["a", "b", "c"]) as client:
+        await client.publish("all", {"type": "spell"})
+        async for message in client:
+            ...
+
+Everybody who takes part says the same set-up: processes, groups, protocol, network. What a protocol assumes and the
+set-up does not offer is refused with `UsageError`. There is no membership service here: who is in a group is fixed, and
+that a process has crashed is for the application to say (`suspect`), to the one protocol that survives it in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import orjson
+
+from adapters.mailboxes import Mailbox, MemoryMailbox, Packet, RedisMailbox
+from adapters.redis.places import SINGLE_SERVER_SCHEMES
+from classic.protocols.catalogue import PROTOCOLS, find_protocol, require_fit
+from classic.protocols.process import (
+    Alarm,
+    Deliver,
+    Effect,
+    Gap,
+    Halt,
+    Install,
+    Joinable,
+    Message,
+    Regrouping,
+    Scheduled,
+    Send,
+)
+from classic.protocols.setup import Setup
+from classic.protocols.wire import decode, encode
+from gamecast.arguments import pairs_of
+from gamecast.client.payloads import NULL, lacks_number, unfit_number
+from sequencing.errors import NotConnected, UnknownScheme, UsageError
+from sequencing.names import check_connection_name, check_region
+
+Handed = Message | Gap | Install | Halt | Scheduled
+"""What an application is handed: messages, and what some protocols say between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """The application says that a process has crashed."""
+
+    process: str
+
+
+def connect(
+    url: str,
+    *,
+    name: str,
+    protocol: str,
+    processes: Sequence[str],
+    groups: Mapping[str, Iterable[str]] | None = None,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+    network: str = "default",
+) -> ClassicClient:
+    """Return a process of a classic protocol; it opens with ``async with``.
+
+    ``url``: ``redis://``, ``rediss://`` or ``unix://`` for mailboxes there, ``memory://`` for ones in this process.
+    ``network``: tells apart what shares a server; a network is used once. The others are those of `prepare`.
+
+    Raises `UsageError` where the set-up breaks what the protocol assumes; does not block.
+    """
+    setup = prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
+    check_network(network)
+    return ClassicClient(name, protocol, setup, mailbox_at(url, network, name))
+
+
+def prepare(
+    name: str,
+    protocol: str,
+    processes: Sequence[str],
+    groups: Mapping[str, Iterable[str]] | None,
+    *,
+    tree: Sequence[tuple[str, str]] = (),
+    open_groups: bool = False,
+) -> Setup:
+    """Return the set-up that everybody who takes part says, checked.
+
+    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; the members of the
+    groups, sorted, if there are none. ``groups``: one of all, called ``all``, if not given. ``tree``: for the protocols
+    that need one, a star around the first process if not given.
+
+    Raises `UsageError` where that breaks what the protocol assumes, naming protocols that would fit.
+    """
+    check_connection_name(name)
+    kind = find_protocol(protocol)
+    _check_names(processes, "processes is a list of names")
+    if groups is not None and not isinstance(groups, Mapping):
+        raise UsageError(f"groups is a mapping, region → its members, not {type(groups).__name__}")
+    for group, members in (groups or {}).items():
+        check_region(group)
+        _check_names(members, f"the members of {group!r} are a list of names")
+    if not processes and not groups:
+        raise UsageError("who takes part in a classic protocol is fixed: give processes=[…], or groups={…} of them")
+    edges = tuple(pairs_of(tree, "tree", "pairs of processes"))
+    for edge in edges:
+        _check_names(edge, "the edges of a tree are pairs of names")
+    made = Setup.of(groups or {"all": processes}, processes)
+    if name not in made.processes:
+        raise UsageError(f"{name} is none of the processes: {', '.join(made.processes)}")
+    star = tuple((made.processes[0], other) for other in made.processes[1:])
+    setup = replace(made, tree=edges or star, open_groups=open_groups)
+    require_fit(kind, setup)
+    return setup
+
+
+def _check_names(names: Iterable[str], what: str) -> None:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise UsageError(f"{what}, not {names!r}")
+    for name in names:
+        check_connection_name(name)
+
+
+def check_network(network: object) -> None:
+    """Raise `UsageError` unless this is a name of a network."""
+    if not isinstance(network, str):
+        raise UsageError(f"network is a name, that of all who take part, not {network!r}")
+
+
+def mailbox_at(url: str, network: str, name: str) -> Mailbox:
+    """Return the mailbox of a process; raises `UnknownScheme`."""
+    match urlsplit(url).scheme:
+        case "memory":
+            return MemoryMailbox(network, name)
+        case scheme if scheme in SINGLE_SERVER_SCHEMES:
+            return RedisMailbox(url, network, name)
+        case scheme:
+            raise UnknownScheme(f"mailboxes are in redis://, rediss://, unix:// or memory://, not {scheme}://")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The application wants to join, at a member, or to leave; with groups, these."""
+
+    joins: bool
+    at: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class ClassicClient:
+    """One process: an owner task that steps the machine, one that reads the mailbox."""
+
+    def __init__(self, name: str, protocol: str, setup: Setup, mailbox: Mailbox) -> None:
+        self.name = name
+        self.setup = setup
+        self._protocol = find_protocol(protocol)
+        self._machine = self._protocol(name, setup)
+        self._mailbox = mailbox
+        self._published = 0
+        self._inbox: asyncio.Queue[Packet | Alarm | Message | Suspicion | Change] = asyncio.Queue()
+        self._out: deque[Handed] = deque()
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._step()), asyncio.create_task(self._read())]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        self._changed.set()
+        await self._mailbox.close()
+
+    @property
+    def waiting(self) -> int:
+        """How many things are there to be taken."""
+        return len(self._out)
+
+    async def publish(self, group: str, payload: Any) -> Message:
+        """Hand a payload (what orjson takes) to the protocol, and return the message that it became.
+
+        Raises `UsageError` for a group that there is not or, where groups are closed, that this process is not in.
+        """
+        return self.publish_now(group, payload)
+
+    def publish_now(self, group: str, payload: Any) -> Message:
+        """The same; nothing of it needs waiting for."""
+        if not self._tasks:
+            raise NotConnected("the process is not open: use `async with classic.connect(...)`")
+        setup = self._machine.setup  # whose groups may have changed
+        members = setup.members(group)
+        if not (setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
+            raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
+        text = orjson.dumps(payload)
+        if NULL in text and lacks_number(payload):
+            raise unfit_number(group)
+        self._published += 1
+        message = Message(f"{self.name}-{self._published}", self.name, group, text.decode())
+        self._inbox.put_nowait(message)
+        return message
+
+    def suspect(self, process: str) -> None:
+        """Tell the protocol that another process has crashed."""
+        self._inbox.put_nowait(Suspicion(process))
+
+    def join(self, at: str = "") -> None:
+        """Become a member, though not one that began; ``at``: a member, in trees the one to be linked to.
+
+        What is published meanwhile waits. Raises `UsageError` where the protocol's groups are fixed.
+        """
+        self._require_joinable()
+        self._inbox.put_nowait(Change(joins=True, at=at))
+
+    def leave(self) -> None:
+        """Leave, in good order; `Halt` comes when it has taken effect. Raises as `join` does."""
+        self._require_joinable()
+        self._inbox.put_nowait(Change(joins=False))
+
+    def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> None:
+        """Ask to join and leave groups, with a protocol for several groups that change; raises `UsageError` if not."""
+        if not isinstance(self._machine, Regrouping):
+            able = ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, Regrouping))
+            raise UsageError(
+                f"the groups of {self._protocol.title} are fixed; processes join and leave groups with {able}"
+            )
+        for groups, joining in ((tuple(joins), True), (tuple(leaves), False)):
+            if groups:
+                self._inbox.put_nowait(Change(joins=joining, groups=groups))
+
+    def _require_joinable(self) -> None:
+        if not isinstance(self._machine, Joinable):
+            able = ", ".join(name for name, kind in PROTOCOLS.items() if issubclass(kind, Joinable))
+            raise UsageError(
+                f"the groups of {self._protocol.title} are fixed; processes may join and leave with {able}"
+            )
+
+    async def __aiter__(self) -> AsyncIterator[Handed]:
+        """Yield what is delivered, in order, for ever; raises what ended the process, if something did."""
+        while (item := await self.take()) is not None:
+            yield item
+
+    async def take(self) -> Handed | None:
+        """Return what is delivered next, None when the process is closed; who is cancelled has taken nothing."""
+        while not self._out:
+            for task in self._tasks:
+                if task.done() and not task.cancelled():
+                    task.result()
+            if not self._tasks or any(task.done() for task in self._tasks):
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._out.popleft()
+
+    async def _read(self) -> None:
+        while True:
+            for packet in await self._mailbox.receive():
+                self._inbox.put_nowait(packet)
+
+    async def _step(self) -> None:
+        """The only task that touches the machine: one thing after another, its packets sent before the next."""
+        await self._carry_out(self._machine.start())
+        while True:
+            await self._carry_out(self._take(await self._inbox.get()))
+
+    def _take(self, item: Packet | Alarm | Message | Suspicion | Change) -> list[Effect]:
+        match item:
+            case Message():
+                return self._machine.publish(item)
+            case Change(joins, at) if isinstance(self._machine, Joinable):
+                return self._machine.join(at) if joins else self._machine.leave()
+            case Change(joins, groups=groups) if isinstance(self._machine, Regrouping):
+                return self._machine.regroup(joins=groups) if joins else self._machine.regroup(leaves=groups)
+            case Suspicion(process):
+                return self._machine.suspect(process)
+            case Alarm(alarm):
+                return self._machine.ring(alarm)
+            case Change():
+                raise AssertionError("checked when it was asked for")
+            case source, data:
+                return self._machine.receive(source, decode(self._protocol, data))
+
+    async def _carry_out(self, effects: list[Effect]) -> None:
+        packets: list[Packet] = []
+        for effect in effects:
+            match effect:
+                case Send(to, packet):
+                    packets.append((to, encode(packet)))
+                case Alarm(_, after_ms):
+                    asyncio.get_running_loop().call_later(after_ms / 1000, self._inbox.put_nowait, effect)
+                case Deliver(message):
+                    self._out.append(message)
+                case Gap() | Install() | Halt() | Scheduled():
+                    self._out.append(effect)
+        self._changed.set()
+        if packets:
+            await self._mailbox.send(packets)
