@@ -26,7 +26,10 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie", "sid": "sid"}
 """The last is what Debian becomes; it may be broken for reasons of its own, and has the newest Python."""
 USER = "tester"
 
-PROBES = {"demo": ["demo", "--help"], "test": ["test", "--collect-only", "--quiet", "tests/unit/test_names.py"]}
+PROBES = {
+    "demo": ["demo", "--help"],
+    "test": ["test", "--collect-only", "--quiet", "tests/unit/sequencing/test_names.py"],
+}
 """What does the set-up of a command, and hardly more."""
 
 

@@ -21,12 +21,12 @@ from tests.mutants.operators import Mutant, integers_in, mutants_of
 
 CORE = (
     *("node", "keyspace", "relay", "record", "replay", "delivery", "joins", "transition", "manager", "causal_wait"),
-    *("expected", "subscriber", "grants", "shadows", "publisher", "outbox", "returns"),
+    *("expected", "subscriber", "grants", "shadows", "publisher", "outbox", "owndeliveries"),
 )
 UNIT = (
     *("node", "node_scenarios", "relay", "replay", "delivery", "subscriber", "publisher", "manager", "expected"),
     *("outgoing", "history", "redis_record", "compact", "shared_news", "record", "transition", "manager_asks"),
-    *("grants", "returns", "outbox", "silence"),
+    *("grants", "own_deliveries", "outbox", "silence"),
 )
 PROPERTY = "causal_waits", "replays", "shadow_sets"
 WORLDS = (
@@ -73,7 +73,7 @@ def main() -> int:
 
     judge = Judge(mutants, options.jobs, known, save)
     folders = [
-        *(f"tests/unit/test_{name}.py" for name in UNIT),
+        *(str(next((ROOT / "tests/unit").rglob(f"test_{name}.py"))) for name in UNIT),
         *(f"tests/property/test_{name}.py" for name in PROPERTY),
     ]
     if not options.unit:
