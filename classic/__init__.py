@@ -1,1 +1,1 @@
-"""The classic ordering protocols, and the classes of executions: pure, to compare with and to choose by evidence."""
+"""The classic ordering protocols, and the classes of executions: pure, for comparison and for a reasoned choice."""

@@ -13,12 +13,12 @@ from classic.protocols.setup import Setup
 from sequencing.errors import UsageError
 
 PACKETS_MAX = 100_000
-"""A protocol that is never done, a token that goes round, is not waited for beyond this."""
+"""A protocol that never finishes, such as a circulating token, is not awaited beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
 class InTransit:
-    """A packet on its way. ``hops``: how many packets had to go before it since a publish, itself included."""
+    """A packet in flight. ``hops``: how many packets had to go before it since a publish, itself included."""
 
     source: str
     to: str
@@ -36,9 +36,9 @@ class Delivery:
 
 
 class Stepper:
-    """The processes of a protocol, with what is in transit between them; nothing moves by itself.
+    """The processes of a protocol, with the packets in transit between them; nothing moves by itself.
 
-    Raises `UsageError` where the set-up breaks what the protocol assumes.
+    Raises `UsageError` if the set-up breaks an assumption of the protocol.
     """
 
     def __init__(self, protocol: type[Process], setup: Setup) -> None:
@@ -58,7 +58,7 @@ class Stepper:
 
     @property
     def record(self) -> Record:
-        """What has happened so far."""
+        """The record of the run so far."""
         return self._journal.record()
 
     def delivered(self, process: str) -> list[str]:
@@ -76,9 +76,9 @@ class Stepper:
         return self.carry_out(process, effects, hops=0)
 
     def receive(self, to: str, source: str, *, number: int = 1) -> list[Effect]:
-        """Have a process receive the so-many-th of the packets in transit from another to it.
+        """Have a process receive a packet in transit from another, counted by ``number`` from 1.
 
-        Raises `UsageError` if there are not so many, or if it would overtake another where links are FIFO.
+        Raises `UsageError` if there are fewer packets, or if it would overtake another where links are FIFO.
         """
         link = [packet for packet in self.transit if (packet.source, packet.to) == (source, to)]
         if number > len(link):
@@ -96,12 +96,12 @@ class Stepper:
         return self.carry_out(process, self.processes[process].ring(alarm[1]), hops=0)
 
     def suspect(self, process: str, other: str) -> list[Effect]:
-        """Tell a process that another has crashed."""
+        """Report to a process that another has crashed."""
         self._named(process)
         return self.carry_out(process, self.processes[process].suspect(other), hops=0)
 
     def settle(self, *, alarms: bool = False, until: Callable[[], bool] = lambda: False) -> int:
-        """Pass on what is in transit, first sent first, until nothing is; return how many packets that were.
+        """Pass on the packets in transit, first sent first, until none is left; return their number.
 
         ``alarms``: also ring alarms when nothing is in transit. ``until``: stop earlier.
         """
@@ -111,7 +111,7 @@ class Stepper:
         raise UsageError(f"not settled after {PACKETS_MAX:,} packets: this protocol is never done; say until when")
 
     def advance(self, *, alarms: bool = False) -> tuple[str, list[Effect]] | None:
-        """Pass on the packet that was sent first, or ring the alarm that was set first; None if there is nothing."""
+        """Pass on the packet that was sent first, or ring the alarm that was set first; None if there is neither."""
         if self.transit:
             packet = self.transit[0]
             return packet.to, self._pass(packet)
@@ -121,7 +121,7 @@ class Stepper:
         return None
 
     def crash(self, process: str) -> None:
-        """Have a process crash; what it has in transit counts as not sent yet, and is lost with it."""
+        """Have a process crash; its packets in transit count as not sent yet, and are lost with it."""
         self._named(process)
         self._journal.crashed(process)
         self._dead.add(process)
@@ -129,7 +129,7 @@ class Stepper:
         self.alarms = [alarm for alarm in self.alarms if alarm[0] != process]
 
     def carry_out(self, process: str, effects: list[Effect], *, hops: int = 0) -> list[Effect]:
-        """Carry out what a process answered, and return it; for calls that only some protocols have, such as `join`."""
+        """Carry out a process's effects, and return them; for calls that only some protocols have, such as `join`."""
         for effect in effects:
             match effect:
                 case Send(to) if to in self._dead:

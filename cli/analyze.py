@@ -1,4 +1,4 @@
-"""`gamecast analyze`: what Spark makes of recorded sessions and delivery logs. Also a script for spark-submit."""
+"""`gamecast analyze`: analyze recorded sessions and delivery logs in Spark. Also a script for spark-submit."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ NAMES_MAX = 3
     metavar="MATRIX",
     help="The direct one-way delays between hosts, as CSV.  [default: the session's probes]",
 )
-@click.option("--rtt", is_flag=True, help="The matrix' delays are round trips: halve them.")
+@click.option("--rtt", is_flag=True, help="The matrix has round-trip times: halve them.")
 @click.option(
     "--hosts",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
+    help="The host of each subscriber, rows of subscriber,host.  [default: the host of the subscriber's name]",
 )
 @click.option(
     "--causal", is_flag=True, help="Check causal order too.  [default: where the session's ordering is causal]"
@@ -59,8 +59,8 @@ NAMES_MAX = 3
     "--follow",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Follow one session while it is recorded, and keep in DIR how far: it goes on from there another time. Stop "
-    "with Ctrl-C, or it ends when nothing was recorded for --idle.",
+    help="Follow one session while it is recorded. DIR keeps the progress, and a later run continues from it. Stop "
+    "with Ctrl-C; it also ends when nothing was recorded for --idle.",
 )
 @click.option("--idle", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -79,22 +79,22 @@ def analyze(
     idle: float,
     as_json: bool,
 ) -> None:
-    """Analyze recorded sessions: latency, order, load, placement. It says how far subscribers are from each other,
-    whether the order held, which node carries what, and what to move.
+    """Analyze recorded sessions: latency, order, load, placement. The report says how far subscribers are from each
+    other, whether the order held, which node carries what, and what to move.
 
-    SESSION is the directory of a recorded session, or a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
-    audit` reads it, or a directory of those; several are analysed together. What cannot be used is put aside and
-    counted. The report is DIR/report.html, with pictures and CSV tables beside it; DIR/membership.csv and
-    DIR/rates.csv are what `gamecast plan` takes.
+    SESSION is the directory of a recorded session, a delivery log (JSON Lines, gzip-compressed or not) as `gamecast
+    audit` reads it, or a directory of logs. Several are analyzed together. Unusable input is put aside and counted.
+    The report is DIR/report.html, with pictures and CSV tables beside it. `gamecast plan` reads DIR/membership.csv and
+    DIR/rates.csv.
 
-    Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use or where there is nothing to analyse,
-    3 if Spark does not start or gives up. With --follow, Ctrl-C ends it with the figures, and with 1 or 130.
+    Exit status: 0 if the promises were kept, 1 if one was broken, 2 for wrong use or if there is nothing to analyze,
+    3 if Spark does not start or fails. With --follow, Ctrl-C prints the figures and ends with 1 or 130.
     """
     from analytics.jobs.spark import open_spark, spark_failures
 
     for given in (*sessions, *(file for file in (direct, hosts) if file is not None)):
         if not given.exists():
-            # Before Spark starts, which takes seconds.
+            # Check this before Spark starts, which takes seconds.
             raise InvalidInput(f"{given} does not exist")
     interrupted = False
     with _progress() as show, spark_failures():
@@ -107,7 +107,7 @@ def analyze(
         if follow is not None:
             made, interrupted = _follow(spark, sessions, follow, ways, idle_s=idle, causal=causal or None, show=show)
         else:
-            show("looking at the files")
+            show("reading the files")
             sources = read_sources(spark, sessions)
             made = analyse(spark, sources, direct=ways, causal=causal or None, on_stage=show)
         if out is not None:
@@ -127,10 +127,10 @@ def analyze(
 
 
 def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect | None:
-    """Return what looks up the direct ways between the names that the sessions turn out to have."""
+    """Return a function that makes the direct delays between the subscribers that the sessions have."""
     if matrix is None:
         if hosts is not None or rtt:
-            raise UsageError("--hosts and --rtt say how to read a matrix: give --direct MATRIX too")
+            raise UsageError("--hosts and --rtt describe a delay matrix: give --direct MATRIX too")
         return None
     from analytics.jobs.stretch import direct_from
     from laboratory.planning.places import read_hosts
@@ -144,8 +144,8 @@ def _direct(matrix: Path | None, hosts: Path | None, *, rtt: bool) -> MakeDirect
         if made.isEmpty():
             known = ", ".join(distances.hosts[:NAMES_MAX])
             raise UsageError(
-                f"{matrix}: none of the subscribers stands on one of its hosts ({known}, …): say with --hosts FILE, "
-                "rows of subscriber,host, where they do"
+                f"{matrix}: no subscriber is on one of its hosts ({known}, …): name their hosts with --hosts FILE, "
+                "rows of subscriber,host"
             )
         return made
 
@@ -162,9 +162,9 @@ def _follow(
     causal: bool | None,
     show: Callable[[str], None],
 ) -> tuple[Analysis, bool]:
-    """Follow a session: figures go to the terminal's progress line, alarms to standard error at once.
+    """Follow a session: show figures in the terminal's progress line, and print alarms to standard error at once.
 
-    Returns whether it was interrupted, too.
+    Returns the analysis, and whether it was interrupted.
     """
     import signal
 
@@ -186,7 +186,7 @@ def _follow(
 
     before = signal.signal(signal.SIGINT, stop)
     try:
-        show("waiting for what is recorded")
+        show("waiting for records")
         following = Following(spark, sessions[0], state, direct, on_update)
         return following.run(until=lambda: stopped, idle_s=idle_s, causal=causal), stopped
     finally:
@@ -200,7 +200,7 @@ def _tell(made: Analysis, out: Path | None) -> None:
     )
     stretch = made.stretch()
     if stretch is None:
-        console.print("Latency stretch: not known, for want of direct delays: give --direct MATRIX, or record probes.")
+        console.print("Latency stretch: unknown, without direct delays: give --direct MATRIX, or record probes.")
     else:
         console.print(
             f"Latency stretch of {len(stretch['by_destination']):,} destinations: {stretch['p50']:.2f} in the median, "
@@ -234,7 +234,7 @@ def _promises(made: Analysis) -> Table:
     audit = made.audit
     for promise, by, count in (
         ("one order", "pairs of events in opposite orders", audit.order.inversions),
-        ("no cycles", "knots in the union of all orders", audit.order.cycles),
+        ("no cycles", "cycles in the union of all delivery orders", audit.order.cycles),
         ("each publisher's order", "events after a later one", audit.publisher_order_violations),
         ("nothing twice", "repeated deliveries", audit.duplicated),
         ("nothing lost", "events never delivered", audit.losses.lost),
@@ -246,7 +246,7 @@ def _promises(made: Analysis) -> Table:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield what names the stage, on a terminal only."""
+    """Yield a function that shows the stage, on a terminal only."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
@@ -258,7 +258,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 if __name__ == "__main__":
-    # spark-submit runs this file: its --master and --conf count then.
+    # spark-submit runs this file, with its own --master and --conf.
     from cli.running import run
 
     run(analyze)

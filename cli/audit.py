@@ -35,8 +35,8 @@ PUBLISHERS_NAMED_MAX = 3
     "--published",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What was published, JSON Lines with event and region: then losses are found too. Where all logs lie in DIR "
-    "and there is a DIR.published.jsonl, as the demo writes it, that is taken.",
+    help="The published events, JSON Lines with event and region, to find losses too.  [default: DIR.published.jsonl, "
+    "as the demo writes it, if all logs are in DIR]",
 )
 @click.option("--pairs", is_flag=True, help="Compare every two subscribers as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -45,16 +45,16 @@ def audit(context: click.Context, files: Sequence[Path], *, published: Path | No
     """Judge delivery logs: one order, nothing lost or repeated?
 
     FILE is JSON Lines, gzip-compressed or not, one delivery a line: {"subscriber": "s1", "index": 0, "event": "any
-    unique id", "region": "forest", "sender": "s2"}. A directory stands for all *.jsonl and *.jsonl.gz in it.
+    unique id", "region": "forest", "sender": "s2"}. A directory means all *.jsonl and *.jsonl.gz files in it.
 
-    Who subscribes to a region is taken from the logs: those who delivered anything of it. A server that joins and
-    leaves says so in lines like {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the
-    first index in the region and the first behind it. Then it owes all events between the first and the last that it
-    delivered. It also owes those published after it had joined, up to the last that it delivered before it left. To
-    tell that, FILE of --published has the fields position ("epoch-sequence") and published_at_ns as well. Each
-    publisher's own order is checked where every delivery of it carries sent_at_ns.
+    A region's subscribers are those that delivered any of its events. A server that joins and leaves has lines like
+    {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "joined_at_ns": 1700…}: the first index in the region
+    and the first index after it. The server then owes all events between the first and the last that it delivered. It
+    also owes those published after it had joined, up to the last that it delivered before it left. To check that, FILE
+    of --published needs the fields position ("epoch-sequence") and published_at_ns. Each publisher's own order is
+    checked if every delivery of it has sent_at_ns.
 
-    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed, or there is none.
+    Exit status: 0 if the promises are kept, 1 if one is broken, 2 if the input is malformed or empty.
     """
     found = find_delivery_logs(files)
     published = published or find_published(found)
@@ -99,7 +99,7 @@ def _tell(verdict: Verdict, files: Sequence[Path], index_gaps: int, pairs: Seque
     if verdict.first is None:
         console.print(Text("The promises are kept, as far as these logs can tell.", style="bold green"))
         return
-    console.print(Text("The promises are broken. The first offence:", style="bold red"))
+    console.print(Text("The promises are broken. The first violation:", style="bold red"))
     for example in verdict.examples:
         console.print(f"{example.kind.replace('_', ' ')}: {example.describe()}.")
 
@@ -109,11 +109,11 @@ def _promises(verdict: Verdict) -> Table:
     table.columns[2].justify = "right"
     for promise, by, count in (
         ("one order", "pairs of events in opposite orders", verdict.inversions),
-        ("no cycles", "knots in the union of all orders", verdict.cycles),
+        ("no cycles", "cycles in the union of all delivery orders", verdict.cycles),
         ("each publisher's order", "events after a later one", verdict.publisher_order_violations),
         ("nothing twice", "repeated deliveries", verdict.duplicated),
         ("nothing lost", "events never delivered", verdict.lost),
-        ("nothing else", "what was not published there", verdict.unexpected),
+        ("nothing else", "events that were not published there", verdict.unexpected),
     ):
         shown = Text("not known") if count is None else Text(f"{count:,}", style="red" if count else "green")
         table.add_row(promise, by, shown)
@@ -132,12 +132,12 @@ def _pairs(pairs: Sequence[PairOrder]) -> Table:
 
 def _notes(verdict: Verdict, index_gaps: int) -> Iterator[str]:
     if verdict.lost is None:
-        yield "losses cannot be told from deliveries alone: give --published FILE."
+        yield "deliveries alone do not show losses: give --published FILE."
     unchecked = verdict.publishers_unchecked
     if unchecked:
         named = ", ".join(unchecked[:PUBLISHERS_NAMED_MAX]) + (", …" if len(unchecked) > PUBLISHERS_NAMED_MAX else "")
         whose = f"the order of {len(unchecked)} of {_count(verdict.publishers, 'publisher')}"
-        yield f"{whose} could not be checked, for want of sent_at_ns: {named}."
+        yield f"{whose} could not be checked without sent_at_ns: {named}."
     if index_gaps:
         yield f"{_count(index_gaps, 'index', 'indices')} missing between the lines: the logs may be incomplete."
 
@@ -148,7 +148,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """Yield what counts lines on the terminal, if standard error is one."""
+    """Yield a counter of lines on the terminal, if standard error is one."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

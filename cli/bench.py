@@ -1,4 +1,4 @@
-"""`gamecast bench`: throughput and delay beside what a user would pick instead, in one run."""
+"""`gamecast bench`: measure throughput and delay of gamecast and its alternatives, in one run."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> t
 
 def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[int], World]:
     if kind == "ring" and min(sizes) < FAN_OUT:
-        raise click.UsageError(f"each subscriber has {FAN_OUT} regions, so it takes at least {FAN_OUT} of them")
+        raise click.UsageError(f"each subscriber has {FAN_OUT} regions: give at least {FAN_OUT} of them")
     if kind != "trace" and trace is not None:
-        raise click.UsageError("--trace is for --world trace")
+        raise click.UsageError("--trace needs --world trace")
     if kind == "trace":
         return lru_cache(partial(match, trace=trace))
     return dense if kind == "dense" else ring
@@ -65,7 +65,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
     "--against",
     metavar=",".join(OTHERS),
     callback=_peers,
-    help="Peers beside gamecast, some of these.  [default: all that are installed]",
+    help="Peers to measure beside gamecast.  [default: all that are installed]",
 )
 @click.option(
     "--world",
@@ -73,13 +73,13 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
     type=click.Choice(["ring", "dense", "trace"]),
     default="ring",
     show_default=True,
-    help="Who has what: three regions each, around a ring; 40 of 77 each; or as the servers of a match have it.",
+    help="Who has which regions: three each, around a ring; 40 of 77 each; or as the servers of a match have them.",
 )
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     metavar="PREFIX",
-    help="Of the files of a recorded match; without it, one is made up.",
+    help="Prefix of the files of a recorded match; without it, a match is generated.",
 )
 @click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers.")
 @trial_options
@@ -101,13 +101,13 @@ def bench(
 ) -> None:
     """Measure gamecast beside what you would pick instead.
 
-    S subscribers, and about 190 bytes of JSON an event, decoded and handed to a callback on every delivery. Publishers
-    and subscribers have a process each, and every trial a fresh private redis-server.
+    The world has S subscribers. An event is about 190 bytes of JSON, which every delivery decodes and hands to a
+    callback. Publishers and subscribers have a process each, and every trial a fresh private redis-server.
 
-    Other benchmarks are subcommands. `paths`: what paths over several nodes cost. `memory`: what frames, regions and
-    subscribers take. `joins`: how many joins/s a network takes. `recording`: what recording a session costs.
-    `embedding`: what a server pays for having gamecast in it. `plan`: how planning grows. `arrangements`: how far plans
-    of small worlds are from the best there are.
+    Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `memory`: memory of frames,
+    regions and subscribers. `joins`: how many joins/s a network takes. `recording`: the cost of recording a session.
+    `embedding`: the cost of gamecast in a game server. `plan`: how planning grows. `arrangements`: how far plans of
+    small worlds are from the optimum.
 
     Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a trial could not be
     run.
@@ -143,13 +143,13 @@ def bench(
     type=click.IntRange(1_000, 1_000_000),
     help="Subscribers of the largest world.",
 )
-@click.option("--seed", default=1, show_default=True, help="Of the worlds.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the worlds.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the growth: .png, .svg or .pdf.")
 @json_option
 def bench_plan(*, subscribers_max: int, seed: int, plot: Path | None, as_json: bool) -> None:
     """Measure how planning grows: seconds and peak memory of each stage, from 1,000 subscribers up.
 
-    The worlds are grids with a region for ten subscribers, who have about 2.5 regions each.
+    The worlds are grids with one region for ten subscribers. A subscriber has about 2.5 regions.
 
     Exit status: 0, or 2 for wrong use.
     """

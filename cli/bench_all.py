@@ -1,4 +1,4 @@
-"""``gamecast bench all``: every figure, beside what it is to be."""
+"""``gamecast bench all``: measure every figure, and compare it with its goal."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ def _parts(_context: click.Context, _option: click.Parameter, names: str) -> tup
     "--trace",
     type=click.Path(path_type=Path),
     metavar="PREFIX",
-    help="Of the files of a recorded match; without it, one is made up.",
+    help="Prefix of the files of a recorded match; without it, a match is generated.",
 )
-@click.option("--quick", is_flag=True, help="A minute, to see that all works: its figures say nothing.")
+@click.option("--quick", is_flag=True, help="Run for a minute, to see that all works: the figures mean nothing.")
 @json_option
 @click.pass_context
 def bench_all(
     context: click.Context, *, parts: tuple[str, ...], trace: Path | None, quick: bool, as_json: bool
 ) -> None:
-    """Measure everything, and print each figure beside what it is to be.
+    """Measure everything, and print each figure beside its goal.
 
-    Runs `gamecast bench` with all peers around a ring, in a dense world and in that of a match, at several rates; then
-    `paths`, `recording`, `joins`, `memory` and `embedding`, each in a process of its own; some 45 minutes, on a machine
-    that should have nothing else to do. --json has what each of them prints, too.
+    Runs `gamecast bench` with all peers around a ring, in a dense world and in the world of a match, at several rates.
+    Then it runs `paths`, `recording`, `joins`, `memory` and `embedding`, each in its own process. All take some 45
+    minutes, on a machine that should have nothing else to do. --json also has the output of each command.
 
-    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything; a goal that is not reached is told, no more;
-    2 for wrong use, 3 if a part could not be measured.
+    Exit status: 0, or 1 if gamecast lost, repeated or reordered anything, 2 for wrong use, 3 if a part could not be
+    measured. A goal that is not reached is only reported.
     """
     from laboratory.bench.goals import goals_of, report
 
@@ -90,7 +90,7 @@ def bench_all(
         if run.returncode == INTERRUPTED:
             raise KeyboardInterrupt
         if run.returncode not in (DONE, BROKEN) or not run.stdout:
-            failed.append(f"`gamecast {' '.join(command)}` ended with status {run.returncode}, and no figures")
+            failed.append(f"`gamecast {' '.join(command)}` exited with status {run.returncode}, without figures")
             continue
         measured[part] = orjson.loads(run.stdout)
         is_broken |= run.returncode == BROKEN

@@ -1,4 +1,4 @@
-"""``gamecast bench embedding``: what a game server pays for having gamecast in it."""
+"""``gamecast bench embedding``: measure the cost of gamecast in a game server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cli.bench_options import json_option
 
 
 @click.command("embedding")
-@click.option("--runs", default=9, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken.")
+@click.option("--runs", default=9, show_default=True, type=click.IntRange(1, 100), help="Runs to take medians of.")
 @json_option
 def bench_embedding(*, runs: int, as_json: bool) -> None:
-    """Measure what it costs to embed gamecast: CPU, memory and modules of the import and of a connection.
+    """Measure the cost of embedding gamecast: CPU, memory and modules of the import and of a connection.
 
-    Beside them its foundations (asyncio, orjson and redis.asyncio), and --version and --help beside click. Each is
-    a process of its own, by turns, so that what else the machine does concerns all of them.
+    Its foundations (asyncio, orjson and redis.asyncio) are measured too, and click beside --version and --help. Each
+    has its own process. They take turns, so that other load on the machine affects all alike.
 
-    Exit status: 0, or 2 for wrong use, 3 if a process did not come to its end.
+    Exit status: 0, or 2 for wrong use, 3 if a process did not finish.
     """
     from laboratory.bench.embedding import measure_embedding, report
 

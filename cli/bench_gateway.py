@@ -1,4 +1,4 @@
-"""``gamecast bench gateway``: many clients that drop and come back, beside python-socketio."""
+"""``gamecast bench gateway``: many clients that drop and reconnect, compared with python-socketio."""
 
 from __future__ import annotations
 
@@ -18,26 +18,34 @@ MEMORY_CHANGE_MAX = 0.05
 
 @click.command("gateway")
 @click.option("--clients", default=100, show_default=True, type=click.IntRange(2, 10_000), help="WebSockets.")
-@click.option("--regions", default=0, type=click.IntRange(min=0), help="In a ring.  [default: one for 10 clients]")
+@click.option(
+    "--regions", default=0, type=click.IntRange(min=0), help="Regions in a ring.  [default: one per 10 clients]"
+)
 @click.option("--overlap", default=2, show_default=True, type=click.IntRange(1, 50), help="Regions of each client.")
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
 @click.option("--events-per-s", default=50.0, show_default=True, type=click.FloatRange(min=0.1), help="Of all.")
 @click.option(
-    "--churn", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Part that drops each second."
+    "--churn",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of clients that drop each second.",
 )
-@click.option("--judged", default=100, show_default=True, type=click.IntRange(2), help="Clients with compared orders.")
+@click.option(
+    "--judged", default=100, show_default=True, type=click.IntRange(2), help="Clients whose orders are compared."
+)
 @click.option("--seed", default=1, show_default=True)
 @json_option
 @click.pass_context
 def bench_gateway(context: click.Context, /, *, regions: int, as_json: bool, **options: float) -> None:
-    """Soak a gateway: clients publish, drop without a word, and come back, and nothing may be lost or out of order.
+    """Soak a gateway: clients publish, drop without closing, and reconnect; nothing may be lost or out of order.
 
-    A gateway and a Redis of its own, and after it python-socketio with its Redis manager under the same load, where it
-    is installed. Losses and repeats are counted of all clients, orders compared of some. Latency is from publish to
-    delivery, of what was published while the client was there.
+    The run has its own gateway and Redis. If python-socketio is installed, it runs afterwards under the same load,
+    with its Redis manager. Losses and repeats are counted for all clients; orders are compared for some. Latency is
+    from publish to delivery, of events published while the client was connected.
 
-    Exit status: 0, or 1 if anything was lost, repeated or out of order through the gateway, or its memory changed by
-    more than 5% after the first fifth, 2 for wrong use, 3 if a server did not start.
+    Exit status: 0; 1 if the gateway lost, repeated or reordered anything, or if its memory changed by more than 5%
+    after the first fifth; 2 for wrong use; 3 if a server did not start.
     """
     from laboratory.bench.gateway_soak import Soak, soak
 

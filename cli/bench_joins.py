@@ -1,4 +1,4 @@
-"""``gamecast bench joins``: how fast servers join regions."""
+"""``gamecast bench joins``: measure how fast servers join regions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from cli.bench_options import exit_if_broken, json_option
 
 
 @click.command("joins")
-@click.option("--regions", default=1_000, show_default=True, type=click.IntRange(2, 100_000), help="Of one network.")
-@click.option("--servers", default=200, show_default=True, type=click.IntRange(1, 2_000), help="That join at once.")
-@click.option("--view", default=8, show_default=True, type=click.IntRange(1, 100), help="Regions that each has.")
 @click.option(
-    "--step", default=5, show_default=True, type=click.IntRange(1, 100), help="Regions that each joins a turn."
+    "--regions", default=1_000, show_default=True, type=click.IntRange(2, 100_000), help="Regions in the network."
 )
-@click.option("--turns", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which the median is told.")
+@click.option(
+    "--servers", default=200, show_default=True, type=click.IntRange(1, 2_000), help="Servers that join at once."
+)
+@click.option("--view", default=8, show_default=True, type=click.IntRange(1, 100), help="Regions that each server has.")
+@click.option(
+    "--step",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="Regions that each server joins in a turn.",
+)
+@click.option("--turns", default=3, show_default=True, type=click.IntRange(1, 100), help="Turns to take the median of.")
 @click.option(
     "--overlaps",
     default="both",
     show_default=True,
     type=click.Choice(["declared", "undeclared", "both"]),
-    help="Declared, servers join in place and leave as many regions; undeclared, each turn takes an epoch.",
+    help="Declared: servers join in place and leave as many regions. Undeclared: each turn takes an epoch.",
 )
-@click.option("--shared", is_flag=True, help="Servers share what connections of a process can share.")
+@click.option("--shared", is_flag=True, help="Servers share the connections that one process can share.")
 @json_option
 @click.pass_context
 def bench_joins(
@@ -41,13 +49,14 @@ def bench_joins(
     shared: bool,
     as_json: bool,
 ) -> None:
-    """Measure how many joins/s a network takes, and for how long each waits.
+    """Measure how many joins/s a network takes, and how long each join waits.
 
-    Servers stand around a ring of regions. In each turn all of them join some more at once. The manager and a
-    redis-server have a process each, all servers together another. In the end something is published in each region.
+    Servers are arranged around a ring of regions. In each turn, all of them join some more regions at once. The
+    manager and a redis-server have a process each; all servers together have another. At the end, an event is
+    published in each region.
 
-    Exit status: 0, or 1 if anybody misses that, or gets what it should not, 2 for wrong use, 3 if a turn could not be
-    measured.
+    Exit status: 0, or 1 if a server misses such an event or gets one of another region, 2 for wrong use, 3 if a turn
+    could not be measured.
     """
     from laboratory.bench.joining import KINDS, Walk, measure_joins, report
 

@@ -1,4 +1,4 @@
-"""``gamecast bench memory``: what frames, regions and subscribers take."""
+"""``gamecast bench memory``: measure the memory of frames, regions and subscribers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from cli.bench_options import exit_if_broken, json_option
 
 
 @click.command("memory")
-@click.option("--regions", default=10_000, show_default=True, type=click.IntRange(3, 100_000), help="Of one node.")
+@click.option(
+    "--regions", default=10_000, show_default=True, type=click.IntRange(3, 100_000), help="Regions on the node."
+)
 @click.option(
     "--subscribers",
     default=1_000,
     show_default=True,
     type=click.IntRange(1, 10_000),
-    help="Each with its part of them.",
+    help="Subscribers, each with its share of the regions.",
 )
 @click.option(
     "--events",
     default=20_000,
     show_default=True,
     type=click.IntRange(1, 1_000_000),
-    help="To publish once all have joined.",
+    help="Events to publish once all have joined.",
 )
-@click.option("--seed", default=1, show_default=True, help="Of the regions that events are published to.")
+@click.option("--seed", default=1, show_default=True, help="Seed for the regions that events are published to.")
 @json_option
 @click.pass_context
 def bench_memory(
     context: click.Context, *, regions: int, subscribers: int, events: int, seed: int, as_json: bool
 ) -> None:
-    """Measure memory: a frame that is held, one that is kept, a region, a subscriber; beside plain Redis.
+    """Measure memory of a held frame, a kept frame, a region and a subscriber, beside plain Redis.
 
-    Every subscriber has its part of the regions and two of its neighbour's. All connect, then join all at once; then
-    events go to regions at random, and the order checkers judge what was delivered.
+    Every subscriber has its share of the regions and two of its neighbour's. All connect, then all join at once. Then
+    events are published to random regions, and the order checkers judge the deliveries.
 
     Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if it could not be measured.
     """

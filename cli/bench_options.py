@@ -1,4 +1,4 @@
-"""What the commands of the bench share: the options of a trial, and its progress."""
+"""Options of a trial, and its progress, which the bench commands share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from launcher.ending import BROKEN
 
 _TRIAL_OPTIONS = (
-    click.option(
-        "--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Of which medians are taken."
-    ),
+    click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 100), help="Runs to take medians of."),
     click.option(
         "--events",
         default=200_000,
@@ -28,7 +26,7 @@ _TRIAL_OPTIONS = (
         default=3.0,
         show_default=True,
         type=click.FloatRange(0.1, 3_600),
-        help="Of paced traffic, in each trial, to measure delay.",
+        help="Seconds of paced traffic in each trial, to measure delay.",
     ),
     click.option(
         "--rate",
@@ -42,9 +40,9 @@ _TRIAL_OPTIONS = (
         default=16_384,
         show_default=True,
         type=click.IntRange(1, 1_000_000),
-        help="Events under way at full speed, at most.",
+        help="Events in flight at full speed, at most.",
     ),
-    click.option("--seed", default=1, show_default=True, help="Of the regions that events are published to."),
+    click.option("--seed", default=1, show_default=True, help="Seed for the regions that events are published to."),
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -63,7 +61,7 @@ def named(text: str) -> tuple[str, ...]:
 
 
 def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
-    """End with 1, saying what, if gamecast broke a promise while it was measured."""
+    """Exit with 1 and name the broken promises, if gamecast broke one while it was measured."""
     if broken:
         click.echo(f"gamecast did not keep its promises: {'; '.join(broken)}", err=True)
         context.exit(BROKEN)
@@ -71,7 +69,7 @@ def exit_if_broken(context: click.Context, broken: Sequence[str]) -> None:
 
 @contextmanager
 def progress(trials: int) -> Iterator[Callable[[str, int, int], None]]:
-    """To be called when a trial begins; it shows on a terminal only."""
+    """Yield a function to call when a trial begins; it shows progress on a terminal only."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -1,4 +1,4 @@
-"""``gamecast bench paths``: what a longer path costs."""
+"""``gamecast bench paths``: measure the cost of longer paths."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def bench_paths(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure what paths over several nodes cost, beside one node in the same run.
+    """Measure the cost of paths over several nodes, beside one node in the same run.
 
-    The workload of `gamecast bench`, by a plan in which every event visits 1, 2, … nodes: throughput, delay, CPU and
-    what a hop adds to them; then the bytes that frames carry beside their events, by the atoms that stamp them.
+    The workload is that of `gamecast bench`, with a plan in which every event visits 1, 2, … nodes. The report has
+    throughput, delay and CPU, and what a hop adds to them. It also has the bytes that frames carry beside their
+    events, by the atoms that stamp them.
 
     Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if a trial could not be run.
     """

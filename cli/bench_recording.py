@@ -1,4 +1,4 @@
-"""``gamecast bench recording``: what recording a session costs."""
+"""``gamecast bench recording``: measure the cost of recording a session."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from laboratory.bench.workload import FAN_OUT, Phases
 from launcher.ending import INFRASTRUCTURE
 
 EVENTS = 1_000_000
-"""Five times what other commands take: what a recorder does once, as it begins, is not to count as if it went on."""
+"""Five times as many as for other commands, so that a recorder's start-up does not count as a steady cost."""
 
 RUNS = 9
-"""Three times as many: what it takes is less than runs of one kind differ by."""
+"""Three times as many: the cost is smaller than the spread between runs of one kind."""
 
 
 @click.command("recording", context_settings={"default_map": {"events": EVENTS, "runs": RUNS}})
@@ -37,14 +37,14 @@ def bench_recording(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure what `gamecast.connect(record=…)` costs, beside the same without it in the same run.
+    """Measure the cost of `gamecast.connect(record=…)`, beside runs without it.
 
-    The workload of `gamecast bench`; all publishers and all subscribers record. The overhead is the part of the
-    throughput that it takes, the median over pairs of runs. What a recorder drops costs nothing: then the figures do
-    not count.
+    The workload is that of `gamecast bench`; all publishers and all subscribers record. The overhead is the share of
+    throughput that recording takes: the median over pairs of runs. If the recorder drops records, the figures do not
+    count, because dropping is free.
 
     Exit status: 0, or 1 if anything was lost, repeated or reordered, 2 for wrong use, 3 if a trial could not be run, or
-    something that was delivered is not in the session.
+    a delivered event is missing from the session.
     """
     require_pyarrow()
     from laboratory.bench.campaign import violations

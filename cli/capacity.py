@@ -1,4 +1,4 @@
-"""``gamecast capacity``: the highest rate at which delays and hold times stay within bounds."""
+"""``gamecast capacity``: find the highest rate at which delays and hold times stay within bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from launcher.ending import BROKEN
 @click.option(
     "--hold-ms", default=20.0, show_default=True, type=click.FloatRange(0.1), help="Bound of hold times' p99."
 )
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, NODES_MAX), help="Without a URL.")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, NODES_MAX), help="Nodes, without a URL.")
 @click.option(
     "--size", default=8, show_default=True, type=click.IntRange(FAN_OUT, 1_000), help="Subscribers, and regions."
 )
@@ -32,16 +32,20 @@ from launcher.ending import BROKEN
 @click.option(
     "--rate-max", default=200_000.0, show_default=True, type=click.FloatRange(1), help="Events/s to try at most."
 )
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.2, 600), help="Of each run.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.2, 600), help="Length of each run.")
 @click.option(
     "--repeats",
     default=3,
     show_default=True,
     type=click.IntRange(1, 99),
-    help="Runs at a rate, of which the majority counts; an odd number.",
+    help="Runs at each rate, an odd number: the majority decides.",
 )
 @click.option(
-    "--max-seconds", default=240.0, show_default=True, type=click.FloatRange(1), help="Of the whole search, about."
+    "--max-seconds",
+    default=240.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Length of the whole search, about.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the knee: .png, .svg or .pdf.")
 @json_option
@@ -64,14 +68,14 @@ def capacity(
 ) -> None:
     """Find the highest rate at which delays stay within bounds. Hold times have a bound, too.
 
-    Of the network at URL, or, without one, of a network that is started on this machine. Rates double until the bounds
-    are exceeded, or something is lost; then the step is narrowed to 10%. The load is that of `gamecast bench`: two
-    publishers keep to a schedule, each subscriber has three regions, and delays count from when an event was due.
-    Publishers, subscribers and, on this machine, the network have a process each: what is found is the capacity of all
-    of them together, and the report says which had nothing left.
+    It measures the network at URL or, without one, a network that it starts on this machine. Rates double until the
+    bounds are exceeded or something is lost; then the step is narrowed to 10%. The load is that of `gamecast bench`:
+    two publishers keep to a schedule, each subscriber has three regions, and delays count from when an event was due.
+    Publishers, subscribers and, on this machine, the network have a process each. The result is the capacity of all of
+    them together. The report says which process was the bottleneck.
 
     Exit status: 0 when a rate was found, 1 when none stays within the bounds or a promise was broken, 2 for wrong use,
-    3 if the network is not there.
+    3 if the network is unavailable.
     """
     from laboratory.capacity.knee import draw_knee, report
     from laboratory.capacity.measuring import find_capacity
@@ -79,13 +83,13 @@ def capacity(
     from laboratory.planning.picture import require_drawable
 
     if repeats % 2 == 0:
-        raise click.BadParameter("an even number of runs can be of two minds: give an odd one", param_hint="--repeats")
+        raise click.BadParameter("an even number of runs can end in a tie: give an odd one", param_hint="--repeats")
     if plot is not None:
         require_drawable(plot)
     if url is not None:
         require_reachable(url)
         with blocking.connect(url):
-            pass  # else two processes would find out that it is not there
+            pass  # Fail here if the network is unavailable: otherwise two processes would.
     search = Search(Bounds(p99_ms, hold_ms), min(start, rate_max), rate_max, repeats=repeats)
     console = Console(stderr=True)
     with console.status("starting") as status:

@@ -1,4 +1,4 @@
-"""``gamecast chaos``: faults, as a tool."""
+"""``gamecast chaos``: inject faults into a real network."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from launcher.ending import BROKEN
 
 
 @click.command()
-# Longer ones could not be judged: streams of epochs that have ended go after an hour.
+# Longer runs could not be judged: streams of ended epochs are deleted after an hour.
 @click.option(
-    "--seconds", type=click.FloatRange(5, 3_000), default=60.0, show_default=True, help="How long faults happen."
+    "--seconds", type=click.FloatRange(5, 3_000), default=60.0, show_default=True, help="How long to inject faults."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the schedule, and of what servers do.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the schedule and of the servers' actions."
+)
 @click.option("--servers", type=click.IntRange(2, 64), default=8, show_default=True, help="Game servers.")
 @click.option(
     "--walk", is_flag=True, help="Servers only walk between neighbouring regions, and declare these overlaps."
@@ -38,7 +40,7 @@ from launcher.ending import BROKEN
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep all logs there.  [default: only when a promise was broken]",
+    help="Keep all logs in this directory.  [default: only when a promise was broken]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
@@ -56,21 +58,26 @@ def chaos(
     """Run a real network under injected faults, and judge it. The order checkers judge what its servers
     delivered.
 
-    Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers are a
-    process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, by a seeded
-    schedule of 20 faults a minute and more: any of them is killed and started again, or stopped for seconds; a leader
-    is stopped until another one leads, and then goes on; a server stays away for so long that it counts as gone;
-    connections are cut in the middle of a reply, or stall; a Redis server's memory is full, its append-only file cannot
-    grow, or its clock jumps by up to two minutes, ahead or back, and is put right later. Then the faults end, and the
-    servers publish a last round. When all is delivered, the judges of the simulation and the order checkers judge what
-    each connection delivered.
+    Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers have
+    a process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, a seeded
+    schedule injects at least 20 faults a minute:
 
-    With --lossy, what a restart loses breaks no promise if a gap announces it in its place.
+    \b
+    - a process is killed and restarted, or stopped for seconds
+    - a leader is stopped until another candidate leads, and then continues
+    - a server stays away for so long that it is removed
+    - connections are cut in the middle of a reply, or stall
+    - a Redis server's memory is full, or its append-only file cannot grow
+    - a Redis server's clock jumps by up to two minutes, and is put right later
 
-    The seed fixes the schedule, not the run: processes run as the machine lets them. Clocks of Redis servers jump by
-    Debian's libfaketime; where that is not installed, this is left out, and the report says so. A disk cannot be filled
-    without privileges: a limit on the size of the append-only file stands in for it, on which Redis ends itself (not on
-    systems without prlimit).
+    Then the faults end, and the servers publish a last round. After its delivery, the judges of the simulation and
+    the order checkers judge the deliveries of each connection.
+
+    With --lossy, events that a restart loses break no promise if a gap announces them in their place.
+
+    The seed fixes the schedule, not the run: the operating system schedules the processes. Clock jumps need Debian's
+    libfaketime; if it is not installed, they are left out, and the report says so. A full disk is simulated by a limit
+    on the size of the append-only file, at which Redis exits. This needs prlimit.
 
     Exit status: 0 if every promise was kept, 1 if not, 2 for wrong use, 3 if the network could not be started.
     """
@@ -100,7 +107,7 @@ def chaos(
 
 
 def run_daemon(name: str, *arguments: str) -> None:
-    """Be ``gamecast node`` or ``gamecast manager``, in a process of its own."""
+    """Run ``gamecast node`` or ``gamecast manager`` in this process."""
     run({"node": node, "manager": manager}[name], arguments)
 
 
@@ -110,13 +117,13 @@ def _directory(keep: Path | None) -> Path:
     with writing(f"--keep {keep}"):
         keep.mkdir(parents=True, exist_ok=True)
     if any(keep.iterdir()):
-        raise UsageError(f"--keep {keep}: there is something in it already: name another")
+        raise UsageError(f"--keep {keep}: the directory is not empty: name another")
     return keep.absolute()
 
 
 @contextmanager
 def _progress(seconds: float) -> Iterator[Report]:
-    """Yield what tells how far a run has come, on the terminal, if standard error is one."""
+    """Yield a function that shows the progress of a run on the terminal, if standard error is one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:

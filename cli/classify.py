@@ -1,4 +1,4 @@
-"""`gamecast lab classify`: what kind of execution was that?"""
+"""`gamecast lab classify`: classify a recorded execution."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JUDGED: list[Guarantee] = [
     for guarantee in Guarantee
     if guarantee not in (Guarantee.GAPS, Guarantee.SYNCHRONOUS, Guarantee.VIEWS, Guarantee.VIEW_SYNCHRONY)
 ]
-"""What logs of sends and receives can tell; that there is no crown is said with the classes."""
+"""Properties that logs of sends and receives can show; the absence of a crown is reported with the classes."""
 NAMED_MAX = 12
 
 
@@ -55,15 +55,15 @@ def classify(
 ) -> None:
     """Say what kind of execution logs hold: RSC, causal, FIFO.
 
-    LOG is JSON Lines, gzip-compressed or not, one event a line, each process' in its order: {"process": "p1", "event":
-    "send", "message": "m1", "to": ["p2"]} and {"process": "p2", "event": "receive", "message": "m1"}; a process that
-    stops says {"process": "p3", "event": "crash"}. Times are optional: at_ms by a common clock, local_ms by a process'
-    own.
+    LOG is JSON Lines, gzip-compressed or not, one event a line, in the order of each process: {"process": "p1",
+    "event": "send", "message": "m1", "to": ["p2"]} and {"process": "p2", "event": "receive", "message": "m1"}. A
+    process that stops has the line {"process": "p3", "event": "crash"}. Times are optional: at_ms by a common clock,
+    local_ms by the clock of the process.
 
-    RSC means that the execution could have run on synchronous communication; a schedule that shows it is printed, or
-    else a crown, a circle of messages that makes it impossible.
+    RSC means that the execution could have run on synchronous communication. Then a schedule that shows it is printed;
+    otherwise a crown, a circle of messages that makes it impossible.
 
-    Exit status: 0, or 1 if what --expect names does not hold, 2 for malformed input, and for none.
+    Exit status: 0, or 1 if a property named by --expect does not hold, 2 for malformed or empty input.
     """
     record = read_execution(files)
     if not record.names:
@@ -124,7 +124,7 @@ def _timeliness(record: Record, *, local: bool, delta_ms: float | None) -> dict[
 
 
 def _marked(classes: Classes, found: Sequence[Violation]) -> set[str]:
-    """What breaks something; of what is causal, the crown that keeps it from being synchronous."""
+    """Return the messages that break something; in a causal execution, the crown that makes RSC impossible."""
     marked = {message for v in found for message in v.messages}
     for overtaken in (classes.fifo, classes.causal):
         if overtaken:

@@ -1,4 +1,4 @@
-"""Groups whose subcommands are imported when they are called, and not to list them."""
+"""Command groups that import a subcommand when it is called, not to list it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import click
 from launcher.interrupts import NotRaised
 
 INDENTS = 6
-"""What click leaves free of a line beside a command's name and its help."""
+"""Columns that click leaves free beside a command's name and its help."""
 
 
 def command_of(name: str) -> click.Command:
-    """Import and return the command that a module here has under its own name."""
+    """Import the module of this name in this package, and return its command."""
     command = getattr(import_module(f"{__package__}.{name}"), name)
     assert isinstance(command, click.Command), f"{name} is not a command"
     return command
 
 
 class Commands(click.Group):
-    """Subcommands of which one is imported: a daemon should not load what only the demo needs, and --help nothing."""
+    """A group that imports only the subcommand in use: a daemon does not load the demo, and --help loads nothing."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Commands(click.Group):
     ) -> None:
         """``sections``: heading → name → the first sentence of its help, in the order in which a newcomer meets them.
 
-        ``load``: imports the command of a name. ``moved``: former name → how the command is called now.
+        ``load``: imports the command of a name. ``moved``: former name → the command's current name.
         """
         super().__init__(**attributes)
         self._sections = sections
@@ -47,12 +47,12 @@ class Commands(click.Group):
         return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command, None if there is none of this name."""
+        """Import and return a command, or None if none has this name."""
         with NotRaised():
             return self._load(cmd_name) if cmd_name in self._lines else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and their lines, section by section, as far as there is room for them."""
+        """Write the names and their lines, section by section, cut to the width of the terminal."""
         widest = max(map(len, self._lines))
         room = formatter.width - INDENTS - widest
         for heading, lines in self._sections.items():
@@ -66,7 +66,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that arguments name; for a former name, say how it is called now."""
+        """Find the command that the arguments name; for a former name, fail with the current one."""
         if args and (now := self._moved.get(args[0])) is not None:
             ctx.fail(f"`{ctx.command_path} {args[0]}` is now `{now}`.")
         return super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-"""`gamecast lab compare`: the classic protocols and ours on one topology and one workload."""
+"""`gamecast lab compare`: compare the classic protocols and gamecast's on one topology and one workload."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ COLUMNS = ("packets", "metadata_bytes", "control_bytes", "busiest", "mean_ms", "
 
 
 @click.command("compare")
-@click.option("--protocol", "names", multiple=True, type=click.Choice(list(COMPARED)), help="This one; repeat it.")
+@click.option("--protocol", "names", multiple=True, type=click.Choice(list(COMPARED)), help="A protocol; repeat it.")
 @click.option("--all", "every", is_flag=True, help="All protocols; the default if none is named.")
 @click.option(
-    "--processes", "sizes", default="24,8,16,40", show_default=True, metavar="N,…", help="How many processes."
+    "--processes", "sizes", default="24,8,16,40", show_default=True, metavar="N,…", help="Numbers of processes."
 )
 @click.option("--groups", default="1,8,2,4,16,32", show_default=True, metavar="N,…", help="Groups; 1 is one of all.")
 @click.option("--rates", default="3,1,8,20", show_default=True, metavar="R,…", help="Events/s of each process.")
@@ -44,23 +44,29 @@ COLUMNS = ("packets", "metadata_bytes", "control_bytes", "busiest", "mean_ms", "
     default="zipf",
     show_default=True,
     type=click.Choice(KINDS),
-    help="Groups: the paper's, sizes by Zipf's law; of neighbours; of anybody; the cells that wandering avatars see.",
+    help="Groups: the paper's, sizes by Zipf's law; of neighbours; of any processes; the cells that avatars see.",
 )
 @click.option(
-    "--group-size", default=6, show_default=True, type=click.IntRange(2), help="Of correlated and uncorrelated groups."
+    "--group-size",
+    default=6,
+    show_default=True,
+    type=click.IntRange(2),
+    help="Size of correlated and uncorrelated groups.",
 )
 @click.option(
     "--topology",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where processes stand: a matrix (CSV, ms), NAME_edges.csv, GraphML or GML.  [default: a transit-stub "
+    help="Where processes are: a matrix (CSV, ms), NAME_edges.csv, GraphML or GML.  [default: a transit-stub "
     "internetwork of 10,000 hosts, drawn by the seed]",
 )
-@click.option("--rtt", is_flag=True, help="The file holds round trips; one way is half of one.")
+@click.option("--rtt", is_flag=True, help="The file has round-trip times: halve them.")
 @click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.")
-@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Of publishing, simulated.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws places, groups and times.")
+@click.option(
+    "--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Simulated seconds of publishing."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of places, groups and times.")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
@@ -88,22 +94,22 @@ def compare(
     page: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare protocols on one topology and one workload. It reports latency, packets, bytes, load, and what is held.
+    """Compare protocols on one topology and one workload. It reports latency, packets, bytes, load and held messages.
 
-    Of several numbers the first is the base, and the others are tried one at a time, the rest being as in the base: in
+    With several numbers, the first is the base. The others are tried one at a time, with the rest as in the base: in
     one group of all, and in the first number of groups above 1.
 
-    Everyone publishes at random times. Packets take their time and nothing is lost; processing takes none. What a
-    protocol assumes and the workload does not offer is said in the place of its figures; each run is judged by the
-    guarantees that the protocol declares; validity, that everything is delivered, is one for all but one protocol. What
-    is claimed of the protocols is judged by the figures. A claim that does not hold is a finding.
+    Every process publishes at random times. Packets take time and none is lost; processing takes no time. If a
+    workload does not meet a protocol's assumptions, the report says so in place of figures. Each run is judged by the
+    guarantees that the protocol declares; validity, that everything is delivered, is one for all but one protocol.
+    The figures also test what the literature claims of the protocols. A claim that does not hold is a finding.
 
     Exit status: 0, or 1 if a guarantee is broken, 2 for wrong use.
     """
     if file is None and (rtt or weight is not None):
         raise UsageError("--rtt and --weight say how to read a topology: name its file with --topology")
     world = World(kind, group_size, seconds, seed, file, rtt, weight)
-    world.topology()  # what is wrong with it is said before the work begins
+    world.topology()  # Report errors in the topology before the work begins.
     chosen = list(COMPARED) if every or not names else list(dict.fromkeys(names))
     cases = star(
         [int(number) for number in _numbers(sizes, "--processes", least=2)],
@@ -140,16 +146,17 @@ def compare(
 def _about(world: World) -> str:
     where = f"hosts of {world.file.name}" if world.file else "a transit-stub internetwork of 10,000 hosts, in clusters"
     groups = {
-        "zipf": "sizes by Zipf's law, of anybody",
+        "zipf": "sizes by Zipf's law, of any processes",
         "correlated": f"of {world.group_size} neighbours each",
         "uncorrelated": f"of any {world.group_size} processes each",
         "wandering": "the cells of a grid that wandering avatars see",
     }
     return (
-        f"Simulated: processes on {where}; groups: {groups[world.kind]}; everyone publishes to its groups at random "
-        f"times for {world.seconds:g} s (seed {world.seed}). Nothing is lost and processing takes no time. All have "
-        "the same machines: the sequencing nodes of ours (atoms) stand on processes' machines, placed by distance, and "
-        "the coordinator and the root stand at the 1-median. Each run was judged by what its protocol declares."
+        f"Simulated: processes on {where}; groups: {groups[world.kind]}; every process publishes to its groups at "
+        f"random times for {world.seconds:g} s (seed {world.seed}). Nothing is lost and processing takes no time. All "
+        "protocols use the same machines: gamecast's sequencing nodes (atoms) are placed by distance on the processes' "
+        "machines, and the coordinator and the root are at the 1-median. Each run was judged by the guarantees that "
+        "its protocol declares."
     )
 
 
@@ -202,6 +209,6 @@ def _tell(rows: list[Row], claims: list[Claim]) -> None:
         verdict = "[green]holds[/green]" if claim.holds else f"[red]does not hold{everywhere}[/red]"
         console.print(f"{claim.claim} ({claim.source}): {verdict}")
         for line in claim.against:
-            console.print(f"  not so: {line}")
+            console.print(f"  counterexample: {line}")
     for lesson in lessons(rows):
         console.print(lesson)

@@ -24,8 +24,8 @@ from sequencing.extras import require
     "--published",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With --to session: what was published, as `gamecast audit` reads it.  [default: DIR.published.jsonl, where "
-    "all logs lie in DIR]",
+    help="With --to session: the published events, as `gamecast audit` reads them.  [default: DIR.published.jsonl, if "
+    "all logs are in DIR]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.pass_context
@@ -34,31 +34,30 @@ def convert(
 ) -> None:
     """Convert between recorded sessions and delivery logs.
 
-    With --to log, SOURCE is one session; OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`, and
-    OUT_DIR.published.jsonl what was published, if that was recorded. With --to session, SOURCE are logs, or directories
-    of them. OUT_DIR must be new or empty. Both are streams: memory does not grow with the deliveries.
+    With --to log, SOURCE is one session. OUT_DIR gets a log for each subscriber, for `gamecast audit OUT_DIR`.
+    OUT_DIR.published.jsonl gets the published events, if they were recorded. With --to session, SOURCE are logs or
+    directories of logs. OUT_DIR must be new or empty. Input and output are streamed: memory does not grow with them.
 
     \b
     Example:
       gamecast convert session logs --to log
       gamecast convert logs session-again --to session
 
-    Exit status: 0 if all was converted, 2 for wrong input: also if files of the session cannot be read and were left
-    out.
+    Exit status: 0 if all was converted, 2 for wrong input, or if unreadable files of the session were left out.
     """
     if form == "session":
         for extra in ("planner", "recording"):
             require(extra, "--to session", told="planner,recording")
     require_pyarrow()
-    # After that: the extras bring what these take.
+    # Imported after that check: they need the extras.
     from gamecast.recording.conversion import logs_to_session, session_to_logs
     from gamecast.recording.deliverylog import find_delivery_logs, find_published, published_beside, read_records
 
     if form == "log":
         if published is not None:
-            raise UsageError("--published is for --to session: a session knows what was published")
+            raise UsageError("--published is for --to session: a session has its published events")
         if len(sources) != 1:
-            raise UsageError(f"one session becomes logs at a time, and here are {len(sources)}")
+            raise UsageError(f"--to log converts one session at a time, not {len(sources)}: name one")
         if sources[0].is_file():
             raise InvalidInput(f"{sources[0]} is a file, and a recorded session is a directory")
         done = session_to_logs(sources[0], out)
@@ -75,7 +74,7 @@ def convert(
             f"in {done.files:,} files: {out}"
         )
         if form == "log" and done.published:
-            click.echo(f"What was published is in {published_beside(out)}.")
+            click.echo(f"The published events are in {published_beside(out)}.")
         for what, rows in done.left_out.items():
             click.echo(f"{rows:,} {what} have no place in a log.")
         for what, rows in done.dropped.items():

@@ -1,4 +1,4 @@
-"""What the commands that run until they are stopped share."""
+"""Helpers for commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sequencing.errors import GamecastError
 T = TypeVar("T")
 
 END_S_MAX = 1.5
-"""How long an end in good order may take: a server that hangs must not keep us."""
+"""Seconds that an orderly stop may take: a server that hangs must not keep the process."""
 
 overlaps_option = click.option(
     "--overlaps",
     "overlaps_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Declare overlaps that are expected, rows of region,neighbour: walking on to a neighbour takes no new epoch.",
+    help="Declare expected overlaps, rows of region,neighbour: joining a neighbour then takes no new epoch.",
 )
 
 wait_option = click.option(
@@ -36,14 +36,14 @@ wait_option = click.option(
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="How long to wait for a Redis that is not there at the start.",
+    help="How long to wait at the start for a Redis that is unavailable.",
 )
 
 
 async def once_there(begin: Callable[[], Awaitable[T]], *, wait_s: float, stop: asyncio.Event) -> T | None:
-    """Return what ``begin`` returns, tried again while that may help; None when stopped meanwhile.
+    """Return the result of ``begin``, retried while an error may pass; None if stopped meanwhile.
 
-    Says on standard error that it waits. Raises the error of the last try, ``wait_s`` after the first.
+    Reports the wait on standard error. Raises the error of the last try, ``wait_s`` after the first.
     """
     backoff = Backoff()
     deadline = time.monotonic() + wait_s
@@ -62,9 +62,9 @@ async def once_there(begin: Callable[[], Awaitable[T]], *, wait_s: float, stop: 
 
 
 def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_max: float | None = END_S_MAX) -> T:
-    """Run what ends soon after the `Stop` that it is given is set, and return what it returns.
+    """Run ``work``, which ends soon after its `Stop` is set, and return its result.
 
-    Raises `KeyboardInterrupt` after SIGINT, when it has ended.
+    Raises `KeyboardInterrupt` after SIGINT, once the work has ended.
     """
 
     async def working() -> tuple[T, bool]:
@@ -78,17 +78,17 @@ def run_until_stopped(work: Callable[[Stop], Coroutine[Any, Any, T]], *, end_s_m
 
 
 class Stop(asyncio.Event):
-    """What SIGINT and SIGTERM set; ``end_s_max`` after that the process ends, whatever it is at, unless None.
+    """An event that SIGINT and SIGTERM set. Unless ``end_s_max`` is None, the process exits that long afterwards.
 
-    That does no harm to those who go on even after a ``kill -9``: a lease runs out, links are carried again from where
-    they were, and private servers have their watchdogs.
+    That is harmless, as after a ``kill -9``: a lease expires, relays resume links where they were, and watchdogs
+    stop private servers.
     """
 
     def __init__(self, end_s_max: float | None) -> None:
-        """Begin to listen for signals, in the running event loop."""
+        """Register for the signals, in the running event loop."""
         super().__init__()
         self.interrupted = False
-        """Whether it was SIGINT: somebody at a terminal."""
+        """Whether the signal was SIGINT: Ctrl-C at a terminal."""
         self._end_s_max = end_s_max
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
@@ -101,6 +101,6 @@ class Stop(asyncio.Event):
                 asyncio.get_running_loop().call_later(self._end_s_max, self._end_at_once, self._end_s_max)
 
     def _end_at_once(self, after_s: float) -> None:
-        print(f"gamecast: what was under way did not end within {after_s:g} s, and is broken off", file=sys.stderr)
+        print(f"gamecast: the work did not stop within {after_s:g} s; exiting now", file=sys.stderr)
         sys.stderr.flush()
         os._exit(INTERRUPTED if self.interrupted else INFRASTRUCTURE)

@@ -1,4 +1,4 @@
-"""``gamecast demo``: the main job on real input."""
+"""``gamecast demo``: replay a match through a real network."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from launcher.ending import BROKEN
 
 
 class _Servers(click.ParamType[int | None]):
-    """A number of servers, or None for one a player."""
+    """A number of servers, or None for one per player."""
 
     name = "N|each"
 
     def convert(
         self, value: str | int | None, param: click.Parameter | None, context: click.Context | None
     ) -> int | None:
-        """Return what was asked for."""
+        """Return the number, or None for ``each``."""
         if value is None or value == "each":
             return None
         servers: int = click.IntRange(1, 256)(value, param, context)
@@ -61,7 +61,7 @@ class _Servers(click.ParamType[int | None]):
     type=_Servers(),
     default="8",
     show_default=True,
-    help="Game servers that host the players: up to 256, or 'each' for one a player.",
+    help="Game servers that host the players: up to 256, or 'each' for one per player.",
 )
 @click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
 @click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
@@ -78,43 +78,43 @@ class _Servers(click.ParamType[int | None]):
 @click.option(
     "--roam",
     is_flag=True,
-    help="Servers join and leave regions while the match runs: each is in the cells that its players' views touch, and "
-    f"leaves one {LINGER_S:g} s of the trace after the last of them. The match goes on meanwhile; at --speed 0 it "
-    f"waits while {JOINS_PENDING_MAX} joins are under way.  [default: in all of the window's cells, throughout]",
+    help="Servers join and leave regions while the match runs. Each is in the cells that its players' views touch, and "
+    f"leaves a cell {LINGER_S:g} s of the trace after the last of them. The match continues meanwhile; at --speed 0 it "
+    f"waits while {JOINS_PENDING_MAX} joins are pending.  [default: in all of the window's cells, throughout]",
 )
 @click.option(
     "--grid",
     is_flag=True,
-    help="With --roam: declare beforehand that cells which one view can touch overlap, and leave a region at once. "
+    help="With --roam: declare beforehand that cells overlap if one view can touch both, and leave a region at once. "
     "Then walking from cell to cell takes no new epoch. Servers with several players have other overlaps, too: see "
     "--servers each.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated skirmish.")
 @click.option(
     "--wan",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Delay what passes between hosts by this latency matrix (CSV, ms), and report the stretch beside what was "
-    f"predicted. --speed 0 counts as 1, and {DURATION_S:g} s are replayed unless --duration-s says otherwise.",
+    help="Delay traffic between hosts by this latency matrix (CSV, ms), and report measured and predicted stretch. "
+    f"--speed 0 counts as 1, and {DURATION_S:g} s are replayed unless you set --duration-s.",
 )
-@click.option("--rtt", is_flag=True, help="With --wan: the matrix holds round trips; one way is half of one.")
+@click.option("--rtt", is_flag=True, help="With --wan: the matrix has round-trip times: halve them.")
 @click.option(
-    "--hosts", metavar="A,B,…", help="With --wan: where the servers stand, in turn.  [default: all of the matrix]"
+    "--hosts", metavar="A,B,…", help="With --wan: hosts of the servers, in turn.  [default: all of the matrix]"
 )
-@click.option("--node-hosts", metavar="A,B,…", help="With --wan: where the nodes stand, in turn.  [default: --hosts]")
+@click.option("--node-hosts", metavar="A,B,…", help="With --wan: hosts of the nodes, in turn.  [default: --hosts]")
 @click.option(
     "--protocol",
     type=click.Choice(list(PROTOCOLS)),
-    help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by what it "
-    f"claims; the first {EVENTS_MAX:,} events at most. --nodes is then the number of servers of plain Pub/Sub.",
+    help="Replay over this classic protocol instead, over mailboxes in one Redis server, and judge it by its own "
+    f"guarantees; the first {EVENTS_MAX:,} events at most. --nodes is then the number of servers of plain Pub/Sub.",
 )
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Write a delivery log for each server, for `gamecast audit DIR`, and the session into DIR/session, for "
-    "`gamecast analyze DIR/session`: it replaces the logs and the session that are there. The session takes the extra "
-    "'recording'.",
+    "`gamecast analyze DIR/session`. Existing logs and an existing session there are replaced. The session needs the "
+    "extra 'recording'.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
@@ -143,21 +143,21 @@ def demo(
 ) -> None:
     """Replay a match through real Redis servers, and check the order. It checks the order that every game server saw.
 
-    PREFIX names a recorded match: PREFIX_players.csv, PREFIX_positions.csv.gz and PREFIX_events.csv.gz. Without it a
-    skirmish is generated. The map is cut into square regions; each game server hosts some players, subscribes to the
-    regions that they see and publishes what they do. The same events then go over plain Redis Pub/Sub on the same
-    servers, and the same checkers judge both; they know nothing of sequence numbers.
+    PREFIX names a recorded match: PREFIX_players.csv, PREFIX_positions.csv.gz and PREFIX_events.csv.gz. Without it, a
+    skirmish is generated. The map is cut into square regions. Each game server hosts some players, subscribes to the
+    regions that they see and publishes their actions. The same events are then published over plain Redis Pub/Sub on
+    the same servers. The same checkers judge both; they do not use sequence numbers.
 
-    With --roam, servers go where their players are: they join and leave regions as these move, connect and disconnect,
-    while everybody goes on publishing. Then a server must deliver what is published after it has joined a region, up to
-    its leaving, and nothing in between may be missing.
+    With --roam, servers follow their players: they join and leave regions, connect and disconnect, while all others
+    continue to publish. Then a server must deliver the events that are published after it has joined a region, up to
+    its leaving, without a missing event in between.
 
-    With --wan, servers and nodes stand at hosts that are far from each other: all that passes between them goes through
-    proxies that delay it. The stretch of a server is the time that others' events took to be delivered there, over the
-    time from their publishers' hosts to its own.
+    With --wan, servers and nodes are at hosts that are far from each other, and proxies delay all traffic between
+    them. The stretch of a server is the time from publishing others' events to delivery there, divided by the direct
+    time from the publishers' hosts to its own.
 
-    With --protocol, one of the classic protocols orders the events. What it assumes must hold in a match, where regions
-    overlap; what does not is refused, and what would fit is named.
+    With --protocol, a classic protocol orders the events. Its assumptions must hold in a match, where regions overlap.
+    A protocol whose assumptions do not hold is refused, and one that would fit is named.
 
     Exit status: 0 if gamecast, or the protocol, kept every promise, 1 if not, 2 for wrong input, 3 if a server could
     not be started, or a connection was lost on a busy machine.
@@ -171,7 +171,7 @@ def demo(
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
         if roam:
-            raise UsageError("--wan is for a plan that holds: leave out --roam")
+            raise UsageError("--wan needs a plan that does not change: leave out --roam")
         speed, duration_s = speed or 1.0, DURATION_S if duration_s is None else duration_s
     match = read_match(prefix) if prefix is not None else generate_skirmish(seed)
     workload = build_workload(
@@ -190,7 +190,7 @@ def demo(
         _require_writable(record, workload.servers)
         recording = session_recording(record / "session", servers=len(workload.servers), probes=standing is None)
         if recording is None:
-            click.echo("only logs are recorded: a session takes pyarrow (pip install 'gamecast[recording]')", err=True)
+            click.echo("only logs are recorded: a session needs pyarrow (pip install 'gamecast[recording]')", err=True)
     report = None
     outcome: Outcome | ProtocolOutcome
     if protocol is not None:
@@ -214,7 +214,7 @@ def demo(
             click.echo(f"The delivery logs are in {record}: judge them with `gamecast audit {record}`.")
         if recording is not None:
             session = recording.directory
-            click.echo(f"The recorded session is in {session}: analyse it with `gamecast analyze {session}`.")
+            click.echo(f"The recorded session is in {session}: analyze it with `gamecast analyze {session}`.")
     if not outcome.fine:
         context.exit(BROKEN)
 
@@ -222,14 +222,14 @@ def demo(
 def _standing(
     wan: Path | None, rtt: bool, hosts: str | None, node_hosts: str | None, nodes: int, servers: int | None
 ) -> Standing | None:
-    """Return who stands where, None without a matrix."""
+    """Return the hosts of servers and nodes, or None without a matrix."""
     if wan is None:
         for given, option in ((rtt, "--rtt"), (hosts, "--hosts"), (node_hosts, "--node-hosts")):
             if given:
                 raise UsageError(f"{option} is about a latency matrix: name one with --wan")
         return None
     if servers is None:
-        raise UsageError("--wan needs to know how many servers stand at its hosts: give --servers N")
+        raise UsageError("--wan needs the number of servers at its hosts: give --servers N")
     return stand(
         read_distances(wan, rtt=rtt),
         servers=server_names(servers),
@@ -267,7 +267,7 @@ async def _run(workload: Workload, *, nodes: int, speed: float, record: Recordin
 
 
 async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed: float) -> ProtocolOutcome:
-    setup_of(workload, protocol)  # what does not fit is said before anything begins
+    setup_of(workload, protocol)  # Refuse an unfit workload before anything begins.
     part = bounded(workload)
     with _progress(sum(part.expected_deliveries().values())) as begin:
         async with EmbeddedServers(nodes) as servers:
@@ -281,7 +281,7 @@ async def _run_protocol(workload: Workload, protocol: str, *, nodes: int, speed:
 
 @contextmanager
 def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
-    """Yield what begins a bar on the terminal, if standard error is one."""
+    """Yield a function that begins a progress bar on the terminal, if standard error is one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -294,19 +294,19 @@ def _progress(expected: int) -> Iterator[Callable[[str], Callable[[int], None]]]
 
 
 def _require_writable(directory: Path, servers: Sequence[str]) -> None:
-    """Make the directory; logs of other servers in it would be judged together with ours, so there must be none."""
+    """Make the directory, which must hold no logs of other servers: they would be judged together with these."""
     with writing(f"--record {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
     ours = {log_file_name(server) for server in servers}
     strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
     if strangers:
         raise UsageError(
-            f"--record {directory}: it holds other delivery logs already, like {strangers[0]}: name another"
+            f"--record {directory}: it has other delivery logs already, such as {strangers[0]}: name another"
         )
 
 
 def _write_logs(directory: Path, workload: Workload, replayed: Replay) -> None:
-    """Write a log for each server into the directory, and beside it what was published, so that losses show."""
+    """Write a log for each server into the directory, and the published events beside it, so that losses show."""
     travels = replayed.travels
     write_published(published_beside(directory), travels.placed if travels is not None else workload.published())
     for server, seen in replayed.deliveries.items():

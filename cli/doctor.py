@@ -1,4 +1,4 @@
-"""``gamecast doctor``: what is wrong with a network, and what to do about it."""
+"""``gamecast doctor``: find what is wrong with a network, and what to do about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from launcher.ending import INFRASTRUCTURE
 
 LOOK_AGAIN_S = 1.0
 LOOKS_MAX = 10
-"""So often is a network looked at whose plan changes meanwhile."""
+"""How often a network is read again if its plan changes meanwhile."""
 
 _MARKS: Mapping[Level, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -38,13 +38,13 @@ _MARKS: Mapping[Level, tuple[str, str]] = {
 def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
     """Find what is wrong with a network, and say what to do. Nothing stays changed.
 
-    Servers: version, eviction, memory, persistence, clock, what the user may do. Control: somebody leads, who wants
-    something is granted it, and the way to a new plan comes to its end. Nodes: reachable, with the published plan
-    installed. Traffic: links and regions that stand still, streams that grow without bounds. A second look, one second
-    later, tells what is stuck from what is under way.
+    Servers: version, eviction, memory, persistence, clock, permissions of the user. Control: a leader exists, wanted
+    regions are granted, and changes of the plan finish. Nodes: reachable, with the published plan installed. Traffic:
+    stalled links and regions, streams that grow without bounds. A second read, one second later, tells stalled from
+    moving.
 
     Exit status: 0 if there is no problem (there may be warnings), 2 for wrong use, 3 if there is one, or the control
-    Redis is not there.
+    Redis is unavailable.
     """
     findings = asyncio.run(findings_of(require_reachable(url)))
     problems = sum(finding.level == "problem" for finding in findings)
@@ -65,7 +65,7 @@ def doctor(context: click.Context, url: str, *, as_json: bool) -> None:
 
 
 async def findings_of(url: str) -> list[Finding]:
-    """Return what is found in the network of a control Redis."""
+    """Return the findings for the network of a control Redis."""
     try:
         first = await _look(url)
     except UnsupportedServer as error:
@@ -84,12 +84,12 @@ async def findings_of(url: str) -> list[Finding]:
                 accesses[node.name] = may
             left[node.name] = await leftovers(url, node.url, node.name)
         except GamecastError as error:
-            accesses[node.name] = AccessState(None, f"it went away: {error}")
+            accesses[node.name] = AccessState(None, f"it disconnected: {error}")
     return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left)))
 
 
 async def _look(url: str) -> NetworkState:
-    """Return a look during which no newer plan is published, if one of some is; else the last."""
+    """Return a read during which no newer plan was published, or else the last read."""
     looks = 0
     while (state := await survey(url, regions=True)).has_moved and looks < LOOKS_MAX:
         looks += 1

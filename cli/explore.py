@@ -1,4 +1,4 @@
-"""`gamecast lab explore`: every interleaving of small worlds."""
+"""`gamecast lab explore`: explore every interleaving of small worlds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _FAMILIES_HELP = "\n".join(f"  {name:<9} {about(name)}" for name in FAMILIES)
 
 
 @click.command(
-    help=f"""Explore every interleaving of small worlds. The real machines are moved in every possible order.
+    help=f"""Explore every interleaving of small worlds. The protocol's own state machines run in every possible order.
 
-Where a simulation draws some schedules of a large world, this goes through all schedules of small ones: who publishes,
-which node passes which frame on, which region a subscriber reads next. Each end is judged by the checkers that judge
-everything else: no deadlock, nothing lost, one order, no cycle, each publisher's order, causes first.
+A simulation draws some schedules of a large world; this command runs all schedules of small ones. They differ in who
+publishes, which node forwards which frame, and which region a subscriber reads next. The checkers judge each end:
+no deadlock, nothing lost, one order, no cycle, each publisher's order, causes first.
 
-FAMILY is one or more of these; without any, all of them:
+FAMILY is one or more of these; the default is all of them:
 
 \b
 {_FAMILIES_HELP}
 
-With --counterexamples it searches for what goes wrong when a rule is left out (docs/counterexamples.md), and writes
-each as a scenario script into the directory.
+With --counterexamples it searches for the failures that each rule prevents (docs/counterexamples.md), and writes each
+as a scenario script into the directory.
 
 \b
   gamecast lab explore planned --every 10        a quick look
@@ -41,14 +41,16 @@ each as a scenario script into the directory.
   gamecast lab explore --counterexamples found   what the rules are for
 
 Exit status: 0 if every promise holds at every end, 1 if one is broken, 2 for wrong use. A world with more than
---states-max states is given up and counted as unfinished."""
+--states-max states is abandoned and counted as unfinished."""
 )
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)), metavar="[FAMILY]...")
-@click.option("--subscribers", type=click.IntRange(1, 4), default=3, show_default=True, help="At most so many.")
-@click.option("--regions", type=click.IntRange(1, 4), default=3, show_default=True, help="At most so many.")
-@click.option("--nodes", type=click.IntRange(1, 3), default=3, show_default=True, help="At most so many.")
-@click.option("--every", type=click.IntRange(1), default=1, show_default=True, help="Take only each so manieth world.")
-@click.option("--states-max", type=click.IntRange(1), default=STATES_MAX, show_default=True, help="Of one world.")
+@click.option("--subscribers", type=click.IntRange(1, 4), default=3, show_default=True, help="Subscribers, at most.")
+@click.option("--regions", type=click.IntRange(1, 4), default=3, show_default=True, help="Regions, at most.")
+@click.option("--nodes", type=click.IntRange(1, 3), default=3, show_default=True, help="Nodes, at most.")
+@click.option("--every", type=click.IntRange(1), default=1, show_default=True, help="Explore only every Nth world.")
+@click.option(
+    "--states-max", type=click.IntRange(1), default=STATES_MAX, show_default=True, help="States of one world."
+)
 @click.option(
     "--counterexamples",
     type=click.Path(path_type=Path, file_okay=False),
@@ -73,7 +75,7 @@ def explore(
     pictures: bool,
     as_json: bool,
 ) -> None:
-    """Explore, and tell what was found."""
+    """Explore, and print the findings."""
     if pictures and counterexamples is None:
         raise UsageError("--pictures draws what --counterexamples DIR finds: give that, too")
     if counterexamples is not None:

@@ -47,7 +47,7 @@ SECTIONS = {
 MOVED = {name: f"gamecast lab {name}" for name in ("simulate", "compare", "classify", "step")}
 
 SERVERS = frozenset({"gateway", "manager"})
-"""Those that warn of a control Redis that keeps nothing; what people type by hand leaves that to `doctor`."""
+"""Servers warn if a control Redis keeps nothing over a restart; for other commands, `doctor` reports it."""
 
 
 @click.group(
@@ -67,14 +67,14 @@ def cli(context: click.Context) -> None:
 
     Every option can also be set in the environment: GAMECAST_DEMO_NODES=5 is `gamecast demo --nodes 5`.
 
-    Exit status, of every command: 0 done; 1 a promise was broken, or something misses what was asked of it; 2 wrong
-    use, or an extra is not installed; 3 what it needs was not there, refused, took too long or had no room; 4 it cannot
-    be told whether the promises were kept; 130 interrupted by Ctrl-C.
+    Exit status of every command: 0 done; 1 a promise was broken, or a requested bound was missed; 2 wrong use, or an
+    extra is not installed; 3 a required service was unavailable (unreachable, refused, timed out, or full); 4 it is
+    unknown whether the promises were kept; 130 interrupted by Ctrl-C.
     """
     if context.invoked_subcommand not in SERVERS:
         logging.getLogger("gamecast.persistence").setLevel(logging.ERROR)
 
 
 def main() -> NoReturn:
-    """Run the command that the arguments of this process ask for, and end the process with its status."""
+    """Run the command that this process's arguments name, and exit with its status."""
     run(cli)

@@ -162,7 +162,7 @@ _MODULES = {
     "connect": "client.client",
     "share": "sharing",
 }
-"""Name → its module, below this folder, which is imported when the name is first looked up."""
+"""Name → its module, below this folder, which is imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``gamecast`` and ``python -m gamecast``: the one door from the library up to the command line, in tree and wheel."""
+"""``gamecast`` and ``python -m gamecast``: the only import of the command line from the library, in tree and wheel."""
 
 from launcher.interrupts import end_process
 
@@ -9,7 +9,7 @@ def main() -> None:
 
 
 def _command() -> int:
-    # Not before it is settled what Ctrl-C does.
+    # Import nothing else before the handling of Ctrl-C is set up.
     from launcher.ending import ended
 
     def run() -> None:

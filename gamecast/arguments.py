@@ -1,4 +1,4 @@
-"""What may be said to a connection, where a wrong word would else mean something, or fail far from its place."""
+"""Check arguments of connections that would otherwise be misunderstood, or fail far from where they were given."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Other = TypeVar("Other")
 
 _USUAL_PAIRS = {tuple, list}
 _NO_PAIRS = str, bytes, bytearray, Mapping, set, frozenset
-"""Of two elements, some of these come apart into two things, too."""
+"""Types that cannot be a pair, though some values with two elements can be unpacked like one."""
 
 
 def checked_url(url: object) -> str:
-    """Return a URL; raises `UnknownScheme` for what is none. Which schemes there are is not looked at."""
+    """Return a URL; raises `UnknownScheme` if the value is not one. Does not check that the scheme exists."""
     if not isinstance(url, str):
         raise UnknownScheme(f"a URL is a string, like 'redis://127.0.0.1:6379', not {type(url).__name__}")
     if "://" not in url:
@@ -32,7 +32,7 @@ def checked_url(url: object) -> str:
 
 
 def checked_routes(routes: Mapping[str, str] | None) -> dict[str, str]:
-    """Return routes, or none; raises `UsageError` for what is no mapping of URLs."""
+    """Return routes, or none; raises `UsageError` if the value is not a mapping of URLs."""
     if routes is None:
         return {}
     if not isinstance(routes, Mapping):
@@ -41,7 +41,7 @@ def checked_routes(routes: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_numbers(of: object, whole: Iterable[str], others: Iterable[str]) -> None:
-    """Raise `UsageError` unless these attributes are numbers above 0; ``whole``: which of them count something."""
+    """Raise `UsageError` unless these attributes are numbers above 0; ``whole``: those that must be whole numbers."""
     for name in whole:
         value: Any = getattr(of, name)
         if not isinstance(value, int) or isinstance(value, bool):
@@ -59,9 +59,9 @@ def check_numbers(of: object, whole: Iterable[str], others: Iterable[str]) -> No
 def check_take(events_max: object, timeout_s: object) -> None:
     """Raise `UsageError` unless these can be the arguments of `fetch`."""
     if not isinstance(events_max, int) or isinstance(events_max, bool) or events_max < 1:
-        raise UsageError(f"take() returns a number of events above 0, not {_shown(events_max)}")
+        raise UsageError(f"fetch() returns a number of events above 0, not {_shown(events_max)}")
     if timeout_s is not None and (not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s)):
-        raise UsageError(f"the timeout of take() is a number of seconds, or None, not {_shown(timeout_s)}")
+        raise UsageError(f"the timeout of fetch() is a number of seconds, or None, not {_shown(timeout_s)}")
 
 
 def check_pattern(pattern: object) -> None:
@@ -71,14 +71,14 @@ def check_pattern(pattern: object) -> None:
 
 
 def checked_handler(handler: One) -> One:
-    """Return a handler; raises `UsageError` for what cannot be called."""
+    """Return a handler; raises `UsageError` if it is not callable."""
     if not callable(handler):
         raise UsageError(f"a handler is a function that is called with each event, not {_shown(handler)}")
     return handler
 
 
 def checked_regions(regions: Iterable[str], call: str) -> set[str]:
-    """Return the regions that a call was given one by one; raises `InvalidName`."""
+    """Return the regions that were passed to a call one by one; raises `InvalidName`."""
     for region in regions:
         if isinstance(region, (list, tuple, set, frozenset, dict)):
             raise InvalidName(f"{call} takes regions one by one, not a {type(region).__name__}: put a * before it")
@@ -86,7 +86,7 @@ def checked_regions(regions: Iterable[str], call: str) -> set[str]:
 
 
 def pairs_of(given: Iterable[tuple[One, Other]], call: str, what: str) -> list[tuple[One, Other]]:
-    """Return what a call was given as a list of pairs; raises `UsageError`, saying ``what`` they are."""
+    """Return the argument of a call as a list of pairs; raises `UsageError`. ``what``: the name of the pairs in it."""
     anything: object = given
     if isinstance(anything, Mapping):
         raise UsageError(f"{call} takes {what}, and this is a {type(given).__name__}: give its items()")

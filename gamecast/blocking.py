@@ -1,7 +1,7 @@
 """The same connection without ``await``: for threaded servers, scripts and gevent.
 
-An event loop in a thread of its own carries the connections; calls hand over to it and wait. Safe to use from several
-threads.
+An event loop in a thread of its own carries the connections; calls pass their work to it and wait. Safe to use from
+several threads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def connect(
     url: str | None = None,
     **options: Unpack[ConnectOptions],
 ) -> BlockingClient:
-    """Return a connection; it opens with ``with``, or with ``open()``. Arguments as `gamecast.connect`."""
+    """Return a connection; open it using ``with`` or ``open()``. Arguments as `gamecast.connect`."""
     configuration = configured(url, **options)
     return BlockingClient(Client(configuration), configuration.limits.buffer_events_max)
 
@@ -47,7 +47,7 @@ class BlockingClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers = Handlers()
         self._current: deque[Event | Gap] = deque()
-        """Events that have arrived and that iteration has not handed out."""
+        """Events that have arrived and that iteration has not delivered."""
         self._handing_over = threading.Lock()
         """Held while events move from the event loop's thread to one of the application's."""
         self._left: dict[str, int] = {}
@@ -57,16 +57,16 @@ class BlockingClient:
 
     @property
     def name(self) -> str:
-        """By which subscribers know the sender."""
+        """The name by which subscribers know the sender."""
         return self._client.name
 
     @property
     def url(self) -> str:
-        """The control URL, by which other connections join the same network."""
+        """The control URL, which other connections use to join the same network."""
         return self._client.url
 
     def open(self) -> Self:
-        """Reach the network; raises what `gamecast.Client.open` does."""
+        """Connect to the network; raises what `gamecast.Client.open` does."""
         if self._loop is not None:
             raise UsageError("a connection opens once: make another one with gamecast.blocking.connect()")
         self._loop = _loop.enter()
@@ -78,14 +78,14 @@ class BlockingClient:
         return self
 
     def reconnect(self) -> Self:
-        """Close what is left of the connection and open it again; see `gamecast.Client.reconnect`."""
+        """Close the rest of the connection and open it again; see `gamecast.Client.reconnect`."""
         if self._loop is None:
             self._loop = _loop.enter()
         self._wait(self._client.reconnect())
         return self
 
     def close(self) -> None:
-        """End now. Harmless when repeated."""
+        """End now. Repeating it is harmless."""
         if self._loop is not None:
             try:
                 self._wait(self._client.close())
@@ -93,15 +93,15 @@ class BlockingClient:
                 self._leave()
 
     def drain(self) -> None:
-        """Finish first; see `gamecast.Client.drain`."""
+        """Finish pending work first; see `gamecast.Client.drain`."""
         self._wait(self._client.drain())
 
     def subscribe(self, *regions: str, since: Since | None = None, order: ReplayOrder = "common") -> dict[str, str]:
-        """Follow regions; see `gamecast.Client.subscribe`."""
+        """Subscribe to regions; see `gamecast.Client.subscribe`."""
         return self._wait(self._client.subscribe(*regions, since=since, order=order))
 
     def unsubscribe(self, *regions: str) -> None:
-        """Follow these regions no more: when this has returned, nothing of them is handed out."""
+        """Unsubscribe from regions: after it has returned, none of their events is delivered."""
 
         async def unsubscribing() -> None:
             await self._client.unsubscribe(*regions)
@@ -125,17 +125,17 @@ class BlockingClient:
         return [item for item in items if self._left.get(item.region, 0) <= leaves]
 
     def declare_overlaps(self, overlaps: Iterable[tuple[str, str]]) -> None:
-        """Declare pairs of regions that some subscribers will have both of; see `Client.declare_overlaps`."""
+        """Declare pairs of regions that a subscriber will have at the same time; see `Client.declare_overlaps`."""
         self._wait(self._client.declare_overlaps(overlaps))
 
     def publish(self, region: str, payload: Any) -> Receipt:
-        """Publish an event; returns when the region's ingress has it."""
+        """Publish an event; returns when the region's ingress has acknowledged it."""
         return self._wait(self._client.publish(region, payload))
 
     def publish_async(self, region: str, payload: Any) -> Future[Receipt]:
-        """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` have none yet.
+        """Publish an event without waiting for its receipt; blocks while ``buffer_events_max`` events have none yet.
 
-        What can never be published fails in the future, too.
+        An event that can never be published fails in the future, too.
         """
         if not self._room.acquire(blocking=not _loop.is_here()):
             raise BufferFull("a callback cannot wait until there is room: publish from a thread of yours")
@@ -148,7 +148,8 @@ class BlockingClient:
         return future
 
     def publish_nowait(self, region: str, payload: Any) -> None:
-        """Publish an event and forget it; see `gamecast.Client.publish_nowait`. Returns when it is in the buffer."""
+        """Publish an event without a receipt; see `gamecast.Client.publish_nowait`. Returns when it is in the
+        buffer."""
 
         async def casting() -> None:
             self._client.publish_nowait(region, payload)
@@ -181,7 +182,7 @@ class BlockingClient:
                 yield batch
 
     def _coming(self) -> Iterator[tuple[int, list[Event | Gap]]]:
-        """Iterate over the batches that come, each with the number of `unsubscribe` calls before it."""
+        """Iterate over the batches that arrive, each with the number of `unsubscribe` calls before it."""
         with self._handing_over:
             left = self._leaves, [*self._current]
             self._current.clear()
@@ -197,7 +198,7 @@ class BlockingClient:
             yield came
 
     def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:
-        """Return the next events in order, none if none come within ``timeout`` s; see `gamecast.Client.fetch`."""
+        """Return the next events in order, none if none arrive within ``timeout`` s; see `gamecast.Client.fetch`."""
         check_take(max_events, timeout)
         taken: list[Event | Gap] = []
         with self._handing_over:
@@ -223,34 +224,34 @@ class BlockingClient:
         return self._handlers.on_gap(handler)
 
     def on_caught_up(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, when a replay has ended; see `Client`.
+        """Register a function that gamecast calls, in its own thread, when a replay has ended; see `Client`.
 
         The thread that asks for more events waits meanwhile.
         """
         return self._client.on_caught_up(callback)
 
     def on_status(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, with the `Status` whenever that changes."""
+        """Register a function that gamecast calls, in its own thread, with the `Status` whenever it changes."""
         return self._client.on_status(callback)
 
     def on_publish_error(self, callback: SomeCallback) -> SomeCallback:
-        """Register a function that is called, in a thread of gamecast's, for events of `publish_nowait` that failed."""
+        """Register a function that gamecast calls, in its own thread, for events of `publish_nowait` that failed."""
         return self._client.on_publish_error(callback)
 
     @property
     def status(self) -> Status:
-        """How the connection stands."""
+        """The status of the connection."""
         return self._client.status
 
     def run(self) -> None:
-        """Hand events and gaps to the handlers, in the calling thread, one by one, until the connection closes."""
+        """Pass events and gaps to the handlers, in the calling thread, one by one, until the connection closes."""
         for item in self:
             for handler in self._handlers.of(item):
                 if handler(item) is not None:
                     raise UsageError("a handler of a blocking connection is a plain function, not a coroutine function")
 
     def recording(self) -> RecordingStatistics | None:
-        """Return what is recorded; see `gamecast.Client.recording`."""
+        """Return the state of the recording; see `gamecast.Client.recording`."""
         return self._client.recording()
 
     def plan(self) -> Plan | None:
@@ -319,11 +320,11 @@ class _SharedLoop:
             return self._running[0]
 
     def carries(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether this is the loop that runs: a fork has a copy that does not."""
+        """Return whether this is the loop that runs: a fork has a copy that does not run."""
         return self._running is not None and self._running[0] is loop
 
     def forget(self) -> None:
-        """Begin anew, in a fork."""
+        """Reset the state, in a fork."""
         self._lock, self._users, self._running = threading.Lock(), 0, None
 
     def is_here(self) -> bool:
@@ -344,7 +345,7 @@ class _SharedLoop:
 
 
 async def _cancel_rest() -> None:
-    """Cancel the tasks that still run, as `asyncio.run` does at its end: they may wait for a server that hangs."""
+    """Cancel the tasks that still run, as `asyncio.run` does when it ends: they may wait for a server that hangs."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

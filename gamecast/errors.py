@@ -1,4 +1,4 @@
-"""The errors that users catch; see `sequencing.errors` for what each says of the effect."""
+"""The errors that users catch; see `sequencing.errors` for what each means for the effect of a call."""
 
 from sequencing.errors import (
     AuthenticationFailed,

@@ -1,4 +1,4 @@
-"""What a connection hands out: events, gaps, receipts, statistics."""
+"""The items that a connection returns: events, gaps, receipts, statistics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gamecast.holding import HOLD_BOUNDS_MS, NOTHING_HELD, HoldTimes
 class Event(NamedTuple):
     """One event, in delivery order.
 
-    A tuple, because one is made for every delivery. ``payload`` is what JSON made of what was published, or `bytes`.
-    ``sequence`` numbers the events of the region within ``epoch``: it grows, and leaves out the numbers that markers
-    have. Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock,
-    ``delivered_at_ns`` by this process's. ``replayed``: whether it comes from the history that ``subscribe(since=…)``
-    asks for, and not live.
+    A tuple, because one is made for every delivery. ``payload`` is the decoded JSON of the published value, or `bytes`.
+    ``sequence`` numbers the events of the region within ``epoch``. It grows, and skips the numbers that markers have.
+    Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock, ``delivered_at_ns`` by this
+    process's. ``replayed``: whether the event comes from the history that ``subscribe(since=…)`` requests, and not
+    live.
     """
 
     region: str
@@ -34,9 +34,9 @@ class Event(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Events of a region that will not come, in the place where they are missing.
+    """Events of a region that cannot be delivered, in the place where they are missing.
 
-    ``first_sequence`` and ``last_sequence`` are included. ``last_sequence`` is 0 if nobody knows how many events are
+    ``first_sequence`` and ``last_sequence`` are included. ``last_sequence`` is 0 if it is unknown how many events are
     missing in this epoch, if any.
     """
 
@@ -48,12 +48,12 @@ class Gap(NamedTuple):
 
     @property
     def position(self) -> str | None:
-        """The position after the gap, ``epoch-sequence``, from which ``since`` goes on; None if nobody knows it."""
+        """The position after the gap, ``epoch-sequence``, to pass as ``since``; None if it is unknown."""
         return f"{self.epoch}-{self.last_sequence}" if self.last_sequence else None
 
 
 class Receipt(NamedTuple):
-    """The ingress has the event: its region, epoch, and sequence in the region."""
+    """The acknowledgement of the ingress: the event's region, its epoch, and its sequence in the region."""
 
     region: str
     epoch: int

@@ -1,4 +1,4 @@
-"""What the gateway reaches the network by: connections of this library, and the history of regions."""
+"""The gateway's access to the network: connections of this library, and the history of regions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READY_S_MAX = 2.0
 
 
 class ClientAccess:
-    """Gives each session a connection of its own; they share their sockets.
+    """Give each session a connection of its own; they share their sockets.
 
     Implements `adapters.gateway.ports.NetworkAccess`.
     """
@@ -98,7 +98,7 @@ async def local_gateway(
 ) -> AsyncIterator[str]:
     """Serve a network to this machine while the context is open; its value is the gateway's URL.
 
-    ``watch_url``: see `extensions`. ``keys``: of the tokens that clients need; by default none.
+    ``watch_url``: see `extensions`. ``keys``: the keys of the tokens that clients need; by default none.
     ``hooks``: the game's backend that decides what clients may do; by default none.
     """
     settings = GatewaySettings(port=port, hooks=hooks)
@@ -113,9 +113,9 @@ async def local_gateway(
 
 
 def extensions(url: str, *, trace: bool = False) -> list[Extension]:
-    """Return what the gateway of a network serves besides its own routes. ``trace``: with spans by OpenTelemetry.
+    """Return the extensions that the gateway of a network serves. ``trace``: include spans by OpenTelemetry.
 
-    ``url``: of the control Redis, as a user who may look at everything.
+    ``url``: the control Redis, with a user who may read everything.
     """
     found = [network_metrics(url), dashboard(url)]
     if trace:

@@ -1,4 +1,4 @@
-"""How long received frames waited for others before they were handed out: the price of order at a subscriber."""
+"""How long received frames waited for others before they were delivered: the price of order at a subscriber."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sequencing.delivery import Missing, Ready
 from sequencing.frames import StampedFrame
 
 STEPS_PER_DECADE = 10
-"""An edge is 26% above the one before: finer than the noise of any machine, and 70 numbers tell all."""
+"""Each edge is 26% above the one before: finer than the noise of any machine, in 70 numbers."""
 EDGES_MS = tuple(round(0.01 * 10 ** (step / STEPS_PER_DECADE), 6) for step in range(7 * STEPS_PER_DECADE + 1))
 HOLD_BOUNDS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
-"""Coarser, to be looked at; 0 is for frames that could be handed out at once. An edge counts as a bound near it."""
+"""Coarser bounds, for people; 0 is for frames that were delivered at once. An edge counts as a bound near it."""
 WAITING_MAX = 100_000
-"""Frames whose arrival is remembered. Those that come to be dropped unseen, with a region that is left, are forgotten
-when nothing is held any more; were that never so, the oldest would go first."""
+"""The most frames whose arrival is remembered. Frames that are dropped unseen, with a region that is left, are
+forgotten when nothing is held any more. If that never happens, the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class HoldTimes:
         return sum(self.counts)
 
     def since(self, earlier: HoldTimes) -> HoldTimes:
-        """Return what came after an earlier snapshot of the same connection; ``longest_ms`` stays that of all."""
+        """Return the difference to an earlier snapshot of the same connection; ``longest_ms`` stays that of all."""
         return HoldTimes(
             tuple(now - before for now, before in zip(self.counts, earlier.counts, strict=True)), self.longest_ms
         )
@@ -43,7 +43,8 @@ class HoldTimes:
     def quantile_ms(self, share: float, *, frames: int | None = None) -> float:
         """Return the time that this share of ``frames`` (None: of those that waited) did not exceed.
 
-        Of more frames than waited, the others did not wait at all. Exact to the next edge; NaN of no frames.
+        If ``frames`` exceeds those that waited, the others did not wait at all. Exact to the next edge; NaN of no
+        frames.
         """
         of = self.frames if frames is None else frames
         if not of:
@@ -78,7 +79,7 @@ NOTHING_HELD = HoldTimes()
 
 
 class Holding:
-    """Notes when frames arrive that are not handed out at once, and how long they waited."""
+    """Notes when frames arrive that are not delivered at once, and how long they waited."""
 
     def __init__(self) -> None:
         self._since_ns: dict[tuple[str, int, int], int] = {}
@@ -90,7 +91,7 @@ class Holding:
         return bool(self._since_ns)
 
     def received(self, frames: Sequence[StampedFrame], handed_out: Iterable[Ready | Missing]) -> None:
-        """Note the frames of one read that were not handed out with it. Not to be called where nothing is held."""
+        """Note the frames of one read that were not delivered with it. Do not call it while nothing is held."""
         now_ns = time.monotonic_ns()
         at_once = {_key(item.frame) for item in handed_out if isinstance(item, Ready)}
         for frame in frames:
@@ -100,7 +101,7 @@ class Holding:
             del self._since_ns[next(iter(self._since_ns))]
 
     def handed_out(self, items: Iterable[Ready | Missing], *, still_held: int) -> None:
-        """Count those of these frames that waited. Not to be called where none does."""
+        """Count those of these frames that waited. Do not call it while none waits."""
         waiting = self._since_ns
         now_ns = time.monotonic_ns()
         for item in items:
@@ -113,7 +114,7 @@ class Holding:
 
     @property
     def times(self) -> HoldTimes:
-        """A snapshot."""
+        """Return a snapshot."""
         return HoldTimes(tuple(self._counts), self._longest_ms)
 
 

@@ -22,11 +22,11 @@ def share(
     url: str | None = None,
     **options: Unpack[NetworkOptions],
 ) -> Shared:
-    """Return what connections of this process share; it opens with ``async with``, or with ``await shared.open()``.
+    """Share sockets among connections of this process. Open the result with ``async with`` or ``await shared.open()``.
 
-    Each connection made with `Shared.connect` has its own name, regions and promises, as one of `gamecast.connect` has;
-    they share sockets, and what they all read is read once. Options as those of `gamecast.connect`; limits apply to
-    each connection that sets no others. Raises `UsageError` and its kinds at once.
+    Each connection made with `Shared.connect` has its own name, regions and guarantees, as one of `gamecast.connect`
+    has. The connections share sockets, and frames that several of them need are read once. Options are those of
+    `gamecast.connect`; limits apply to each connection that sets no others. Raises `UsageError` and its kinds at once.
     """
     if unknown := sorted(options.keys() - NetworkOptions.__annotations__.keys()):
         raise UsageError(f"share() has no option {unknown[0]}: the connections that `Shared.connect` makes may have it")
@@ -34,7 +34,7 @@ def share(
 
 
 class Shared:
-    """What some connections of one event loop share."""
+    """The sockets that connections of one event loop share."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Use `share`."""
@@ -48,12 +48,12 @@ class Shared:
 
     @property
     def url(self) -> str:
-        """The control URL, by which other connections join the same network."""
+        """The control URL, which other connections use to join the same network."""
         self._require_open()
         return self._network.url if self._network is not None else self._configuration.url
 
     async def open(self) -> Self:
-        """Reach the network. Raises `NetworkError` or `OtherSideError` and its kinds, with nothing left half-open."""
+        """Connect to the network. Raises `NetworkError` or `OtherSideError` and its kinds, and leaves nothing open."""
         if self._was_open:
             raise UsageError("what is shared opens once: call gamecast.share() again")
         if self._network is not None:
@@ -78,7 +78,7 @@ class Shared:
         )
 
     def _client(self, **options: Any) -> Client:
-        """``options``: as `configured` takes them; the limits of all count where they say nothing."""
+        """``options``: as `configured` takes them; the shared limits apply where they set none."""
         self._require_open()
         mine = self._configuration
         options = {**asdict(mine.limits), **options}
@@ -88,7 +88,7 @@ class Shared:
         return client
 
     async def close(self) -> None:
-        """End now, with all connections that are still open. Harmless when repeated.
+        """End now, with all connections that are still open. Repeating it is harmless.
 
         Takes 2 s at most if a server does not answer.
         """
@@ -99,7 +99,7 @@ class Shared:
             if self._network is None:
                 return
             if urlsplit(self._configuration.url).scheme == "embedded":
-                await self._network.close()  # its servers end with it
+                await self._network.close()  # ends the embedded servers, too
             else:
                 await close_until(began + CLOSE_S_MAX, self._network.close())
 

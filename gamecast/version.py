@@ -1,3 +1,3 @@
-"""Which gamecast this is: the build takes it from here, so that nobody has to look it up where it is installed."""
+"""The version of gamecast. The build reads it from here, so no lookup is needed at run time."""
 
 __version__ = "0.1.0"

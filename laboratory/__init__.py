@@ -1,1 +1,1 @@
-"""What tries, measures and shows the system; no game server imports it."""
+"""Tests, measurements and demonstrations of the system; no game server imports it."""

@@ -1,10 +1,10 @@
-"""How long to wait on a machine that does other things too: deadlines that count what it had time for.
+"""How long to wait on a busy machine: deadlines that count the time that the machine really had.
 
-Who waits for other processes needs an end, and how long that is depends on the machine: where ten others want to run,
-everything takes several times longer, and nothing is wrong. So ten seconds of a `Deadline` are ten seconds of a machine
-that is idle and has a core of today. While more wants to run than there are cores, its time passes as much slower.
+A wait for other processes needs an end, and how long that is depends on the machine. If ten others want to run,
+everything takes several times longer, and nothing is wrong. So ten seconds of a `Deadline` are ten seconds of an idle
+machine with a core of today. While more threads want to run than there are cores, its time passes that much slower.
 
-What the product promises in seconds stays in seconds; this is for those who judge it, and for tests.
+Promises of the product in seconds stay in seconds; this is for code that judges the product, and for tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLOWNESS_MAX = 40.0
 LOOK_EVERY_S = 0.25
 SPINS = 200_000
 SPINS_S = 0.015
-"""What so many turns of an empty loop take where a deadline's second is a second."""
+"""The time of a fixed number of turns of an empty loop where a deadline's second is a second."""
 
 
 def slowness() -> float:
@@ -33,7 +33,7 @@ def cores() -> int:
 
 
 class Deadline:
-    """It passes after so many seconds of an idle machine. It is to be looked at often: that is when it counts."""
+    """It passes after some seconds of an idle machine. Check it often: it counts only then."""
 
     def __init__(self, seconds: float) -> None:
         self.left_s = seconds
@@ -45,7 +45,7 @@ class Deadline:
         return self.look() <= 0
 
     def look(self, counting_s_max: float = float("inf")) -> float:
-        """Count what has passed since the last look, no more than ``counting_s_max`` of it; return what is left."""
+        """Count the time since the last check, no more than ``counting_s_max`` of it; return the rest."""
         now = time.monotonic()
         self.left_s -= min(now - self._looked_at, counting_s_max) / slowness()
         self._looked_at = now

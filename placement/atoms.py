@@ -1,13 +1,13 @@
-"""On which of the nodes that two paths share their atom lives, so that no node orders too much.
+"""Choose the node for the atom of two paths among the nodes that both pass, so that no node orders too much.
 
-Any node that both paths pass will do (C4). Where they meet first is the simplest; where that makes a node order more
+Any node that both paths pass is allowed (C4). The one where they meet first is the simplest. If a node then orders more
 than a limit, the pairs of one item there are moved, all at once, to other nodes on which they meet as well.
 
-Where that is not enough, the vertex that orders too much becomes a row of vertices, over which its pairs are spread so
-that events pass few of them (`placement.splitting`). If no such row is found, a vertex is put above it that takes over
-as many pairs as have to go: a vertex then keeps pairs whose items are within the limit together, as many as a greedy
-choice finds, and always one, because who subscribes to both receives as much. So this ends, with every vertex within
-the limit, if the limit is no less than what the busiest receiver receives.
+If that is not enough, the vertex that orders too much becomes a row of vertices. Its pairs are spread over the row so
+that events pass few of its vertices (`placement.splitting`). If no such row is found, a vertex is put above it that
+takes over as many pairs as necessary. A vertex then keeps pairs whose items are within the limit together, as many as a
+greedy choice finds. It always keeps one, because a subscriber of both items receives as much. So this ends with every
+vertex within the limit, if the limit is no less than the load of the busiest receiver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 Ways = Sequence[tuple[int, ...]]
 MOVES_MAX = 500
 PAIRS_MAX = 3_000
-"""Each move looks at all pairs for each item of a vertex."""
+"""Each move examines all pairs for each item of a vertex."""
 TOLERANCE = 1e-9
 
 
@@ -183,7 +183,7 @@ class _Balance:
         return sum(max(0.0, self._load(vertex) - self.limit) for vertex in self.count)
 
     def improve(self) -> bool:
-        """Move the pairs of one item away from a vertex that orders too much; say whether that was possible."""
+        """Move the pairs of one item away from a vertex that orders too much; return whether that was possible."""
         excess = self._excess()
         if excess <= self.limit * 1e-9:
             return False
@@ -200,7 +200,7 @@ class _Balance:
         return True
 
     def _moved(self, pairs: Sequence[Pair], vertex: int) -> tuple[float, Mapping[Pair, int]] | None:
-        """Return the excess if these pairs went each to where it adds least, and where that is."""
+        """Return the excess if each of these pairs went to the vertex where it adds least, and these vertices."""
         before = dict.fromkeys(pairs, vertex)
         goal: dict[Pair, int] = {}
         for pair in pairs:

@@ -1,10 +1,9 @@
-"""Arrangements to choose from: cut lines for worlds of any size, searched trees for those that are small enough.
+"""Candidate arrangements: cut lines for worlds of any size, searched trees for those that are small enough.
 
 A line is an order of the classes and a way to cut it. *Even* cuts share out the events and prefer places where little
 crosses (`placement.cutting`); the others let as little cross as a bound on the busiest node allows
-(`placement.capacity`), for several bounds. The best lines are then folded into
-trees and improved by local search. How much of this is done depends on counts of classes and pairs alone, so that
-equal worlds get equal plans.
+(`placement.capacity`), for several bounds. The best lines are then folded into trees and improved by local search. How
+much of this is done depends on counts of classes and pairs alone, so that equal worlds get equal plans.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from sequencing.arrangement import Arrangement, Tree, arrange
 from sequencing.overlaps import IntArray
 
 BOUNDS = 6
-"""Into how many steps the way from the lowest bound on the busiest node to all events on one node is divided."""
+"""The number of steps between the lowest bound on the busiest node and all events on one node."""
 BOUNDS_SLOTS_MAX = 20_000
-"""Longer lines are cut for the lowest bounds only: each takes about a millisecond a block for so many slots."""
+"""Longer lines are cut for the lowest bounds only: each takes about a millisecond a block for this many slots."""
 SEARCH_ITEMS_MAX = 400
 SEARCH_PAIRS_MAX = 4_000
 SEARCH_VERTICES_MAX = 32
@@ -38,22 +37,22 @@ SEARCH_VERTICES_MAX = 32
 SEARCH_WORK_MAX = 1_000_000
 STARTS = 2
 EVERY_SHAPE_VERTICES_MAX = 4
-"""Up to so many vertices all oriented trees are searched, and not only in-trees."""
+"""Up to this many vertices all oriented trees are searched, and not only in-trees."""
 EXACT_ITEMS_MAX = 8
 EXACT_NODES_MAX = 5
 EXACT_LOOKS_MAX = 20_000
-"""An exhaustive search of a small world nearly always costs less than restarts; where it is given up, some 0.3 s."""
+"""An exhaustive search of a small world nearly always costs less than restarts; an abandoned one takes some 0.3 s."""
 RESTARTED_ITEMS_MAX = 24
 RESTARTED = 2
 RESTARTS = 48
-"""Few items have few arrangements, most of them bad; a search that begins again often finds the good ones."""
+"""Few items have few arrangements, most of them bad; a search with restarts often finds the good ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An arrangement and what it comes to. ``length``: mean path length in nodes; ``loads``: events/s of each vertex.
+    """An arrangement and its figures. ``length``: mean path length in nodes; ``loads``: events/s of each vertex.
 
-    ``loose_vertex``: where each of the world's loose regions stands.
+    ``loose_vertex``: the vertex of each of the world's loose regions.
     """
 
     name: str
@@ -74,8 +73,8 @@ class Candidate:
 def candidates(world: World, *, exact: bool = True, work_max: int = SEARCH_WORK_MAX) -> Iterator[Candidate]:
     """Yield arrangements; the plain line (reverse Cuthill–McKee, cut evenly) is always among them, and comes first.
 
-    One that is known to be optimal is the last. ``exact``: whether small worlds may be searched exhaustively;
-    ``work_max``: looks at a neighbour in all searches together, about half a microsecond each.
+    A candidate that is known to be optimal is the last. ``exact``: whether small worlds may be searched exhaustively;
+    ``work_max``: neighbours examined in all searches together, about half a microsecond each.
     """
     found: list[Candidate] = []
     for candidate in chain(_lines(world), _searched(world, found, exact=exact, work_max=work_max)):
@@ -124,10 +123,10 @@ def _cuts(
 
 
 def _searched(world: World, found: Sequence[Candidate], *, exact: bool, work_max: int) -> Iterator[Candidate]:
-    """Yield improved trees, beginning with the lines in ``found``: all that are worth a look, and the best again.
+    """Yield improved trees, beginning with the promising lines in ``found``, and the best one searched again.
 
-    The best again means an exhaustive search where that is possible, and restarts where it is not. ``found`` grows
-    with what is taken from here.
+    The second search is exhaustive if that is possible; otherwise it uses restarts. The caller adds the trees that it
+    takes from here to ``found``.
     """
     count, pairs = int(world.wanted.ordered.sum()) + len(world.loose), len(world.wanted.left)
     if (

@@ -1,4 +1,4 @@
-"""Cut a line so that no block carries more than a capacity and as little as possible crosses: the best cuts there are.
+"""Cut a line so that no block carries more than a capacity and as little as possible crosses: the best possible cuts.
 
 Boundary i lies before slot i. What crosses it, c(i), has to be carried on both sides of it, so a block from boundary
 i to boundary j carries c(i) and what enters there, that is e(j) − f(i): e(j) has entered before j, and f(i) = e(i) −
@@ -39,7 +39,7 @@ class CutLine:
         self.slack = TOLERANCE * float(self.entered[-1])
 
     def least_peak(self, blocks: int) -> float:
-        """Return the least load (events/s) of the busiest of so many blocks, over all ways to cut."""
+        """Return the least load (events/s) of the busiest of this many blocks, over all ways to cut."""
         low, high = 0.0, float(self.entered[-1])
         for _ in range(HALVINGS):
             middle = (low + high) / 2

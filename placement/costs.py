@@ -1,15 +1,15 @@
-"""What it costs each class of regions to enter and to leave a sequencing network at each host.
+"""The cost for each class of regions to enter and to leave a sequencing network at each host.
 
 Every objective is a sum over deliveries of their delay, each weighted by how much its destination counts:
 
     Σ_regions Σ_publishers p Σ_destinations d ≠ p   rate(p) · worth(d) · (d(p, in) + within + d(out, d))
 
-which splits into what only the ingress decides (``up``), what only the egress decides (``down``), and the way between,
-which counts ``weight``. With worth(d) = 1 it is the mean delay; with worth(d) = 1 / (what d receives would take
-directly), the mean stretch over destinations. The worst destination and percentiles are no sums: they are approached
-by counting those destinations more that are far from good (`placement.placing`).
+This splits into a part that only the ingress decides (``up``), a part that only the egress decides (``down``), and the
+way between, which counts ``weight``. With worth(d) = 1 it is the mean delay; with worth(d) = 1 / (direct delay of all
+that d receives), the mean stretch over destinations. The worst destination and percentiles are not sums: they are
+approached by giving more weight to destinations that are far from good (`placement.placing`).
 
-All is divided by the sum of the weights, so costs are weighted means in ms.
+Everything is divided by the sum of the weights, so costs are weighted means in ms.
 """
 
 from __future__ import annotations
@@ -77,26 +77,26 @@ class Costs:
 
     @property
     def ordered(self) -> int:
-        """How many items need an atom; they come first."""
+        """The number of items that need an atom; they come first."""
         paired = max(int(self.left.max(initial=-1)), int(self.right.max(initial=-1)))
         return 1 + max(paired, max(self.twins, default=-1))
 
     @cached_property
     def whole(self) -> FloatArray:
-        """Of each host, what it costs if all items that need an atom pass it and no other."""
+        """The cost of each host if all items that need an atom pass it and no other."""
         inside = slice(self.ordered or None)
         summed: FloatArray = (self.up[inside] + self.down[inside]).sum(axis=0)
         return summed
 
     def shortlist(self, *, of_all: int = SHORTLIST_OF_ALL, of_class: int = SHORTLIST_OF_CLASS) -> IntArray:
-        """Return hosts worth a look: the best for all items together, and the best for each."""
+        """Return promising hosts: the best for all items together, and the best for each."""
         chosen = [np.argsort(self.whole, kind="stable")[:of_all]]
         each = self.up + self.down
         chosen += [np.argsort(row, kind="stable")[:of_class] for row in each]
         return np.unique(np.concatenate(chosen))
 
     def on(self, hosts: IntArray) -> Costs:
-        """Return the same for some hosts, which are then numbered as they stand here."""
+        """Return the costs for some hosts, which are then numbered as they stand here."""
         return Costs(
             self.up[:, hosts],
             self.down[:, hosts],
@@ -109,7 +109,7 @@ class Costs:
         )
 
     def of_items(self, items: IntArray) -> Costs:
-        """Return the same for some items that meet nobody else, which are then numbered as they stand here."""
+        """Return the costs for some items that meet no other items; they are then numbered as they stand here."""
         number = {item: place for place, item in enumerate(items.tolist())}
         inside = np.isin(self.left, items)
         return Costs(

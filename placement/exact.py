@@ -1,15 +1,15 @@
-"""The best arrangement there is, for small worlds: what the planner's heuristics are measured against.
+"""The best possible arrangement, for small worlds: the planner's heuristics are measured against it.
 
-**What it is the best of.** Every plan that satisfies C1–C4 on the given number of nodes: any forest, any orientation,
-any path for each class, valued by the planner's own objective under the same capacity. Nothing is lost by looking at
-trees instead of forests (an edge that nobody uses harms nobody), at one tree for all that differ in names or by
-reversing every edge (path lengths and loads stay), and at one path for all twins (`sequencing.arrangement`: the part
-that their paths share is enough).
+**Among which arrangements.** Every plan that satisfies C1–C4 on the given number of nodes: any forest, any orientation,
+any path for each class, valued by the planner's own objective under the same capacity. The search examines trees
+instead of forests, because an unused edge does no harm. It examines one tree of all that differ in names or by
+reversing every edge, because path lengths and loads stay. It examines one path for all twins, because the shared part
+of their paths is enough (`sequencing.arrangement`). Nothing is lost by this.
 
 **How.** For each such tree, classes get one of its directed paths after the other, those that have most neighbours
-first; a path that misses a neighbour's path is out. A branch is given up when even its most optimistic end, where the
-remaining classes get their shortest possible paths and the load becomes as even as can be, is no better than what is
-known.
+first; a path that misses a neighbour's path is rejected. A branch is abandoned if even its most optimistic end is no
+better than the known value. In that end, the remaining classes get their shortest possible paths and the load becomes
+as even as possible.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """``best``: better than what was known, None if nothing is; ``complete``: whether all was looked at."""
+    """``best``: better than the known value, None if none is; ``complete``: whether the search was complete."""
 
     best: Found | None
     complete: bool
@@ -75,7 +75,7 @@ class _Search:
         self.rate_left = [sum(rates[place:]) for place in range(len(rates) + 1)]
 
     def over(self, tree: Tree) -> None:
-        """Look for something better than the bound on one tree."""
+        """Search one tree for an arrangement better than the bound."""
         walks = sorted(
             (tree.walk(u, v) for u in range(tree.size) for v in range(tree.size) if tree.distance[u, v] >= 0),
             key=lambda walk: (len(walk), walk),

@@ -1,9 +1,9 @@
 """Local search over ingresses, the tree's shape and the hosts at once.
 
 A *sweep* values every move of one kind and carries out the best ones together, as far as together they are still the
-best: single items to any vertex; then all that enter at a vertex to another one; then two items that have to meet, both
-to one vertex; then vertices to other places in the tree. After that the hosts are chosen anew for the paths that there
-are (`placement.siting`), and so on until nothing improves. From there some items are displaced at random and the
+best: single items to any vertex; then all items that enter at a vertex to another one; then two items that have to
+meet, both to one vertex; then vertices to other places in the tree. After that the hosts are chosen again for the
+present paths (`placement.siting`), and so on until nothing improves. Then some items are displaced at random and the
 search begins again, as often as the effort allows.
 """
 
@@ -23,7 +23,7 @@ from placement.topology import FloatArray, IntArray
 IMPROVEMENT_MIN = 1e-7
 TOGETHER_MAX = 24
 SWEEP_LOOKS_MAX = 5_000_000
-"""Looks at a pair in one sweep, some 10 ns each; where there are more moves, some are drawn."""
+"""Pairs examined in one sweep, some 10 ns each; if there are more moves, some are drawn."""
 LOOKS_MAX = 500_000_000
 """In the whole search of a component; 64 groups of the paper's take a fifth of it."""
 PAIR_MOVES_MAX = 4_000
@@ -83,7 +83,7 @@ class Improvement:
         return layout
 
     def search(self, starts: Sequence[Layout], random: np.random.Generator, *, kicks: int) -> Layout:
-        """Improve each start, and the best of them again after each of so many displacements."""
+        """Improve each start, and then the best of them again after each of ``kicks`` displacements."""
         best = min((self.improve(start) for start in starts), key=lambda layout: layout.value)
         for _ in range(kicks if self.looks <= LOOKS_MAX else 0):
             found = self.improve(self._kicked(best, random))
@@ -92,7 +92,7 @@ class Improvement:
         return best
 
     def _kicked(self, layout: Layout, random: np.random.Generator) -> Layout:
-        """Displace some items, or a vertex: what enters there then chooses anew among all vertices."""
+        """Displace some items, or a vertex: the items that enter there then choose again among all vertices."""
         free = np.setdiff1d(np.arange(len(self.between)), layout.hosts)
         if len(free) and random.random() < VERTEX_KICKED:
             hosts = list(layout.hosts)
@@ -141,7 +141,7 @@ class Improvement:
         return moves[order[0]], float(values[order[0]])
 
     def _singles(self, tree: RootedTree, ingress: IntArray) -> IntArray:
-        """Each item to each other vertex, or as many of these as a sweep may look at."""
+        """Each item to each other vertex, or as many of these as a sweep may examine."""
         items, vertices = len(ingress), tree.size
         if vertices == 1:
             return np.empty((0, items), np.int64)

@@ -1,16 +1,16 @@
-"""What makes one arrangement better than another: short paths, and no node that carries too much.
+"""The value of an arrangement: short paths, and no node that carries too much.
 
-The value of an arrangement is its *path length*, the number of distinct sequencing nodes on a region's path, as a
-mean over the regions weighted by their events/s (so it is also how many nodes an average event visits), plus charges
-for what the busiest node carries too much. Smaller is better.
+The value of an arrangement is its *path length*, plus charges for an excess load on the busiest node. The path length
+is the number of distinct sequencing nodes on a region's path, as a mean over the regions weighted by their events/s. So
+it is also how many nodes an average event visits. Smaller is better.
 
-- A *capacity*, given by the operator or by the seed's rule, is kept whenever an arrangement can be found that keeps
-  it: to miss it is charged more than the longest path. How far it is missed, where it must be, costs a hop for each
-  hundredth of it (of an even share of all events, if that is more): rates are not known more closely, and nobody
-  wants twice the path for a thousandth.
-- A *fair share*, an even share of all events and some slack, is what spreading aims at: each further share on the
-  busiest node costs a hop. Where everything has to meet everything, spreading would lengthen every path and relieve
-  no node, and there the value says so.
+- A *capacity*, given by the operator or by the paper's rule (Lumezanu 2006, §3.3), is kept if an arrangement can be
+  found that keeps it: missing it is charged more than the longest path. If it must be missed, each hundredth of it (of
+  an even share of all events, if that is more) costs a hop. Rates are not known more closely, and a path of twice the
+  length is not worth a thousandth.
+- A *fair share*, an even share of all events and some slack, is the aim of spreading: each further share on the busiest
+  node costs a hop. If everything has to meet everything, spreading would lengthen every path and relieve no node, and
+  the value reflects that.
 
 The path length counts nodes and not milliseconds: before vertices stand on machines there are no latencies. A planner
 that knows a topology would value paths by them, which is the first argument of `PlanObjective.value` and nowhere else.
@@ -36,20 +36,20 @@ Rule = Literal["spread", "receiver", "capacity"]
 SPREAD_SLACK = 0.25
 """By how much (as a part of it) a node may exceed an even share for free: perfect shares are rarely worth a hop."""
 SHARE_PRICE = 1.0
-"""Of one fair share too much, in hops."""
+"""The price of one fair share too much, in hops."""
 CAPACITY_PRICE = 100.0
-"""Of one capacity (or even share) too much, in hops, beside the charge for missing it at all."""
+"""The price of one capacity (or even share) too much, in hops, beside the charge for missing it at all."""
 TOLERANCE = 1e-9
-"""Of a capacity, for sums of rates are rounded."""
+"""The tolerance as a part of a capacity, because sums of rates are rounded."""
 AT_REST = 1e-6
-"""The weight of a region without events, in mean rates: its path should be short, but nobody else's longer for it."""
+"""The weight of a region without events, in mean rates: its path should be short, but lengthen no other path."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanObjective:
     """Loads in events/s a node: ``capacity`` and ``fair_share``, infinite where there is none, and the ``even_share``.
 
-    ``nodes``: how many there are, which is what it costs to miss the capacity at all.
+    ``nodes``: the number of nodes, which is also the charge for missing the capacity at all.
     """
 
     rule: Rule
@@ -84,10 +84,10 @@ class PlanObjective:
 def objective_for(
     membership: Membership, rates: FloatArray, nodes: int, capacity: float | Literal["receiver"] | None
 ) -> PlanObjective:
-    """Return the objective for a capacity in events/s a node, for the seed's rule (``receiver``), or for None.
+    """Return the objective for a capacity in events/s a node, for the paper's rule (``receiver``), or for None.
 
-    None is spreading, and the seed's rule where even fair shares would keep it. Where no region has a subscriber the
-    seed's rule has nothing to say. Raises `UsageError` for a capacity that is not a positive number.
+    None is spreading, or the paper's rule if even fair shares would keep it. If no region has a subscriber, the paper's
+    rule does not apply. Raises `UsageError` for a capacity that is not a positive number.
     """
     even_share = float(rates.sum()) / nodes
     if capacity is not None and capacity != "receiver":
@@ -119,5 +119,5 @@ def region_rates(membership: Membership, rates: Mapping[str, float]) -> FloatArr
 
 
 def path_weights(rates: FloatArray) -> FloatArray:
-    """Return what each region's path length counts: its events/s, and next to nothing for a region at rest."""
+    """Return the weight of each region's path length: its events/s, or a tiny one for a region without events."""
     return np.maximum(rates, AT_REST * rates.mean()) if len(rates) else rates

@@ -31,7 +31,7 @@ class Placed:
     atoms: tuple[PlacedAtom, ...]
 
     def routes(self, topology: Topology) -> Routes:
-        """Return how long events are under way inside."""
+        """Return how long events are inside the network."""
         standing = np.array(self.hosts, np.int64)
         between = topology.ms_from(standing)[:, standing]
         within = [sum(float(between[a, b]) for a, b in pairwise(path)) for path in self.paths]

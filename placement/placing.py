@@ -4,15 +4,16 @@ The core's arrangement decides which nodes a region's events pass; where these s
 chosen together. Components of the overlap graph are placed one by one, each on a tree of its own. For each the search
 (`placement.improvement`) starts from
 
-- one node at the best host for all (the 1-median), which is what a central sequencer is;
-- lines that the planner cuts for the load (`placement.candidates`), which say what can be shared out at all;
+- one node at the best host for all (the 1-median), like a central sequencer;
+- lines that the planner cuts for the load (`placement.candidates`), which show how far the load can be shared at all;
 - hosts that serve as facilities (p-median by exchange), each region entering at the nearest, joined by a tree.
 
-**Loads.** Two limits, both of the seed's rule (002 §1, §3.3), that no node should order more messages than the busiest
-receiver receives. *Ordered* events, those that get a number at a node, are kept below that everywhere: that can always
-be done, because an atom orders two groups, and whoever subscribes to both receives as much. *Handled* events, which
-also count those that only pass, cannot: of regions that must all be ordered against each other, some node handles all
-(`placement.world.World.clique`). So their excess is charged: a twentieth of the whole delay for each limit too much.
+**Loads.** Both limits follow the rule of Lumezanu 2006 (§1, §3.3) that no node should order more messages than the
+busiest receiver receives. *Ordered* events, those that get a number at a node, are kept below that everywhere. That is
+always possible, because an atom orders two groups, and a subscriber of both receives as much. *Handled* events, which
+include those that only pass, cannot always be kept below it: of regions that must all be ordered against each other,
+some node handles all (`placement.world.World.clique`). So their excess is charged: a twentieth of the whole delay for
+each limit too much.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ Objective = Literal["mean", "p95", "max", "stretch"]
 VERTICES_MAX = 8
 KICKS = 4
 FEW_ITEMS, FEW_KICKED = 16, 6
-"""So few items are searched in no time, and have few ways out of a bad beginning."""
+"""This few items are searched in no time, and have few ways out of a bad beginning."""
 REWEIGHTED = 4
 HANDLED_PRICE = 0.05
 ORDERED_PRICE = 0.02
-"""Of a whole limit too much, in delays of a central sequencer."""
+"""The price of a whole limit too much, in delays of a central sequencer."""
 CAPACITY_PRICE = 10.0
 """The same, for a capacity that an operator gave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to search: hosts that are looked at (None: all), vertices of a tree, displacements."""
+    """How much to search: hosts examined (None: all), vertices of a tree, displacements."""
 
     shortlist: int | None = 48
     anchors: int = 6
@@ -65,13 +66,13 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class LoadRule:
-    """What a node should carry: ``capacity`` events/s that it handles, infinite for no limit at all, or None for the
-    seed's rule."""
+    """The load that a node should carry: ``capacity`` events/s that it handles, infinite for no limit at all, or None
+    for the rule of Lumezanu 2006."""
 
     capacity: float | None = None
 
     def limits(self, receiver: float, scale_ms: float) -> Limits:
-        """Return the limits, given what the busiest receiver receives and what a central sequencer would cost."""
+        """Return the limits, given the load of the busiest receiver and the delay of a central sequencer."""
         if self.capacity is None:
             return Limits(receiver, receiver, HANDLED_PRICE * scale_ms, ORDERED_PRICE * scale_ms)
         return Limits(self.capacity, np.inf, CAPACITY_PRICE * scale_ms, 0.0)
@@ -87,10 +88,10 @@ def place(
     nodes: int | None = None,
     effort: Effort | None = None,
 ) -> Placed:
-    """Place a network for a workload; without a ``rule`` nodes keep the seed's, as above.
+    """Place a network for a workload; without a ``rule`` nodes keep the one of Lumezanu 2006, as above.
 
-    ``nodes``: as many at most, on one tree for all; then loads are shared out as far as that goes, and the rule is no
-    longer kept at any price. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts
+    ``nodes``: the most nodes, on one tree for all; loads are then shared as far as possible, and the rule is no longer
+    kept at any price. The same random state gives the same network. 64 groups of 128 subscribers on 10,000 hosts
     take some 3 s.
     """
     placing = _Placing(distances, random, ordering, rule=rule or LoadRule(), nodes=nodes, effort=effort or Effort())
@@ -153,7 +154,7 @@ class _Placing:
         self.carried: list[float] = []
 
     def best(self, worth: FloatArray) -> Placed:
-        """Return a network for destinations that count so much each."""
+        """Return a network for destinations with these weights."""
         self.hosts, self.paths, self.atoms, self.carried = [], {}, [], []
         costs = Costs.of(self.distances, self.wanted, worth)
         if self.nodes is None:
@@ -184,8 +185,7 @@ class _Placing:
         self._take(near, min(finished, key=lambda part: part.value), listed)
 
     def _listed(self, costs: Costs) -> IntArray:
-        """Return the hosts that are looked at: the best ones, and those near to the very best, for nodes that follow
-        one another."""
+        """Return the hosts that are examined: the best ones, and those near to the very best, for consecutive nodes."""
         topology = self.distances.topology
         if self.effort.shortlist is None:
             listed = np.arange(costs.up.shape[1])
@@ -230,7 +230,8 @@ class _Placing:
             self.atoms.append(PlacedAtom(tuple(regions.tolist()), node_of[vertex]))
 
     def _place_loose(self, costs: Costs, item: int) -> None:
-        """A region that needs no atom goes where it is best, if the node there can carry it too, or gets a node."""
+        """Place a region that needs no atom where it is best, if the node there can carry it too; otherwise add a
+        node."""
         rate = float(costs.rates[item])
         limit = self.rule.limits(self.receiver, 0.0).handled
         own = costs.up[item] + costs.down[item]
@@ -255,7 +256,7 @@ class _Placing:
 
 
 def _parts(costs: Costs) -> list[IntArray]:
-    """Return the items that need an atom, by what hangs together, the busiest part first."""
+    """Return the items that need an atom, by connected part, the busiest part first."""
     size = costs.ordered
     if not size:
         return []

@@ -35,12 +35,12 @@ def make_plan(
 ) -> Plan:
     """Plan a sequencing network.
 
-    ``nodes``: name → url, in the order in which events pass them where that is free; ``first_atom``: the first atom's
-    id, for ids are never used again in a later epoch; ``rates``: events/s a region, 1 where not given; ``capacity``:
-    events/s that a node may carry, or ``receiver`` for as many as the busiest subscriber receives (Lumezanu 2006,
-    §3.3); None for spreading the load over the nodes as far as it is worth longer paths (`placement.objective`);
+    ``nodes``: name → url, in the order in which events pass them where the order is free; ``first_atom``: the first
+    atom's id, because ids are never used again in a later epoch; ``rates``: events/s of each region, 1 where not given;
+    ``capacity``: events/s that a node may carry, or ``receiver`` for the load of the busiest subscriber (Lumezanu 2006,
+    §3.3); None to spread the load over the nodes as far as it is worth longer paths (`placement.objective`);
     ``search_work_max``: see `candidates`. Regions that need no order against others go to the least loaded nodes.
-    Deterministic. Raises `PlanError` without nodes, `UsageError` for rates and capacities that are none.
+    Deterministic. Raises `PlanError` without nodes, `UsageError` for invalid rates and capacities.
     """
     plan, _ = make_plan_and_report(
         membership,
@@ -66,7 +66,7 @@ def make_plan_and_report(
     capacity: float | Literal["receiver"] | None = None,
     search_work_max: int = SEARCH_WORK_MAX,
 ) -> tuple[Plan, PlanReport]:
-    """As `make_plan`, and say what was chosen among, what the choice comes to, and why it is the best."""
+    """Make a plan as `make_plan` does, and report the alternatives, the figures, and why the plan is the best."""
     if not nodes:
         raise PlanError("there is no sequencing node to plan with: register one (`gamecast node --name n1 …`)")
     for name in nodes:
@@ -121,9 +121,9 @@ def _kinds_of_path(world: World, best: Candidate) -> list[tuple[int, int]]:
 
 
 def _stand(best: Candidate, kinds: list[tuple[int, int]], names: list[str]) -> dict[int, str]:
-    """Return the node that stands for each vertex: along the paths, and as the regions come, in the order of the names.
+    """Return the node for each vertex: along the paths, and as the regions come, in the order of the names.
 
-    All nodes are alike here. Choosing by the latencies of a topology is another way to fill this mapping.
+    All nodes are alike here. A topology's latencies would be another way to choose them.
     """
     flow: nx.DiGraph[int] = nx.DiGraph()
     seen: dict[int, None] = {}

@@ -1,4 +1,4 @@
-"""Why a plan is as it is: what was tried, what it comes to, and what stands in the way of better."""
+"""Why a plan was chosen: the alternatives, the figures, and the reasons against a better one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What was chosen and what it comes to.
+    """The chosen plan and its figures.
 
     ``optimal``: whether it is known that no plan that satisfies C1–C4 on these nodes is better, by the objective.
     ``value`` is the objective's (`placement.objective`), ``length`` the mean path length in distinct nodes, weighted
@@ -93,7 +93,7 @@ def _why(world: World, regions: Sequence[str], tried: Sequence[Candidate], best:
 
 
 def _why_one(world: World, tried: Sequence[Candidate], best: Candidate) -> str:
-    """Say why everything that needs order is on one node."""
+    """Return why everything that needs order is on one node."""
     objective, total = world.objective, float(world.class_rates[world.wanted.ordered].sum())
     one = "One node is best"
     if len(world.loose):

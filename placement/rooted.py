@@ -17,12 +17,12 @@ from placement.costs import Costs
 from placement.topology import FloatArray, IntArray
 
 CHUNK_ENTRIES = 1_500_000
-"""Looks at a pair that are valued at once: some 50 MB."""
+"""Pairs that are valued at once: some 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a node should not exceed, in events/s, and what exceeding it by the whole of it costs, in ms.
+    """The loads that a node should not exceed, in events/s, and the price of exceeding one by the whole of it, in ms.
 
     ``handled``: all events that pass a node; ``ordered``: those that get a number of an atom there.
     """
@@ -48,11 +48,11 @@ def _excess(parts: FloatArray) -> FloatArray:
 OTHERS = 0.1
 """Without it, the search would not see that it has relieved one of two nodes."""
 TOLERANCE = 1e-9
-"""Of a limit, for sums of rates are rounded."""
+"""The tolerance as a part of a limit, because sums of rates are rounded."""
 
 
 class Pairs:
-    """Which items have to meet, laid out for minima over each item's pairs."""
+    """The pairs of items that have to meet, laid out for minima over each item's pairs."""
 
     def __init__(self, costs: Costs) -> None:
         self.items = len(costs.weight)

@@ -25,9 +25,9 @@ from placement.world import Items
 from sequencing.arrangement import Tree
 
 BALANCE_PRICE = 1e-6
-"""Of uneven loads, in hops: decides between arrangements that are otherwise as good, and leads out of plateaus."""
+"""The price of uneven loads, in hops: it decides between equally good arrangements, and leads out of plateaus."""
 LEVEL = 0.01
-"""What is too much on all nodes together counts so much of what it would on the busiest: several may be as busy."""
+"""The weight of the excess on all nodes together, beside that on the busiest: several may be as busy."""
 IMPROVEMENT_MIN = 1e-9
 EXCHANGED_ITEMS_MAX = 24
 """Exchanges are as many as pairs of items: beyond this, groups that move together do as well."""
@@ -70,7 +70,7 @@ class Layout:
         return self.objective.value(self._length * self._scale, max(self._loads))
 
     def move(self, moves: Mapping[int, int]) -> bool:
-        """Let items enter elsewhere if that is possible and better; say whether it was."""
+        """Let items enter elsewhere if that is possible and better; return whether it was."""
         changed = self._consequences(moves)
         if changed is None:
             return False
@@ -216,7 +216,7 @@ def _moves(layout: Layout) -> Iterator[Mapping[int, int]]:
 
 
 def _groups(layout: Layout, vertex: int) -> Iterator[list[int]]:
-    """Yield the items that enter at a vertex, by what hangs together there, leaving out single items."""
+    """Yield the items that enter at a vertex, by connected group there, leaving out single items."""
     left = {item: None for item, start in enumerate(layout.ingress) if start == vertex}
     while left:
         group = [next(iter(left))]

@@ -45,8 +45,8 @@ def oriented_trees(size: int) -> tuple[Tree, ...]:
 def in_trees(size: int) -> tuple[tuple[str, Tree], ...]:
     """Return named in-trees of a size, the line first.
 
-    Their vertices are numbered as along a line that was folded into them, so that the blocks of a cut line can be put
-    on any of them and what was near is still near.
+    Their vertices are numbered as along a line that was folded into them. So the blocks of a cut line can be put on any
+    of them, and near blocks are still near.
     """
     middle, last = size // 2, size - 1
     shapes = {

@@ -1,10 +1,10 @@
-"""Which host each vertex of a tree stands on, when the paths are given: dynamic programming along the tree.
+"""Choose the host of each vertex of a tree when the paths are given: dynamic programming along the tree.
 
-What a vertex costs on a host is what its items pay to enter or leave there; what an edge costs is the delay between its
-two hosts, as often as items pass it. Such a sum over a tree has its minimum found exactly from the leaves to the root
-(vertices × hosts²), but for one thing: a host has room for one node, and two vertices that are not neighbours may want
-the same. Then vertices and pairs of neighbours are moved, one after the other, to the best hosts that are free, until
-none has a better one.
+The cost of a vertex on a host is what its items pay to enter or leave there. The cost of an edge is the delay between
+its two hosts, as often as items pass it. Such a sum over a tree has its minimum found exactly from the leaves to the
+root (vertices × hosts²), with one exception: a host has room for one node, and two vertices that are not neighbours may
+want the same. Then vertices and pairs of neighbours are moved, one after the other, to the best free hosts, until none
+has a better one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Siting:
         return min(starts, key=self._value)
 
     def _edge(self, vertex: int) -> FloatArray:
-        """hosts × hosts: what the way from the vertex to its parent costs."""
+        """hosts × hosts: the cost of the way from the vertex to its parent."""
         if self.flow[vertex] <= IMPROVEMENT_MIN:
             return np.zeros_like(self.between)
         weighed: FloatArray = self.flow[vertex] * self.between
@@ -92,9 +92,10 @@ class _Siting:
         return order
 
     def _apart(self, wanted: Sequence[int]) -> list[int]:
-        """Give each vertex a host of its own, near those that it wants, and improve that.
+        """Give each vertex a host of its own, near those that it wants, and improve the result.
 
-        Of several that want one host, the one gets it that pays most elsewhere; the others follow along the tree.
+        If several vertices want one host, it goes to the one that pays most elsewhere; the others follow along the
+        tree.
         """
         hosts: list[int] = [-1] * self.size
         for vertex in sorted(range(self.size), key=lambda vertex: -float(np.ptp(self.own[vertex]))):
@@ -106,7 +107,7 @@ class _Siting:
         return self._improved(hosts)
 
     def _pull(self, vertex: int, hosts: Sequence[int]) -> float:
-        """How much passes between a vertex and those that have their hosts already."""
+        """The rate between a vertex and those that have their hosts already."""
         parent = self.parents[vertex]
         up = float(self.flow[vertex]) if parent >= 0 and hosts[parent] >= 0 else 0.0
         return up + sum(
@@ -139,7 +140,7 @@ class _Siting:
             hosts[vertex], hosts[parent] = int(least[0]), int(least[1])
 
     def _alone(self, vertex: int, hosts: Sequence[int], *, without: int = -1) -> FloatArray:
-        """What each host costs a vertex, the others staying where they are."""
+        """The cost of each host for a vertex, if the others stay where they are."""
         cost: FloatArray = self.own[vertex].copy()
         parent = self.parents[vertex]
         if parent >= 0 and parent != without and hosts[parent] >= 0:

@@ -1,8 +1,8 @@
-"""Split what one node orders over a row of nodes, each within a limit, so that events pass few of them.
+"""Split the load that one node orders over a row of nodes, each within a limit, so that events pass few of them.
 
 Items (regions) have to meet in pairs. Each item gets the set of nodes at which it is ordered, such that any two that
 have to meet have one in common; no node orders more than the limit; and an item passes all nodes of the row from its
-first to its last. What is minimised is the mean number of nodes that an item passes, weighted: a path decomposition of
+first to its last. The weighted mean number of nodes that an item passes is minimised: a path decomposition of
 the overlap graph in which passing is cheap, and only being ordered takes room.
 
 That is hard, and small; so it is annealed, by moves of one item: into one more node, out of one, from one to another,
@@ -22,16 +22,16 @@ STEPS_MAX = 60_000
 SIZES = (3, 4, 6, 8, 12)
 """Rows that are tried; nodes that are not needed stay empty, and are left out in the end."""
 SIZES_AFTER = 2
-"""Once a row was found, so many longer ones are tried: more room lets the annealing find shorter paths."""
+"""Once a row was found, this many longer ones are tried: more room lets the annealing find shorter paths."""
 TRIES = 2
 ITEMS_MAX = 200
 """More items would need more steps than there is time for."""
 WARM, COLD = 20.0, 0.01
 """Temperatures, in hops of an item of mean weight."""
 UNMET_PRICE = 50.0, 400.0
-"""Of each pair without a common node, in the same unit, at the beginning and in the end."""
+"""The price of each pair without a common node, in the same unit, at the beginning and in the end."""
 OVER_PRICE = 1_000.0, 4_000.0
-"""Of a whole limit too much."""
+"""The price of a whole limit too much."""
 RATE_SLACK = 1e-9
 
 
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a node would order: ``rates`` (events/s) and ``weights`` of its items, and the ``pairs`` that have to meet.
+    """The load of a node: ``rates`` (events/s) and ``weights`` of its items, and the ``pairs`` that have to meet.
 
     ``from_below``, ``upward``: the items that come from, or go on to, another node of the tree, and so pass the row
     from its beginning, or to its end.
@@ -91,7 +91,7 @@ class _Annealing:
         self.weights = [weight / mean for weight in load.weights]
         self.rates = [rate / limit for rate in load.rates]
         self.length = [[self._length(item, bits) for bits in range(1 << size)] for item in range(items)]
-        # Everything everywhere: all meet, and what there is too much of is left out step by step.
+        # Begin with everything everywhere: all meet, and the excess is removed step by step.
         self.at = [(1 << size) - 1] * items
         self.loads = [sum(self.rates)] * size
         self.unmet = 0
@@ -138,7 +138,7 @@ class _Annealing:
         return one
 
     def _change(self, item: int, bits: int, temperature: float, unmet_price: float, over_price: float) -> float:
-        """Move an item if chance wants it so; return by how much the length has changed."""
+        """Move an item if chance wants it; return by how much the length has changed."""
         before = self.at[item]
         if not bits or bits == before:
             return 0.0

@@ -19,11 +19,11 @@ LINES = 2
 FACILITIES = (2, 3, 4, 6, 8)
 IMPROVEMENT_MIN = 1e-9
 DETOUR_PRICE = 0.5
-"""Of a ms from there to the root, when a facility chooses through which other one it is joined."""
+"""The weight of a ms from there to the root, when a facility chooses through which other one it is joined."""
 
 
 def starts(search: Improvement, costs: Costs, between: FloatArray, vertices: int, limit: float) -> Iterator[Layout]:
-    """Yield layouts on up to so many vertices, the one with everything on one node first.
+    """Yield layouts on up to ``vertices`` vertices, the one with everything on one node first.
 
     ``limit``: events/s that a node should handle; lines are cut for it if one node would handle more.
     """
@@ -39,7 +39,7 @@ def starts(search: Improvement, costs: Costs, between: FloatArray, vertices: int
 
 
 def _lines(search: Improvement, costs: Costs, vertices: int, limit: float) -> Iterator[Layout]:
-    """Start from what the planner makes of the loads: it knows nothing of places."""
+    """Start from the planner's result for the loads, which ignores places."""
     items = len(costs.weight)
     singly = tuple(np.array([item]) for item in range(items))
     classes = TwinClasses(singly, np.full(items, 2))

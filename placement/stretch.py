@@ -1,6 +1,6 @@
-"""What a sequencing network costs in time: delays and latency stretch of given routes.
+"""The cost of a sequencing network in time: delays and latency stretch of given routes.
 
-A *route* says where events of a region enter the network, how long they are under way in it, and where they leave it.
+A *route* is where events of a region enter the network, how long they are inside, and where they leave it.
 From publisher p to destination d (another subscriber of the region) an event takes
 
     d(p, ingress) + within + d(egress, d)        sequenced
@@ -9,10 +9,10 @@ From publisher p to destination d (another subscriber of the region) an event ta
 *Latency stretch* of a destination (Lumezanu 2006, §4.2: "we average the results and index them by destination nodes"):
 
 - **ratio of means**, the measure: its mean sequenced delay over its mean direct delay, of the events it receives;
-- **mean of ratios**: the mean, over these events, of sequenced over direct. Neighbours whose direct delay is next to
-  nothing dominate it, so it says more of the closest pair than of the network.
+- **mean of ratios**: the mean, over these events, of sequenced over direct. Neighbours with a tiny direct delay
+  dominate it, so it describes the closest pair more than the network.
 
-What a subscriber receives of its own is left out: its direct delay is 0. So are destinations that receive nothing from
+A subscriber's own events are left out: its direct delay is 0. So are destinations that receive nothing from
 others, and ratios with a direct delay of 0.
 """
 
@@ -43,7 +43,7 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What routes come to. ``stretch``, ``mean_ratio``: by destination, nan where there is none (see above).
+    """The figures of routes. ``stretch``, ``mean_ratio``: by destination, nan where there is none (see above).
 
     ``mean_ms``, ``p95_ms``, ``max_ms``: of all deliveries to others, weighted by events/s.
     """
@@ -56,7 +56,7 @@ class Figures:
 
     @property
     def known(self) -> FloatArray:
-        """The stretches that there are."""
+        """The stretches that exist."""
         return self.stretch[~np.isnan(self.stretch)]
 
 
@@ -74,11 +74,11 @@ class Distances:
 
     @classmethod
     def of(cls, workload: Workload, topology: Topology) -> Distances:
-        """Find them: two runs of Dijkstra's algorithm a subscriber in a network."""
+        """Compute them: two runs of Dijkstra's algorithm a subscriber in a network."""
         return cls(workload, topology, topology.ms_from(workload.hosts), topology.ms_to(workload.hosts))
 
     def with_groups(self, workload: Workload) -> Distances:
-        """Return the same for another workload of the same hosts."""
+        """Return the distances for another workload of the same hosts."""
         return Distances(workload, self.topology, self.up, self.down)
 
     @cached_property
@@ -107,7 +107,7 @@ class Distances:
 
 
 def figures(distances: Distances, routes: Routes) -> Figures:
-    """Return what routes come to; see the module for what is left out."""
+    """Return the figures of routes; see the module for what is left out."""
     work, direct = distances.workload, distances.direct
     subscribers = len(work.names)
     sequenced, ratios, ratio_rates = np.zeros(subscribers), np.zeros(subscribers), np.zeros(subscribers)

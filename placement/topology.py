@@ -4,9 +4,9 @@ Delays are milliseconds, one way. A `Network` has links and finds shortest paths
 are asked for, so that 10,000 hosts do not cost a matrix of 10⁸; a `Matrix` has been measured between all hosts, and is
 taken as it is: packets took the way they took, so it may be asymmetric and break the triangle inequality.
 
-The diagonal of a matrix is what two machines *at one place* are apart (a cloud region's machines are some milliseconds
-from each other), so a place with a diagonal above 0 has room for several sequencing nodes, and a subscriber there is as
-far from a node there. Networks know nothing of that: a host of theirs is one machine, 0 ms from itself.
+The diagonal of a matrix is the distance of two machines *at one place* (a cloud region's machines are some milliseconds
+from each other). So a place with a diagonal above 0 has room for several sequencing nodes, and a subscriber there is as
+far from a node there. Networks have no such distance: a host of theirs is one machine, 0 ms from itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES_MAX = 3
 
 
 class Topology(Protocol):
-    """What placement needs to know of hosts: their names, and delays in ms of the rows that it asks for."""
+    """The data of hosts that placement needs: their names, and delays in ms of the rows that it asks for."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Topology(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to delays that were missing or odd, for a person."""
+        """Notes, for people, on delays that were missing or odd, and on their replacement."""
 
     def ms_from(self, hosts: IntArray) -> FloatArray:
         """Return len(hosts) × all: delays from each of these hosts to a machine at every host."""
@@ -108,7 +108,7 @@ def network(
 ) -> Network:
     """Return a network of undirected links: ``ends`` is links × 2 host numbers, ``ms`` each link's delay, one way.
 
-    Of parallel links the fastest is taken. Raises `UsageError`, naming hosts, for a name that is there twice, a delay
+    Of parallel links the fastest is taken. Raises `UsageError`, naming hosts, for a repeated name, a delay
     that is negative or not finite, and hosts that cannot be reached from the others.
     """
     _require_distinct(names, what)
@@ -132,8 +132,7 @@ def network(
 def matrix(names: Sequence[str], ms: FloatArray, *, what: str = "matrix", notes: Sequence[str] = ()) -> Matrix:
     """Return a matrix of one-way delays; row a, column b is from a to b.
 
-    Raises `UsageError`, naming row and column, for a cell that is negative or not finite, and for a name that is there
-    twice.
+    Raises `UsageError`, naming row and column, for a cell that is negative or not finite, and for a repeated name.
     """
     _require_distinct(names, what)
     wrong = np.argwhere(~np.isfinite(ms) | (ms < 0))

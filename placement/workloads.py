@@ -1,11 +1,11 @@
-"""Who stands where, has which regions, and publishes how much: seeded workloads for simulators, benches and load tests.
+"""Subscribers, their hosts, regions and rates: seeded workloads for simulators, benches and load tests.
 
 Each is made from numbers alone (a topology's delays, where it matters) and a random source that is given; the same
 random state gives the same workload.
 
-- `paper`: that of Lumezanu 2006, §4.1: hosts in clusters, group sizes by Zipf's law. What the seed leaves open is
-  decided so: the group of rank r has ``largest / r`` of all subscribers (at least two), drawn uniformly; clusters are
-  of equal size, each the hosts nearest to a host drawn uniformly; every member publishes one event to each of its
+- `paper`: that of Lumezanu 2006, §4.1: hosts in clusters, group sizes by Zipf's law. Where the paper is silent, these
+  are our choices: the group of rank r has ``largest / r`` of all subscribers (at least two), drawn uniformly; clusters
+  are of equal size, each the hosts nearest to a host drawn uniformly; every member publishes one event to each of its
   groups.
 - `occupied`: that of Lumezanu 2006, §4.4: each subscriber is in each group with one probability.
 - `correlated`: geographically correlated groups, which Lumezanu 2006, §5 leaves as future work: a group's members are
@@ -28,7 +28,7 @@ from sequencing.membership import Membership
 BoolArray = npt.NDArray[np.bool_]
 
 MEMBERS_MIN = 2
-"""A group with one member has nobody to send to."""
+"""A group with one member has no other to send to."""
 STEP_CELLS = 0.5
 """How far an avatar wanders in one step, in cells, as the scale of a normal distribution for each axis."""
 
@@ -137,7 +137,7 @@ def correlated_groups(
     away = topology.ms_from(hosts)[:, hosts]
     for group in range(groups):
         centre = int(random.integers(subscribers))
-        # Those at one place are equally near: which of them is chosen is left to chance.
+        # Subscribers at one place are equally near: which of them is chosen is left to chance.
         near = np.lexsort((random.random(subscribers), away[centre]))[:size]
         kept = near[random.random(len(near)) >= stray]
         others = np.setdiff1d(np.arange(subscribers), kept)
@@ -155,9 +155,9 @@ def grid_world(
     view_cells: float = 1.0,
     steps: int = 0,
 ) -> tuple[BoolArray, FloatArray]:
-    """Return members and rates of a grid of side × side cells after so many steps of wandering.
+    """Return members and rates of a grid of side × side cells after some steps of wandering.
 
-    Each subscriber is a server with so many ``avatars``, which begin around a point of its own; it has the cells that
+    Each subscriber is a server with ``avatars`` avatars, which begin around a point of its own; it has the cells that
     come within ``view_cells`` of an avatar. Each avatar publishes 1 event/s to its cell.
     """
     homes = random.uniform(0, side, (subscribers, 1, 2))
@@ -176,6 +176,6 @@ def grid_world(
 
 
 def _numbered(letter: str, count: int) -> tuple[str, ...]:
-    """Names that sort as their numbers do."""
+    """Return names that sort as their numbers do."""
     width = len(str(max(count - 1, 0)))
     return tuple(f"{letter}{number:0{width}}" for number in range(count))

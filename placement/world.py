@@ -1,4 +1,4 @@
-"""A world to be arranged, in numbers: what must meet, what it weighs, and what no arrangement can avoid."""
+"""A world to be arranged, in numbers: what must meet, its weights, and a bound for every arrangement."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from sequencing.overlaps import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What enters somewhere: ``weights`` of path lengths, ``rates`` in events/s, and the ``neighbours`` that each
-    meets."""
+    """Items that enter somewhere: ``weights`` of path lengths, ``rates`` in events/s, and the ``neighbours`` that each
+    item meets.
+    """
 
     weights: Sequence[float]
     rates: Sequence[float]
@@ -25,8 +26,8 @@ class Items:
 
 @dataclass(frozen=True)
 class World:
-    """What is to be arranged: the meetings, the events/s of each region, how arrangements are valued, and the nodes'
-    number."""
+    """The task of an arrangement: the meetings, the events/s of each region, how arrangements are valued, and the
+    number of nodes."""
 
     wanted: Meetings
     rates: FloatArray
@@ -35,7 +36,7 @@ class World:
 
     @cached_property
     def weights(self) -> FloatArray:
-        """What the path length of each region counts."""
+        """The weight of each region's path length."""
         return path_weights(self.rates)
 
     @cached_property
@@ -45,7 +46,7 @@ class World:
 
     @cached_property
     def class_weights(self) -> FloatArray:
-        """What the path length of each class counts."""
+        """The weight of each class's path length."""
         return self._by_class(self.weights)
 
     @cached_property
@@ -59,7 +60,7 @@ class World:
 
     @cached_property
     def vertices(self) -> int:
-        """How many vertices are worth having: no more than nodes, nor than there is something to put on."""
+        """The useful number of vertices: no more than nodes, nor than items to put on them."""
         return max(1, min(self.nodes, int(self.wanted.ordered.sum()) + len(self.loose)))
 
     @cached_property
@@ -79,8 +80,8 @@ class World:
 
     @cached_property
     def clique(self) -> tuple[Sequence[int], float]:
-        """Classes all of which must meet each other, and their events/s: whatever the arrangement, some node carries
-        them.
+        """Classes all of which must meet each other, and their events/s: in any arrangement, some node carries them
+        all.
 
         (Subtrees that meet pairwise have a vertex in common.) Found greedily, so there may be a heavier one.
         """

@@ -1,4 +1,4 @@
-"""Lay paths on an oriented tree, so that whatever must be ordered against each other meets.
+"""Lay paths on an oriented tree, so that regions that must be ordered against each other meet.
 
 The vertices of the tree become sequencing nodes. A region's path is a directed path of the tree; twins share theirs.
 
@@ -22,8 +22,8 @@ vertex, and the part that the twins' paths share already passes all of these.
 class lie above it in a row: every choice of ingresses is a plan. A *line* is an in-tree whose meeting vertex is the
 later of the two (a path decomposition of the overlap graph); other in-trees are tree decompositions with vertical
 bags. Reversing all edges turns in-trees into out-trees with paths of the same lengths. On other oriented trees some
-choices have no paths, but everything on one vertex always has. A forest is a tree some of whose edges nobody uses, so
-trees cover all plans there are.
+choices have no paths, but everything on one vertex always has. A forest is a tree with some unused edges, so trees
+cover all possible plans.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from sequencing.plan import Ordering
 
 @dataclass(frozen=True)
 class Meetings:
-    """Which classes of twins have to meet: the pairs ``left[i] < right[i]``, and the classes in ``twins`` each with
-    itself."""
+    """The classes of twins that have to meet: the pairs ``left[i] < right[i]``, and each class in ``twins`` with
+    itself.
+    """
 
     classes: TwinClasses
     left: IntArray
@@ -53,14 +54,14 @@ class Meetings:
 
     @cached_property
     def ordered(self) -> npt.NDArray[np.bool_]:
-        """For each class, whether it needs an atom; the others may stand anywhere."""
+        """For each class, whether it needs an atom. The other classes may be anywhere."""
         ordered = np.zeros(len(self.classes.members), bool)
         ordered[self.left] = ordered[self.right] = ordered[self.twins] = True
         return ordered
 
 
 def meetings(membership: Membership, ordering: Ordering) -> Meetings:
-    """Return what an ordering asks of a membership: double overlaps for ``overlap``, else all observable pairs."""
+    """Return the pairs that an ordering has to order: double overlaps for ``overlap``, else all observable pairs."""
     classes = twin_classes(membership)
     left, right = class_pairs_to_order(membership, classes, ordering)
     return Meetings(classes, left, right, twins_to_order(classes, ordering))
@@ -86,7 +87,7 @@ class Tree:
 
     @cached_property
     def distance(self) -> IntArray:
-        """size × size: edges on the way from the row's vertex to the column's, -1 where there is no way."""
+        """size × size: edges on the walk from the row's vertex to the column's, -1 where there is no walk."""
         found = np.full((self.size, self.size), -1, np.int64)
         for vertex in self._sinks_first:
             for after in self._after[vertex]:
@@ -108,7 +109,7 @@ class Tree:
         return found
 
     def walk(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the vertices from ``start`` to ``end``, both included; raises `PlanError` if there is no way."""
+        """Return the vertices from ``start`` to ``end``, both included; raises `PlanError` if no walk leads there."""
         if self.distance[start, end] < 0:
             raise PlanError(f"there is no way from vertex {start} to vertex {end}")
         vertices = [start]
@@ -125,7 +126,7 @@ class Tree:
 
     @cached_property
     def _sinks_first(self) -> list[int]:
-        """The vertices, each behind those that its edges lead to; on the way, C2 is checked."""
+        """The vertices, each after those that its edges lead to. C2 is checked at the same time."""
         joined = list(range(self.size))
 
         def group(vertex: int) -> int:

@@ -1,7 +1,7 @@
-"""What an event waits for where order is causal: that its publisher has delivered what it published before elsewhere.
+"""Causal order at the publisher: an event waits until the publisher's earlier events elsewhere were delivered to it.
 
-Events of one connection to one region, with none to another between them, are a *run*. They need not wait for each
-other, for a region has one order anyway.
+A *run* is a series of events of one connection to one region, with no event to another region between them. The events
+of a run need not wait for each other, because a region has one order anyway.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 
 
 class CausalWait:
-    """Runs of events to one region each; a run goes out when all before it have passed."""
+    """Runs of events, each to one region. A run may be sent when all earlier runs have passed."""
 
     def __init__(self) -> None:
         self._runs: deque[tuple[int, str]] = deque()
@@ -22,7 +22,7 @@ class CausalWait:
         self._answered: dict[str, tuple[int, int, int]] = {}
         """Region → (last number, epoch, region sequence) of the frame that was accepted last."""
         self._gone: dict[str, tuple[int, int]] = {}
-        """Region → (epoch, region sequence) up to where it was told that something is missing."""
+        """Region → (epoch, region sequence) up to where a loss was reported."""
         self._over: dict[str, int] = {}
         """Region → the last epoch whose end was delivered."""
 
@@ -49,7 +49,7 @@ class CausalWait:
         self._numbered.setdefault(region, deque()).append((last, run, events))
 
     def passed(self, region: str, number: int) -> list[str]:
-        """Note how far a region has come; return the regions whose events may go now."""
+        """Note up to which number a region was delivered; return the regions whose events may be sent now."""
         waiting = self._numbered.get(region, deque())
         while waiting and waiting[0][0] <= number:
             _, run, events = waiting.popleft()
@@ -57,33 +57,33 @@ class CausalWait:
         return self._pop()
 
     def answered(self, region: str, last: int, epoch: int, place: int) -> list[str]:
-        """Note in which epoch and place a frame was accepted; return the regions whose events may go now."""
+        """Note in which epoch and place a frame was accepted; return the regions whose events may be sent now."""
         self._answered[region] = last, epoch, place
         is_over = epoch <= self._over.get(region, 0) or (epoch, place) <= self._gone.get(region, (0, 0))
         return self.passed(region, last) if is_over else []
 
     def gone(self, region: str, epoch: int, place: int) -> list[str]:
-        """Note that what was accepted up to a place has passed or is lost; return what `passed` does."""
+        """Note that all frames accepted up to a place have passed or are lost; return what `passed` does."""
         self._gone[region] = epoch, place
         last, *accepted = self._answered.get(region, (0, 0, 0))
         return self.passed(region, last) if accepted <= [epoch, place] else []
 
     def ended(self, region: str, epoch: int) -> list[str]:
-        """Note that an epoch's end was delivered: what was accepted until then has passed, or is lost."""
+        """Note that an epoch's end was delivered: all frames accepted until then have passed, or are lost."""
         self._over[region] = epoch
         last, accepted, _ = self._answered.get(region, (0, 0, 0))
         return self.passed(region, last) if accepted <= epoch else []
 
     def given_up(self, run: int, events: int) -> list[str]:
-        """Note events that failed before they were sent; return the regions whose events may go now."""
+        """Note events that failed before they were sent; return the regions whose events may be sent now."""
         self._left[run] -= events
         return self._pop()
 
     def lost(self, region: str, last: int) -> list[str]:
-        """Note that a frame that was sent failed; return the regions whose events may go now."""
+        """Note that a frame that was sent failed; return the regions whose events may be sent now."""
         waiting = self._numbered.get(region, deque())
         for place, (number, run, events) in enumerate(waiting):
-            if number == last:  # else it has passed all the same
+            if number == last:  # otherwise it has passed after all
                 del waiting[place]
                 self._left[run] -= events
                 break

@@ -1,7 +1,7 @@
-"""What a record lacks of what is asked for: whether there is anything to decide, which is looked at again and again.
+"""Compare a record with what is asked for: is there anything to decide? This is checked very often.
 
-What follows from it is decided in `sequencing.manager`, which takes libraries that a leader of a settled network, and
-whoever does not lead, need not load.
+`sequencing.manager` makes the decisions. It takes libraries that other processes need not load: the leader of a settled
+network, and every client that does not lead.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sequencing.record import Interest, Members, Pair, Record
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be decided.
+    """The changes that have to be decided.
 
-    ``joining``: subscriber → regions that it wants, and that the record did not hear of; ``missing``: regions without a
-    path; ``lost``: nodes that have begun anew; ``declared``: regions of overlaps that the record does not know;
-    ``expected``: all overlaps that are declared; ``runs``: node → the run that its server is in.
+    ``joining``: subscriber → regions that it wants, and that the record does not have yet; ``missing``: regions without
+    a path; ``lost``: nodes that were restarted; ``declared``: regions of overlaps that the record does not have;
+    ``expected``: all declared overlaps; ``runs``: node → the current run of its server.
     """
 
     joining: Members
@@ -38,9 +38,9 @@ def changes_asked(
     runs: Mapping[str, str] | None = None,
     expected: Iterable[Pair] = (),
 ) -> Changes | None:
-    """Return what is to be decided, None if nothing is. Arguments as those of `sequencing.manager.next_record`.
+    """Return the changes to decide, None if there are none. Arguments as those of `sequencing.manager.next_record`.
 
-    While the record is in transition, only what nodes have lost is.
+    While the record is in transition, return only what lost nodes require.
     """
     found = {**record.plan.runs, **(runs or {})}
     lost = frozenset(node for node, run in found.items() if record.plan.runs.get(node) != run)

@@ -1,4 +1,4 @@
-"""Texts that are kept: what orjson returns may occupy 4 KiB, however short it is."""
+"""Compact copies of texts that are kept: what orjson returns may occupy 4 KiB, however short it is."""
 
 from __future__ import annotations
 

@@ -2,18 +2,18 @@
 
 C1  one path: the nodes that a region visits form one path, without a repeat.
 C2  loop-free: the union of all paths, taken undirected, is a forest.
-C3  one way: no edge of that forest is used in both directions. The seed (002 §3.2) does not ask for this, and without
-    it C1 and C2 allow three atoms to see (a,b), (b,c), (c,a): each order legal, together a cycle.
-C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have, or for each subscriber that
-    has both, some atom that this subscriber can follow (it has all the atom's regions) lives on a node that
-    both paths visit. Regions of different epochs are apart wherever they end: they were not planned together.
+C3  one way: no edge of that forest is used in both directions. Lumezanu 2006 (§3.2) does not require this. Without it,
+    C1 and C2 allow three atoms to see (a,b), (b,c), (c,a): each order is legal, and together they form a cycle.
+C4  meeting: each pair of regions to be ordered ends at one node, whose own order they have. Otherwise, for each
+    subscriber that has both, some atom lives on a node that both paths visit, and the subscriber can follow it (it has
+    all the atom's regions). Regions of different epochs are apart wherever they end: they were not planned together.
 
 With C3, orders of neighbouring nodes agree on the frames that they share, and orders that agree along the edges of a
 forest merge into one acyclic order (by induction over leaves): that order is what every subscriber follows.
 
 C4 is decided at once for regions of one kind: those with the same subscribers, the same end and in the same atoms. An
-atom of at most two kinds can be followed by all who have both, so it settles that pair; atoms of more kinds are looked
-at subscriber by subscriber.
+atom of at most two kinds can be followed by all subscribers of both, so it settles that pair. Atoms of more kinds are
+checked for each subscriber.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOWHERE = -1
 def violations(plan: Plan, membership: Membership | None = None) -> Mapping[str, str]:
     """Return the violated conditions, each with the first thing that violates it; empty when the plan is sound.
 
-    C4 needs ``membership``, and is checked for the pairs that the plan's ordering is to order: the double overlaps for
+    C4 needs ``membership``. It is checked for the pairs that the plan's ordering has to order: the double overlaps for
     ``overlap``, all observable pairs for the others. A world of 1,000,000 subscribers takes some 8 s.
     """
     found = {"C1": _one_path(plan), "C2": _loop_free(plan), "C3": _one_way(plan)}
@@ -57,7 +57,7 @@ def require_sound(plan: Plan, membership: Membership | None = None) -> None:
 def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
     """Return whether a sound plan satisfies C4 for one subscriber of these regions, if every pair is to be ordered.
 
-    Takes the time of looking at the atoms of these regions.
+    Takes time proportional to the atoms of these regions.
     """
     ordered: set[tuple[str, str]] = set()
     for region in regions:
@@ -73,7 +73,7 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
 
 
 def _end(plan: Plan, region: str) -> tuple[str, int]:
-    """Return what regions have in common that the order of a node orders."""
+    """Return the key of the order that a region ends in: regions with the same key are ordered by their node."""
     return plan.egresses[region], plan.epoch_of(region)
 
 
@@ -141,7 +141,7 @@ class _Kinds:
     kinds_in: IntArray
 
     def unsettled(self, left: IntArray, right: IntArray) -> Iterator[tuple[int, int]]:
-        """Yield the pairs (left ≤ right) that have no atom which all who have both can follow."""
+        """Yield the pairs (left ≤ right) without an atom that all subscribers of both can follow."""
         end = np.cumsum(self.kinds_in)
         small = (self.kinds_in == 1) | (self.kinds_in == 2)
         first, last = self.kind[end[small] - self.kinds_in[small]], self.kind[end[small] - 1]
@@ -150,7 +150,7 @@ class _Kinds:
         yield from zip(left[open_].tolist(), right[open_].tolist(), strict=True)
 
     def who_cannot_follow(self, one: int, other: int) -> int | None:
-        """Return a subscriber with regions of both kinds (two regions of it, if it is one) who has no atom for them."""
+        """Return a subscriber with regions of both kinds (two regions, if the kinds are one) and no atom for them."""
         lost = self._having(one) & self._having(other)
         for atom in self._atoms_of.get(one, frozenset()) & self._atoms_of.get(other, frozenset()):
             lost -= self._followers(atom)
@@ -162,7 +162,7 @@ class _Kinds:
 
     @cached_property
     def _atoms_of(self) -> Mapping[int, frozenset[int]]:
-        """Kind → the atoms that it is in."""
+        """Kind → its atoms."""
         found: dict[int, set[int]] = {}
         for atom, kind in zip(self.atom.tolist(), self.kind.tolist(), strict=True):
             found.setdefault(kind, set()).add(atom)
@@ -179,7 +179,7 @@ class _Kinds:
 
 def _kinds(plan: Plan, membership: Membership) -> _Kinds:
     number_of = {region: number for number, region in enumerate(membership.regions)}
-    # An atom with a region that nobody knows of can be followed by nobody.
+    # An atom with an unknown region can be followed by no subscriber.
     known = [atom.regions for atom in plan.atoms if all(region in number_of for region in atom.regions)]
     region = np.fromiter((number_of[name] for regions in known for name in regions), np.int64)
     atom: IntArray = np.repeat(np.arange(len(known)), [len(regions) for regions in known])
@@ -215,7 +215,7 @@ def _by_end(member: IntArray, end_of: IntArray) -> list[IntArray]:
 
 
 def _by_atoms(member: IntArray, atoms_of: sparse.csr_array) -> list[IntArray]:
-    """Split a class of twins into those that are in the same atoms."""
+    """Split a class of twins into those that have the same atoms."""
     if len(member) == 1:
         return [member]
     parts: dict[bytes, list[int]] = {}

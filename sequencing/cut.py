@@ -1,16 +1,17 @@
-"""Cuts: how far what was read at a node is all of what passed it, so that its own order can be taken as it is.
+"""Cuts: how much of what was read at a node is complete, so that the node's own order applies.
 
-A node is single-threaded, and numbers every frame that ends there. So all egress streams that a subscriber wants at a
-node, looked at in one moment, are a consistent cut of its order: nothing that comes later has a smaller number than
-what is there. Sorted by number, that is the order of the node, whoever reads it, however many streams, now or years
-later. No atom needs to buy it back.
+A node is single-threaded, and numbers every frame that ends there. So a read in one moment of all egress streams that a
+subscriber wants at a node is a consistent cut of the node's order: nothing that comes later has a smaller number than
+what was read. Sorted by number, the frames are in the order of the node. This holds for every reader and any number of
+streams, now or years later, so no atom is needed for it.
 
-A look is not always one of everything. Streams that were left out, or cut short, may hide numbers behind the last that
-they showed; up to the smallest of these the order is known, and what is above waits for another look.
+A read does not always include everything. Streams that were left out, or cut short, may hide numbers above the last one
+that they showed. Up to the smallest of these last numbers the order is known; frames above it wait for another read.
 
-A read that waits is woken by one stream, and a Redis before 7.2 answers with that one alone. Still, what it brings is
-the next that the node numbered of all that is waited for, unless the step that woke it had appended to another stream
-before: `sequencing.node` marks such numbers by their sign, and whoever reads one looks once more.
+A blocked read is woken by one stream, and a Redis before 7.2 answers with that stream alone. The frame that it brings
+is still the next that the node numbered in all streams of the read, with one exception: the step that woke the read may
+have appended to another stream before. `sequencing.node` marks such numbers by their sign, and a reader that finds a
+marked number reads again.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from sequencing.frames import StampedFrame, node_number
 
 Item = TypeVar("Item")
 Numbered = tuple[float, Item]
-"""A node's number, and what has it."""
+"""A node's number, and the item that has it."""
 
 
 class ReadResult(NamedTuple):
-    """What was found at one node; ``whole``: region → epoch, of the streams of which all was found, in one moment.
+    """The frames found at one node; ``whole``: region → epoch, of the streams that were read completely, in one moment.
 
     Nothing that was found earlier at the node is later than that moment.
     """
@@ -39,9 +40,9 @@ class ReadResult(NamedTuple):
 def without_cut_short(
     streams: Mapping[str, int], frames: Collection[StampedFrame], frames_max: int
 ) -> Mapping[str, int]:
-    """Return the streams, region → epoch, of which a look at all of them has found all; the very same if that is all.
+    """Return the streams, region → epoch, that a read of them all has read to their ends; the same object if all were.
 
-    ``frames_max``: as many frames as were returned of each stream at most.
+    ``frames_max``: the most frames that were returned of each stream.
     """
     if len(frames) < frames_max:
         return streams
@@ -53,22 +54,22 @@ def without_cut_short(
 
 
 class Looks:
-    """One reader's looks at a node, one after the other."""
+    """One reader's successive reads of a node."""
 
     def __init__(self) -> None:
         self._whole: Mapping[str, int] | None = None
         self._latest: Sequence[StampedFrame] = ()
-        """What the last look that found anything has found."""
+        """The frames of the last read that found any."""
 
     def may_wait(self, streams: Mapping[str, int]) -> bool:
-        """Return whether the next look, at these streams, region → epoch, may wait until there is something new.
+        """Return whether the next read, of these streams, region → epoch, may block until there is something new.
 
-        Not if the last one was of others, or left something out: what it found may wait for a look at all.
+        It may not if the last read was of other streams, or left something out: its frames may wait for a read of all.
         """
         return streams is self._whole or streams == self._whole
 
     def are_next(self, frames: Sequence[StampedFrame]) -> bool:
-        """Return whether frames of one stream, with which a read that waited was woken, are surely the next of all."""
+        """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams."""
         if not any(frame.stamp.startswith(b"0,-") for frame in frames):
             return True
         last = max((abs(node_number(frame.stamp)) for frame in self._latest), default=0)
@@ -80,7 +81,7 @@ class Looks:
         return True
 
     def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
-        """Return what a look has found; ``frames_max``: as many frames as it was to return of each stream."""
+        """Return the result of a read; ``frames_max``: the most frames that it was to return of each stream."""
         self._latest = frames or self._latest
         if streams != self._whole:
             self._whole = streams
@@ -91,7 +92,7 @@ class Looks:
 
 
 def let_through(ahead: list[Numbered[Item]], cut: float) -> list[Numbered[Item]]:
-    """Take from what is ahead all up to a cut, and return it in the order of its numbers."""
+    """Take all entries up to a cut from ``ahead``, and return them in the order of their numbers."""
     ahead.sort(key=itemgetter(0))
     count = len(ahead)
     while count and ahead[count - 1][0] > cut:

@@ -1,4 +1,4 @@
-"""Delivery: whether a received frame may be handed to the application, from its stamp alone.
+"""Delivery: decide from a received frame's stamp alone whether it can be delivered.
 
 A subscriber reads the egress streams of its regions. What it reads at one node is a *lane*: it comes in the node's own
 order, as far as that is known (`sequencing.cut`), and is delivered in that order, so only the heads of lanes can wait.
@@ -7,19 +7,20 @@ A head is delivered when
 - its region sequence is the next of its region, and
 - each *relevant* atom on its stamp, one whose regions the subscriber has all, shows the next number of that atom.
 
-A frame that its node did not number (an end that was set from outside) waits for its region only. Nobody waits for
-ever: all nodes' orders, and so those of lanes and of atoms, are parts of one order without a cycle
-(`sequencing.conditions`), and whatever is the first in it of all that is not delivered waits for nothing.
+A frame that its node did not number (an end that was set from outside) waits for its region only. There is no deadlock:
+the orders of all nodes, and so those of lanes and atoms, are parts of one acyclic order (`sequencing.conditions`). The
+first undelivered frame in that order waits for nothing.
 
 No timeout takes part (Lumezanu 2006, §3.1: destinations decide immediately whether to deliver or to buffer).
 
-After a loss the decision stays immediate. A jump of the region sequence is handed out as `Missing`, in place. A jump of
-an atom's numbers is settled by the first that waits of each region, wherever in its lane that is: streams are in order,
-so when every region of the atom shows one and none of them has the awaited number, that number will never come, and the
-smallest one shown is next. A region that is quiet shows none, and may never: behind a gap, those are marked.
+After a loss the decision stays immediate. A jump of the region sequence is delivered as `Missing`, in place. A jump of
+an atom's numbers is settled by the first waiting frame of each region, wherever in its lane that frame is. Streams are
+in order. So when every region of the atom shows a number and none shows the awaited one, that number will never come,
+and the smallest number shown is next. A quiet region shows none, and may never show one: behind a gap, quiet regions
+are marked.
 
-The epoch of a region ends with a TICK, at which the region needs to show no more numbers. A region may also be
-joined while the epoch runs; from where on it is handed out is told in `sequencing.joins`.
+The epoch of a region ends with a TICK, after which the region need not show any more numbers. A region may also be
+joined while the epoch runs; `sequencing.joins` explains from where on it is delivered.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Ready(NamedTuple):
 class Missing(NamedTuple):
     """Events of a region that will never come: region sequences ``first`` … ``last``, both included.
 
-    ``last`` is 0 where nobody knows how many there were, if any: the ingress lost the end of its epoch.
+    ``last`` is 0 if it is unknown how many there were, if any: the ingress lost the end of its epoch.
     """
 
     region: str
@@ -66,7 +67,7 @@ _NO_NUMBERS: Numbers = {}
 
 
 class _Arrived(NamedTuple):
-    """A frame that is received, with its stamp as `parse_stamp` reads it."""
+    """A received frame, with its stamp as `parse_stamp` reads it."""
 
     region: str
     ready: Ready
@@ -74,7 +75,7 @@ class _Arrived(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A frame that waits; ``numbers``: of atoms; ``is_numbered``: by its egress node."""
+    """A waiting frame; ``numbers``: of atoms; ``is_numbered``: by its egress node."""
 
     ready: Ready
     numbers: Numbers
@@ -88,26 +89,27 @@ class _Stream:
     next: int = 1
     received: int = 0
     number: int = 0
-    """The node's of the last frame received."""
+    """The node number of the last frame received."""
     is_placed: bool = True
-    """Whether it is known from where on it is read."""
+    """Whether the place from which it is read is known."""
     ended: bool = False
     queue: deque[_Entry] = field(default_factory=deque)
     is_due: bool = False
-    """Whether the head is about to be looked at."""
+    """Whether the head is about to be examined."""
 
 
 @dataclass(slots=True)
 class _Lane:
     regions: set[str] = field(default_factory=set)
     ahead: list[Numbered[_Arrived]] = field(default_factory=list)
-    """What is received above what is known to be all."""
+    """The frames received above the last number that is known to be complete."""
     order: deque[str] = field(default_factory=deque)
     """The regions of the numbered frames that wait, in the order of their numbers."""
     seen_whole: Mapping[str, int] | None = None
-    """What was found last to include all regions."""
+    """The last ``whole`` that included all regions."""
     latest: Mapping[str, int] | None = None
-    """What the last look of all that brought what is ahead was whole of, if of any region here."""
+    """The ``whole`` of the last complete read that brought frames that are ahead, if it was whole of any region
+    here."""
 
 
 class Delivery:
@@ -118,14 +120,14 @@ class Delivery:
     ) -> None:
         """``regions``: the subscriber's since the epoch began; ``atoms``: the plan's (irrelevant ones are ignored).
 
-        ``lanes``: region → the node where it is read; those that are not there have a lane of their own.
+        ``lanes``: region → the node where it is read; regions that are missing from it have a lane of their own.
         """
         self.epoch = epoch
         self.silent: list[Ready] = []
-        """Frames of regions that are being joined, which came and were not handed out; for the caller to clear."""
+        """Frames of regions that are being joined, which arrived and were not delivered; for the caller to clear."""
         self._queued = self._ahead = 0
         self._is_taking = False
-        """Whether something that comes before what is ahead is about to be looked at."""
+        """Whether frames that precede those ahead are about to be examined."""
         self._streams: dict[str, _Stream] = {}
         self._lanes: dict[str, _Lane] = {}
         self._begin(regions, lanes or {}, is_placed=True)
@@ -137,7 +139,7 @@ class Delivery:
         self._behind_gap: set[str] = set()
         """Regions whose head waits, and has a gap before it."""
         self._asked: set[str] = set()
-        """Regions that were marked because of a gap, and have shown nothing since."""
+        """Regions that were marked because of a gap, and have shown nothing since then."""
 
     def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames, each region's in its stream's order; return what may be delivered now, in order.
@@ -153,7 +155,7 @@ class Delivery:
         return out
 
     def _take(self, through: Iterable[Numbered[_Arrived]], out: list[Ready | Missing]) -> None:
-        """Take what is next in its lane."""
+        """Take the next frames of each lane."""
         joins = self._joins
         self._is_taking = True
         for _, (region, ready, stamp) in through:
@@ -164,7 +166,7 @@ class Delivery:
                     continue
                 numbers = {atom: number for atom, number in numbers.items() if atom in self._next}
             if not (self._queued or joins.views or (numbers and self._is_ahead(numbers))):
-                self._deliver(stream, ready, out)  # as nearly always: nothing waits, nor has to
+                self._deliver(stream, ready, out)  # as nearly always: nothing waits or has to wait
                 if numbers:
                     self._advance(stream, numbers)
                 continue
@@ -178,7 +180,7 @@ class Delivery:
         self._is_taking = False
 
     def _go_through(self, out: list[Ready | Missing]) -> None:
-        """Take what waited for a look at regions that have been left, or have ended."""
+        """Take the frames that waited for a read of regions that have since been left, or have ended."""
         while self._ahead:
             through: list[Numbered[_Arrived]] = []
             for lane in self._lanes.values():
@@ -190,10 +192,12 @@ class Delivery:
             self._take(through, out)
 
     def found_end(self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False) -> None:
-        """Hear that it is known from where on a region that is joined is read: its lane goes on when it was.
+        """Note that the start of a joined region's stream is known; its lane continues once all starts are.
 
-        ``newest``: the frame from behind which on, no older than what was read at the node before; ``is_direct``:
-        whether its path visits no other node, and nothing else asks for a marker. Then it may be joined right here.
+        ``newest``: the frame after which the region is read, no older than what was read at the node before.
+        ``is_direct``:
+        whether its path visits no other node, and nothing else requires a marker; then the region may be joined at
+        once.
         """
         stream = self._streams[region]
         stream.is_placed = True
@@ -216,7 +220,7 @@ class Delivery:
         self._number_anew()
 
     def leave(self, region: str) -> list[Ready | Missing]:
-        """Take a region out: nothing waits for it any more. Returns what may be delivered now."""
+        """Take a region out, so that nothing waits for it any more; return the frames that can be delivered now."""
         self._forget(region)
         self._joins.leave(region, self.ended)
         before, self._regions_of = self._regions_of, self._relevant()
@@ -230,9 +234,9 @@ class Delivery:
         return out
 
     def miss(self, region: str) -> list[Ready | Missing]:
-        """Take a region for ended before its marker came; return what may be delivered now.
+        """Treat a region as ended before its marker came; return the frames that can be delivered now.
 
-        It is not taken out: its atoms may be all that orders two others.
+        It is not taken out: its atoms may be the only order between two other regions.
         """
         out: list[Ready | Missing] = []
         work: list[_Stream] = []
@@ -245,19 +249,20 @@ class Delivery:
         return out
 
     def join_probes(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
-        """Return what else to mark, region → body, because views wait for what it shows; each is named once.
+        """Return further markers to publish, region → body, because views wait for them; each region is named once.
 
         ``body``: makes one; ``marked``: the regions whose awaited markers were published, or are about to be;
-        ``quiet``: those that do not look as if they would show something soon.
+        ``quiet``: regions that are not expected to show anything soon.
         """
         return self._joins.join_probes(
             body, marked=marked, quiet=quiet, ended=self.ended, last_number=self._last_number
         )
 
     def gap_probes(self, body: Callable[[], bytes]) -> dict[str, bytes]:
-        """Return what to mark, region → body, because what follows a gap waits for what it shows; each is named once.
+        """Return markers to publish, region → body, because frames behind a gap wait for them; each region is named
+        once.
 
-        The numbers that an atom lacks may be in the gap, or under way in a region that shows nothing.
+        The numbers that an atom lacks may be in the gap, or in flight in a region that shows nothing.
         """
         bodies: dict[str, bytes] = {}
         for region in self._behind_gap:
@@ -273,7 +278,7 @@ class Delivery:
 
     @property
     def is_behind_gap(self) -> bool:
-        """Return whether something waits that follows a gap."""
+        """Return whether a frame behind a gap waits."""
         return bool(self._behind_gap)
 
     @property
@@ -293,15 +298,15 @@ class Delivery:
 
     @property
     def regions(self) -> AbstractSet[str]:
-        """The regions whose frames are taken."""
+        """The regions whose frames are accepted."""
         return self._streams.keys()
 
     def begin(self, region: str) -> int:
-        """Return the region sequence after which a region that is joined is handed out."""
+        """Return the region sequence after which a joined region is delivered."""
         return self._joins.begins(region)
 
     def marker(self, region: str) -> bytes | None:
-        """Return the body of the marker that is awaited in a region, None when none is."""
+        """Return the body of the marker that is awaited in a region, None if there is none."""
         return self._joins.marker(region)
 
     def delivered(self, region: str) -> int:
@@ -309,7 +314,7 @@ class Delivery:
         return self._streams[region].next - 1
 
     def joined(self, region: str) -> bool:
-        """Return whether events of a region are handed out."""
+        """Return whether events of a region are delivered."""
         return region in self._streams and self._joins.joined(region)
 
     def ended(self, region: str) -> bool:
@@ -323,7 +328,7 @@ class Delivery:
 
     @property
     def is_ahead(self) -> bool:
-        """Return whether something waits for a look at all streams of its lane."""
+        """Return whether a frame waits for a read of all streams of its lane."""
         return self._ahead > 0
 
     def held(self, region: str) -> int:
@@ -343,7 +348,7 @@ class Delivery:
             lane.seen_whole = None
 
     def _forget(self, region: str) -> None:
-        """Forget a stream, and all that is received of it."""
+        """Forget a stream, and all frames received of it."""
         stream = self._streams.pop(region)
         lane = self._lanes[stream.lane]
         ahead = [entry for entry in lane.ahead if entry[1].region != region]
@@ -356,7 +361,7 @@ class Delivery:
         self._asked.discard(region)
 
     def _arriving(self, frames: Iterable[StampedFrame]) -> list[Numbered[_Arrived]]:
-        """Return what is new and can be read."""
+        """Return the frames that are new and readable."""
         arrived: list[Numbered[_Arrived]] = []
         for frame in frames:
             stream = self._streams.get(frame.region)
@@ -368,7 +373,7 @@ class Delivery:
             try:
                 meta, stamp = parse_meta(frame.meta), parse_stamp(frame.stamp)
             except InvalidInput:
-                continue  # as good as lost: the region's next frame tells that it is missing
+                continue  # as good as lost: the region's next frame shows that it is missing
             if stamp and stamp[0] == NODE:
                 stream.number = abs(stamp[1])
             arrived.append((stream.number, _Arrived(frame.region, Ready(frame, meta), stamp)))
@@ -377,12 +382,12 @@ class Delivery:
     def _let_through(
         self, arrived: list[Numbered[_Arrived]], whole: Mapping[str, int] | None
     ) -> list[Numbered[_Arrived]]:
-        """Take what has arrived; return what is known to be next, in the order of each lane."""
+        """Take the arrived frames; return those that are known to be next, in the order of each lane."""
         through: list[Numbered[_Arrived]] = []
         for entry in arrived:
             lane = self._lanes[self._streams[entry[1].region].lane]
             if not entry[0] and not lane.ahead:
-                through.append(entry)  # its node numbers nothing: nothing tells its place among others
+                through.append(entry)  # its node does not number it, so it has no place among others
             else:
                 lane.ahead.append(entry)
                 lane.latest = None
@@ -395,9 +400,9 @@ class Delivery:
         return through
 
     def _look_ahead(self, out: list[Ready | Missing]) -> None:
-        """Take what is shown by what waits for a look at all streams: markers, and the first numbers of each stream.
+        """Take the information in frames that wait for a read of all streams: markers, and each stream's first numbers.
 
-        A look at all may wait for them: others may not be read until something else is delivered.
+        A read of all streams may depend on it: other streams may not be read until something else is delivered.
         """
         work: list[_Stream] = []
         for lane in self._lanes.values():
@@ -408,7 +413,7 @@ class Delivery:
                 if entry not in lane.ahead:
                     continue  # a region that has ended before its marker came held it back
                 if (marker := self._joins.marker(region)) is not None:
-                    if not _is_marker(ready, marker):  # it shows nothing to those that wait
+                    if not _is_marker(ready, marker):  # it shows nothing to waiting views
                         lane.ahead.remove(entry)
                         self._ahead -= 1
                     self._marked(stream, ready, numbers, out)
@@ -419,7 +424,7 @@ class Delivery:
         self._drain(work, out)
 
     def _first(self, stream: _Stream) -> tuple[Meta, Numbers] | None:
-        """Return what the first frame of a stream that is received and not delivered says, None where none is."""
+        """Return the meta and numbers of a stream's first undelivered frame, None if there is none."""
         if stream.queue:
             return stream.queue[0].ready.meta, stream.queue[0].numbers
         for _, (region, ready, stamp) in self._lanes[stream.lane].ahead if not self._is_taking else ():
@@ -428,7 +433,7 @@ class Delivery:
         return None
 
     def _cut(self, lane: _Lane, whole: Mapping[str, int] | None) -> float:
-        """Return up to which number all that a lane is to bring has come."""
+        """Return up to which number all frames that a lane is to bring have arrived."""
         if whole is None or whole is lane.seen_whole:
             return inf
         behind = [region for region in lane.regions if whole.get(region) != self.epoch]
@@ -444,7 +449,7 @@ class Delivery:
         return {atom: number for atom, number in zip(pairs, pairs, strict=True) if atom in self._next}
 
     def _is_first(self, stream: _Stream) -> bool:
-        """Return whether the head of a stream is that of its lane, too, or in none."""
+        """Return whether the head of a stream is also that of its lane, or is in no lane."""
         return not stream.queue[0].is_numbered or self._lanes[stream.lane].order[0] == stream.region
 
     def _relevant(self) -> dict[int, tuple[str, ...]]:
@@ -495,13 +500,13 @@ class Delivery:
         return [atom for atom, number in numbers.items() if self._next[atom] < number]
 
     def _wake_waiting(self, atoms: Iterable[int], work: list[_Stream]) -> None:
-        """Have what waits for atoms looked at once more."""
+        """Have the frames that wait for atoms examined again."""
         if self._waiting:
             for atom in atoms:
                 _wake(self._waiting.pop(atom, ()), work)
 
     def _is_ahead(self, numbers: Numbers) -> bool:
-        """Return whether a frame has to wait for another one; only right while no view is there."""
+        """Return whether a frame has to wait for another one; correct only while there are no views."""
         following = self._next
         for atom, number in numbers.items():  # noqa: SIM110 - `any` of a generator takes twice as long
             if following[atom] < number:
@@ -509,7 +514,7 @@ class Delivery:
         return False
 
     def _advance(self, stream: _Stream, numbers: Numbers) -> None:
-        """Note what a frame that is delivered now has shown."""
+        """Note the numbers that a frame that is delivered now has shown."""
         views = self._joins.views
         for atom, number in numbers.items():
             if atom not in views:
@@ -524,7 +529,7 @@ class Delivery:
         return self._joins.blocks(stream.region, atom, number)
 
     def _marked(self, stream: _Stream, ready: Ready, numbers: Numbers, out: list[Ready | Missing]) -> bool:
-        """Look for the awaited marker; return whether this frame is it."""
+        """Check for the awaited marker; return whether this frame is it."""
         frame, meta = ready
         if meta.kind == FrameKind.TICK:
             self.silent.append(ready)
@@ -540,14 +545,14 @@ class Delivery:
         return True
 
     def _take_up(self, atoms: Iterable[int], work: list[_Stream]) -> None:
-        """Go on with atoms whose views wait for no marker any more."""
+        """Continue with atoms whose views no longer wait for a marker."""
         for atom in atoms:
             _wake((self._streams[region] for region in self._regions_of[atom]), work)
             self._wake_waiting([atom], work)
             self._settle_if_due(atom, self._joins.views[atom], work)
 
     def _settle_views(self, stream: _Stream, numbers: Numbers, work: list[_Stream]) -> None:
-        """Note what a head shows to the views that have not begun."""
+        """Note the numbers that a head shows to the views that have not begun."""
         for atom, number in numbers.items():
             view = self._joins.views.get(atom)
             if view is not None and not view.waiting and number >= view.begin:
@@ -567,7 +572,7 @@ class Delivery:
                 self._number_anew()
 
     def _settle_jump(self, atom: int, work: list[_Stream]) -> bool:
-        """If no region of the atom can still bring the awaited number, go on to the smallest that is there."""
+        """If no region of the atom can still bring the awaited number, continue with the smallest one shown."""
         if atom in self._joins.views:
             return False
         shown: list[int] = []
@@ -607,7 +612,7 @@ class Delivery:
         out.append(ready)
 
     def _end(self, stream: _Stream, work: list[_Stream]) -> None:
-        """Nothing waits any more for what an ended region might show."""
+        """Stop waiting for what an ended region might show."""
         for atom in [atom for atom, regions in self._regions_of.items() if stream.region in regions]:
             view = self._joins.views.get(atom)
             if view is not None and not view.waiting:
@@ -615,14 +620,14 @@ class Delivery:
             self._wake_waiting([atom], work)
 
     def _number_anew(self) -> None:
-        """Read the stamps of what is held again, because other atoms are relevant now."""
+        """Read the stamps of held frames again, because other atoms are relevant now."""
         for stream in self._streams.values():
             for place, entry in enumerate(stream.queue):
                 numbers = self._relevant_numbers(parse_stamp(entry.ready.frame.stamp))
                 stream.queue[place] = entry._replace(numbers=numbers)
 
     def _last_number(self, region: str, atom: int) -> int:
-        """Return the last number of an atom that a region is known to bring, 0 when none is held."""
+        """Return the last number of an atom that a region is known to bring, 0 if none is held."""
         stream = self._streams[region]
         return stream.queue[-1].numbers.get(atom, 0) if stream.queue else 0
 

@@ -1,4 +1,4 @@
-"""How deep payloads may be nested: what is deeper, others cannot write who wrap it in something of their own."""
+"""The nesting depth of payloads: a limit, because others have to wrap payloads in something of their own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import orjson
 
 PAYLOAD_DEPTH_MAX = 64
 ORJSON_DEPTH_MAX = 254
-"""orjson writes nothing that is nested deeper."""
+"""orjson does not write anything that is nested deeper."""
 
 
 def is_deeper(payload: Any, text: bytes, depth_max: int) -> bool:
-    """Return whether the lists and objects of a payload, which orjson wrote as this text, are nested deeper than so."""
-    # Most are too short for that, or have too few of them in all.
+    """Return whether a payload, which orjson wrote as this text, has lists and objects nested deeper than a limit."""
+    # Most payloads are too short for that, or have too few lists and objects in all.
     if len(text) <= 2 * depth_max or text.count(b"[") + text.count(b"{") <= depth_max:
         return False
     for _ in range(ORJSON_DEPTH_MAX - depth_max):

@@ -1,9 +1,9 @@
-"""The errors that gamecast raises: whose fault it was, and what is certain afterwards.
+"""The errors that gamecast raises: the cause, and what is certain afterwards.
 
 Every error answers two questions that a caller must be able to act on:
 
-- ``definite``: the effect certainly did not happen (what a publish with a definite error carried is never delivered);
-- ``retriable``: the same call may succeed later without anyone changing the program.
+- ``definite``: the effect certainly did not happen (the events of a publish that failed so are never delivered);
+- ``retriable``: the same call may succeed later without a change of the program.
 
 A class docstring is the default message, so that ``raise NotConnected()`` already says what to do.
 """
@@ -61,18 +61,18 @@ class UnorderedHistory(UsageError):
     """No subscriber had these regions together, so their history has no common order: subscribe with order="any"."""
 
     pairs: tuple[tuple[str, str], ...] = ()
-    """The pairs of regions that have none."""
+    """The pairs of regions without a common order."""
 
 
 class ExtraMissing(UsageError):
     """What this needs comes with an extra of gamecast that is not installed."""
 
     extra: str | None = None
-    """Which one."""
+    """The extra that is missing."""
 
     @classmethod
     def of(cls, module: str, what: str, extra: str) -> Self:
-        """Tell that a module is missing. ``what``: who needs it, as the message begins."""
+        """Return the error for a missing module. ``what``: the part that needs it, as the message begins."""
         error = cls(f"{what} needs {module}: pip install 'gamecast[{extra}]'")
         error.extra = extra
         return error
@@ -199,25 +199,25 @@ _OF_NAMES = {
     errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
     errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS,
 }  # fmt: skip
-"""What who named the file can mend."""
+"""Errors of the system that another file name can mend."""
 
 
 def unwritable(said: str, error: OSError) -> GamecastError:
-    """Return what to raise for a file that cannot be written: a `UsageError` if another name may help.
+    """Return the error to raise for a file that cannot be written: a `UsageError` if another name may help.
 
-    ``said``: how the message begins; the system's reason comes after it.
+    ``said``: the beginning of the message; the system's reason follows it.
     """
     kind = UsageError if error.errno in _OF_NAMES else CannotWrite
     return kind(f"{said}: {error.strerror or str(error) or type(error).__name__}")
 
 
 def superseded_message(name: str) -> str:
-    """Say that a newer connection has the name."""
+    """Return the message for a connection whose name a newer connection has."""
     return f"another connection has taken the name {name!r} over: give each game server a name of its own"
 
 
 def session_expired_message(name: str) -> str:
-    """Say that the network went on without a connection."""
+    """Return the message for a connection that the network has removed."""
     return (
         f"the network went on without {name}, which it had not heard of for long: open another connection under its "
         "name, which goes on since the last positions"
@@ -225,7 +225,7 @@ def session_expired_message(name: str) -> str:
 
 
 def network_restarted_message(where: str) -> str:
-    """Say that the control Redis came back without what it knew, what that means for a connection, and what to do."""
+    """Return the message for a control Redis that lost its data: what it means for a connection, and what to do."""
     return (
         f"the control Redis at {where} came back without what it knew: it does not persist, or was emptied. "
         "The network begins again: events that were not delivered yet do not come, and positions from before are "
@@ -235,5 +235,5 @@ def network_restarted_message(where: str) -> str:
 
 
 def is_passing(error: Exception) -> bool:
-    """Return whether what failed may work again by itself, so that waiting for it makes sense."""
+    """Return whether a failed operation may work again by itself, so that it makes sense to wait."""
     return isinstance(error, GamecastError) and error.retriable

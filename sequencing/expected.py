@@ -1,26 +1,27 @@
-"""Overlaps that are expected: declared before anybody has them, so that walking into them needs no new epoch.
+"""Expected overlaps: declared before any subscriber has them, so that walking into them needs no new epoch.
 
 Two things make a network whose subscribers walk different from one whose subscribers stay.
 
-*Order beforehand.* Each expected pair of regions is ordered, by place or by an atom, as if somebody had both. (What
-anybody has is ordered in any case; with ``overlap``, once anything is expected.) So there is no pair that a single
-subscriber orders as it likes.
+*Order beforehand.* Each expected pair of regions is ordered, by place or by an atom, as if a subscriber had both. (A
+pair that a subscriber has is ordered in any case; with ``overlap``, once any overlap is expected.) So there is no pair
+that a single subscriber orders as it likes.
 
-*Leaving in place.* In an epoch membership otherwise only grows: who has left a region counts as being there, since what
-it has delivered there is part of the order. Walking from a over b to c would end in having all three, which nobody
-expects. So who leaves is let go of after a *sweep*: rounds in each of which all links are emptied of what they held
-when the round began, as many as the longest chain of nodes has links.
+*Leaving in place.* In an epoch, membership otherwise only grows: a subscriber that has left a region still counts as
+its member, since its deliveries there are part of the order. A subscriber that walks from a over b to c would end as a
+member of all three, which is not an expected overlap. So a subscriber is removed from a region that it left, after a
+*sweep*. A sweep has as many rounds as the longest chain of nodes has links. In each round, all links are emptied of the
+frames that they held when the round began.
 
 Why that is enough. Let a subscriber deliver x of region a, leave a, and join c after the sweep that began when it had
 left. All other orders are those of nodes, by their own numbers or an atom's: one event passes a node before another.
 Suppose that a chain of such orders leads from an event y of c, published after the join, back to x. Shortened, it
-visits no node twice, and follows the tree of the nodes. x was out of the network when the sweep began. What precedes
-it at a node had passed that node by then; if the chain goes on down the tree from there, along the path of what
-precedes, a round later that has been accepted at the next node, too; if it goes up, it had been there before. So y
-passed a node before the sweep ended: it was published before the join. With several subscribers that walk, each order
-from a left region to a joined one goes forward in time, over the end of its sweep, and so does each chain of atoms
-behind it: no cycle can come back. Where a pair were not ordered, a subscriber that reads slowly could order it late,
-against all this; so there is none.
+visits no node twice, and follows the tree of the nodes. x was out of the network when the sweep began. Consider the
+event that precedes x in the chain at a node: it had passed that node by then. If the chain continues down the tree from
+there, along the path of that event, the event has been accepted at the next node, too, a round later. If the chain goes
+up, the event had been there before. So y passed a node before the sweep ended: it was published before the join, a
+contradiction. With several walking subscribers, each order from a left region to a joined one goes forward in time,
+over the end of its sweep, and so does each chain of atoms behind it: no cycle can close. If a pair were not ordered, a
+subscriber that reads slowly could order it late, against this argument; so every pair is ordered.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from sequencing.record import Members, Pair
 
 
 def orders_all(ordering: Ordering, expected: Collection[Pair]) -> bool:
-    """Return whether each pair of regions that somebody has is ordered, and not only what two subscribers have."""
+    """Return whether each pair of regions that any subscriber has is ordered, and not only pairs that two have."""
     return ordering != "overlap" or bool(expected)
 
 
 def observers(members: Members, expected: Collection[Pair], ordering: Ordering) -> Members:
-    """Return who is to be counted: the subscribers, and somebody with made-up names for each expected pair.
+    """Return the members to count: the subscribers, and one with a made-up name for each expected pair.
 
-    Two of each where an ordering asks for two, and overlaps are expected.
+    There are two of each where an ordering requires two, and overlaps are expected.
     """
     if not expected:
         return members
@@ -52,9 +53,9 @@ def observers(members: Members, expected: Collection[Pair], ordering: Ordering) 
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Ask how far the links to some targets are filled; the answer: target → link sequence, where there is anything.
+    """Ask how full the links to some targets are. The answer: target → link sequence, for links that hold anything.
 
-    ``round``: of the sweep.
+    ``round``: the round of the sweep.
     """
 
     node: str
@@ -62,25 +63,25 @@ class Tails:
     round: int
 
     def perform(self, node: Node) -> dict[str, int]:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         return {target: tail for target in self.targets if (tail := node.link_tail(target))}
 
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Ask whether links, (target, link sequence) each, are emptied so far; ask again while the answer is False."""
+    """Ask whether links, (target, link sequence) each, are emptied up to there. Repeat while the answer is False."""
 
     node: str
     links: tuple[tuple[str, int], ...]
     round: int
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         return all(node.is_acknowledged(target, tail) for target, tail in self.links)
 
 
 def links_to_sweep(plan: Plan, regions: Iterable[str]) -> tuple[dict[str, tuple[str, ...]], int]:
-    """Return node → link ends, of all links that hang together with the paths of some regions; and how many rounds."""
+    """Return node → link ends, for all links connected to the paths of some regions; and the number of rounds."""
     neighbours: dict[str, set[str]] = {node: set() for node in plan.nodes}
     for source, target in plan.links:
         neighbours[source].add(target)
@@ -98,7 +99,7 @@ def links_to_sweep(plan: Plan, regions: Iterable[str]) -> tuple[dict[str, tuple[
 
 
 def _rings(neighbours: Mapping[str, set[str]], node: str) -> list[set[str]]:
-    """Return the nodes that hang together with one: itself, then those one link away, and so on."""
+    """Return the nodes connected to one: itself, then those one link away, and so on."""
     rings, seen = [{node}], {node}
     while ring := set[str]().union(*(neighbours[each] for each in rings[-1])) - seen:
         rings.append(ring)

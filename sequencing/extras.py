@@ -1,7 +1,7 @@
-"""What is installed only where an extra of gamecast was asked for, and how its absence is told: in a line, with a cure.
+"""The parts that need an extra of gamecast, and the error if it is not installed: one line that says what to do.
 
-Who needs an extra imports it when it is needed, within `needed_by`. What no such place foresees, the console script
-tells likewise.
+Code that needs an extra imports it when it is needed, within `needed_by`. The console script reports missing modules
+that no such place foresees in the same way.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EXTRA_OF = {
 
 @contextmanager
 def needed_by(what: str, *, extra: str | None = None) -> Iterator[None]:
-    """Import what comes with an extra in here; raises `ExtraMissing` where it is not installed.
+    """Import modules of an extra in this context; raises `ExtraMissing` if one is not installed.
 
-    ``what``: who needs it, as the message begins: "the gateway", "--picture". ``extra``: that brings all of it, where
-    that is not the one of `EXTRA_OF`.
+    ``what``: the part that needs it, as the message begins: "the gateway", "--picture". ``extra``: the one that brings
+    all of it, if that is not the one of `EXTRA_OF`.
     """
     try:
         yield
@@ -52,15 +52,15 @@ def needed_by(what: str, *, extra: str | None = None) -> Iterator[None]:
 
 
 def missing_from(error: ModuleNotFoundError, what: str, *, extra: str | None = None) -> ExtraMissing | None:
-    """Return how to tell of a failed import, None if no extra brings the module."""
+    """Return the error for a failed import, None if no extra brings the module."""
     module = (error.name or "").partition(".")[0]
     return ExtraMissing.of(module, what, extra or EXTRA_OF[module]) if module in EXTRA_OF else None
 
 
 def first_missing(extra: str, what: str, *, told: str | None = None) -> ExtraMissing | None:
-    """Return how to tell that something of an extra is not installed, None if all is there; imports nothing.
+    """Return the error if a part of an extra is not installed, None if all are; imports nothing.
 
-    ``told``: the extra to name, where that is a larger one.
+    ``told``: the extra to name, if that is a larger one.
     """
     for module, brought_by in EXTRA_OF.items():
         if brought_by == extra and find_spec(module) is None:
@@ -69,6 +69,6 @@ def first_missing(extra: str, what: str, *, told: str | None = None) -> ExtraMis
 
 
 def require(extra: str, what: str, *, told: str | None = None) -> None:
-    """Raise `ExtraMissing` unless all of an extra is there: before work that would be in vain; imports nothing."""
+    """Raise `ExtraMissing` unless all of an extra is installed: before work that would be in vain. Imports nothing."""
     if (missing := first_missing(extra, what, told=told)) is not None:
         raise missing

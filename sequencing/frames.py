@@ -5,7 +5,7 @@ made of three byte strings that no node needs to understand beyond their first f
 
 ``meta``
     ``kind count incarnation first publisher``, blank-separated; ``first`` numbers the publisher's events in this
-    region from 1, so that a node can refuse what it has already seen.
+    region from 1, so that a node can refuse frames that it has accepted before.
 ``stamp``
     ``atom,number`` pairs, comma-separated, in the order in which the atoms were passed; before them, once the frame has
     come to its egress node, ``0`` and that node's own number (`NODE`). It is negative where the node numbered something
@@ -33,26 +33,27 @@ from sequencing.errors import InvalidInput
 _BINARY = b"\x00"
 
 NODE = 0
-"""What stands in a stamp where the egress node's own number follows: no atom has this id."""
+"""The id in a stamp before the egress node's own number: no atom has it."""
 
 
 class FrameKind(IntEnum):
-    """What a frame is: events, or a marker, which takes a number of its region and is stamped like any other frame."""
+    """The kind of a frame: events, or a marker, which takes a number of its region and is stamped like any other
+    frame."""
 
     EVENTS = 0
     JOIN = 1
-    """A subscriber's own mark in a region: from here on its view counts. The body is its to recognise it by."""
+    """A subscriber's own mark in a region: its view counts from here on. The subscriber recognises it by the body."""
     TICK = 2
     """The last frame of its region in its epoch."""
 
 
 UNKNOWN_END = 2**53 - 1
-"""The number of a TICK when nobody knows how many there were before it: the largest that Lua counts exactly."""
+"""The number of a TICK if it is unknown how many events preceded it: the largest that Lua counts exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFrame:
-    """A frame as a publisher hands it to its region's ingress."""
+    """A frame as a publisher sends it to its region's ingress."""
 
     region: str
     epoch: int
@@ -84,7 +85,7 @@ class StampedFrame(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """What delivery needs of a frame's ``meta``."""
+    """The fields of a frame's ``meta`` that delivery needs."""
 
     kind: int
     events: int
@@ -92,7 +93,7 @@ class Meta(NamedTuple):
 
 
 def parse_meta(meta: bytes) -> Meta:
-    """Parse a frame's ``meta``; raises `InvalidInput` when it is not one."""
+    """Parse a frame's ``meta``; raises `InvalidInput` if it is not one."""
     try:
         kind, count, _, _, publisher = meta.split(b" ", 4)
         parsed = Meta(int(kind), int(count), publisher.decode())
@@ -104,18 +105,18 @@ def parse_meta(meta: bytes) -> Meta:
 
 
 def own_number(meta: bytes, incarnation: int) -> int:
-    """Return the last of the publisher's own numbers on a frame, 0 when it is of an earlier incarnation."""
+    """Return the last of the publisher's own numbers on a frame, 0 if it is of an earlier incarnation."""
     _, count, sent_by, first, _ = meta.split(b" ", 4)
     return int(first) + int(count) - 1 if int(sent_by) >= incarnation else 0
 
 
 def parse_stamp(stamp: bytes) -> list[int]:
-    """Return the stamp as a flat list: atom, number, atom, number, …; raises `InvalidInput` when it is not one."""
+    """Return the stamp as a flat list: atom, number, atom, number, …; raises `InvalidInput` if it is not a stamp."""
     if stamp[:2] == b"0," and (only := stamp[2:]).isdigit():
-        return [NODE, int(only)]  # as most are
+        return [NODE, int(only)]  # most stamps are like this
     try:
         numbers: list[int] = orjson.loads(b"[%b]" % stamp)
-        sum(numbers)  # the quickest look at whether they are numbers
+        sum(numbers)  # the fastest check that they are numbers
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"not the stamp of a frame: {stamp[:80]!r}") from error
     if len(numbers) % 2:
@@ -124,7 +125,7 @@ def parse_stamp(stamp: bytes) -> list[int]:
 
 
 def node_number(stamp: bytes) -> int:
-    """Return the egress node's own number of a frame, 0 where it has none that can be read; see ``stamp``."""
+    """Return the egress node's own number of a frame, 0 if it has no readable one; see ``stamp``."""
     if not stamp.startswith(b"0,"):
         return 0
     try:

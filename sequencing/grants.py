@@ -1,9 +1,10 @@
-"""Grants: what a subscriber wants, and from which epoch on it has it.
+"""Grants: the regions that a subscriber wants, and the epoch from which on it has each.
 
-What is wanted is told to the manager as a `Interest`, and granted when a plan counts it, and knew of the wish: a
-grant that is left over from before, of a name that left or was another connection's, may end with any epoch, and what
-came in between would be lost without a word. What is granted stays so for as long as it is wanted. If a plan reckons
-with it no more, the subscriber was taken for gone: what it would deliver from there on is ordered for nobody.
+A subscriber reports what it wants to the manager as an `Interest`. A region is granted when a plan counts it that knew
+of the interest. A grant left over from before, of a name that left or belonged to another connection, may end with any
+epoch, and the events between would be lost silently. A granted region stays granted for as long as it is wanted. If a
+plan no longer counts it, the network took the subscriber for disconnected and removed it: its order with others is no
+longer kept from there on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sequencing.record import Interest, Record
 
 
 class Grants:
-    """What one connection wants, and what of that it is granted."""
+    """The regions that one connection wants, and which of them it is granted."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         """``name`` and ``incarnation``: of the connection."""
@@ -23,7 +24,7 @@ class Grants:
         self.incarnation = incarnation
         self.wanted: set[str] = set()
         self.mine: dict[str, int] = {}
-        """Region → the epoch from which on it is granted for as long as it is wanted."""
+        """Region → the epoch from which on it is granted, for as long as it is wanted."""
         self.granted: frozenset[str] = frozenset()
         """All that the plan counts for the name, wanted or not."""
         self._said = self._heard = self._newest = 0
@@ -31,9 +32,9 @@ class Grants:
         self._since: dict[str, int] = {}
 
     def want(self, regions: Iterable[str], floor: int = 0) -> bool:
-        """Want regions; return whether any was not wanted before.
+        """Add regions to those wanted; return whether any is new.
 
-        ``floor``: the last epoch that an earlier connection of the name had anything of.
+        ``floor``: the last epoch of which an earlier connection of the name had anything.
         """
         new = set(regions) - self.wanted
         if new:
@@ -43,7 +44,7 @@ class Grants:
         return bool(new)
 
     def release(self, regions: Iterable[str]) -> set[str]:
-        """Want regions no more; return those that were wanted before."""
+        """Remove regions from those wanted; return those that were wanted before."""
         gone = self.wanted.intersection(regions)
         if gone:
             self._say()
@@ -54,11 +55,11 @@ class Grants:
         return gone
 
     def interest(self) -> Interest:
-        """Return what to tell the manager."""
+        """Return the interest to report to the manager."""
         return Interest(self.incarnation, self._said, dict(self._since), self._told_floor)
 
     def are_told_by(self, record: Record) -> bool:
-        """Return whether a record tells nothing new of this connection."""
+        """Return whether a record has no news for this connection."""
         return self._told(record) == (self._heard, self.granted)
 
     def take(self, record: Record) -> list[str]:
@@ -73,8 +74,8 @@ class Grants:
         return fresh
 
     def require_kept(self, epoch: int) -> None:
-        """Raise `SessionExpired`, or `Superseded`, unless the plan, which begins with an epoch, counts all that
-        was granted.
+        """Raise `SessionExpired`, or `Superseded`, unless the plan that begins with an epoch counts all granted
+        regions.
         """
         if not self.mine.keys() <= self.granted:
             if self._newest > self.incarnation:

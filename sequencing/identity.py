@@ -1,4 +1,4 @@
-"""What follows from large values that do not change, kept for as long as they are the same objects."""
+"""Results that follow from large immutable values, kept for as long as the arguments are the same objects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Result = TypeVar("Result")
 
 
 class KeptFor(Generic[Result]):
-    """A function of immutable values, whose last results are kept by the *identity* of its arguments.
+    """A function of immutable values whose last results are kept by the *identity* of its arguments.
 
-    For values that are too large to be hashed or compared each time, and are handed on unchanged: the paths and atoms
-    of one plan after another.
+    It is for values that are too large to be hashed or compared each time, and are passed on unchanged: the paths and
+    atoms of one plan after another.
     """
 
     def __init__(self, make: Callable[..., Result], kept: int = 8) -> None:

@@ -1,29 +1,37 @@
-"""Joins: from where on a region is handed out that is joined in a network which carries traffic.
+"""Joins: where the delivery of a region begins that is joined in a network which carries traffic.
 
-The joiner marks the region: it publishes a JOIN, and drops what comes before it. An atom that becomes relevant with the
-region has no first number for the joiner, so a *view* of it begins at M, the largest number of the atom that is on a
-marker of the new regions or was delivered until these came. Up to M the atom binds nobody here; above M its numbers
-bind as ever, and nothing above M is delivered before each region of the atom can bring nothing up to M any more,
-because only then all up to M is delivered: it shows M or a number above it at its head, or has ended, or all numbers
-between the last that it showed and M were shown by others. A region that stays quiet is marked, too, to show one: those
-that were there before along with the new ones, so that in a quiet world all is settled in one round; and once more who
-turns out to need it. What a new region brings up to M is not handed out: somebody else may order it against what was
-delivered here. So whatever is handed out of a new region is above every M of its atoms, hence after all that was
-delivered up to M and in the order of the numbers with all above: the order of passage through the atom's node, which is
-everybody's. Regions that were delivered before the join never wait for a marker. If one of them is left meanwhile, the
-atom binds nobody any more, but what was delivered of it stays delivered: nothing is handed out of the new regions up to
-M all the same.
+The joiner marks the region: it publishes a JOIN, and drops everything before it. An atom that becomes relevant with the
+region has no first number for the joiner. So a *view* of the atom begins at M: the largest number of the atom that is
+on a marker of the new regions, or was delivered until these markers arrived. Up to M, the atom does not bind here;
+above M, its numbers bind as ever.
 
-Where no atom becomes relevant with a region, and its path is one node, none of this is needed: the order is that of the
-node alone. Once somebody has published in the epoch there, so that all ingresses of before are closed, the region is
-joined where it is found to end: whatever comes later has a larger number than all that was read at the node before, and
-precedes nothing, at no node, that was delivered here. (With a longer path it may be on a link while what follows it
-is delivered, and that region left: then only the marker, behind it on the link, tells that it has come.) The marker
-also follows what this connection has published there itself, which causal order waits for, and ends what an earlier
-connection of the name has under way; so it stays in causal order, and for who returns.
+Nothing above M is delivered before no region of the atom can bring a number up to M any more, because only then is
+everything up to M delivered. A region can bring none if
 
-What is held, and in which order it is delivered once nothing holds it, is for `sequencing.delivery`: it tells this what
-its regions show, and is told which atoms have something new to say of what it holds.
+- it shows M or a larger number at its head, or
+- it has ended, or
+- all numbers between the last that it showed and M were shown by other regions.
+
+A region that stays quiet is marked, too, to show a number. Regions that were there before are marked along with the new
+ones, so that a quiet world is settled in one round. A region that turns out to need it is marked once more.
+
+Events of a new region up to M are not delivered: another subscriber may order them against events that were delivered
+here. So every delivered event of a new region is above every M of its atoms. Hence it follows everything delivered up
+to M, and is in the order of the numbers with everything above: the order of passage through the atom's node, which is
+the same for all subscribers. Regions that were delivered before the join never wait for a marker. If one of them is
+left meanwhile, the atom does not bind any more, but events of it stay delivered: events of the new regions up to M are
+still not delivered.
+
+If no atom becomes relevant with a region, and its path is one node, none of this is needed: the order is that of the
+node alone. Once an event was published in the epoch there, so that all earlier ingresses are closed, the region is
+joined at the end that is found. All later frames have larger numbers than the frames read at the node before, and
+precede nothing, at any node, that was delivered here. (With a longer path, a frame may be on a link while a frame that
+follows it is delivered and that region left. Then only the marker, behind it on the link, shows that it has arrived.)
+The marker also follows this connection's own events there, which causal order waits for, and ends what an earlier
+connection of the name has in flight. So markers are kept in causal order, and for subscribers that return.
+
+`sequencing.delivery` holds frames, and decides the order in which they are delivered once nothing holds them. It
+reports to this module what its regions show, and learns which atoms have something new to say about the frames held.
 """
 
 from __future__ import annotations
@@ -40,13 +48,13 @@ HasEnded = Callable[[str], bool]
 
 
 class Joins:
-    """What one subscriber is joining within one epoch."""
+    """The regions that one subscriber is joining within one epoch."""
 
     def __init__(self) -> None:
         self.views: dict[int, View] = {}
-        """Of the atoms that do not bind yet."""
+        """The views of the atoms that do not bind yet."""
         self.regions: dict[str, Joining] = {}
-        """Regions of which nothing is handed out yet."""
+        """Regions of which nothing is delivered yet."""
         self._begins: dict[str, int] = {}
         self._missed: set[str] = set()
         """Regions that ended before their markers came: they are joined as their next epoch begins."""
@@ -54,9 +62,9 @@ class Joins:
     def begin(
         self, markers: Mapping[str, bytes], before: Collection[int], regions_of: Mapping[int, tuple[str, ...]]
     ) -> list[int]:
-        """Take the markers that are to come, region → body; return the atoms whose views are new.
+        """Add the markers that are to come, region → body; return the atoms whose views are new.
 
-        ``before``: the atoms that were relevant; ``regions_of``: those that are now, and their regions.
+        ``before``: the atoms that were relevant; ``regions_of``: those that are relevant now, and their regions.
         """
         for region, marker in markers.items():
             self._forget(region)
@@ -68,13 +76,13 @@ class Joins:
                 continue
             waiting = {region for region in members if self.marker(region) is not None}
             self.views[atom] = View(members, waiting, left.begin if left is not None else 0)
-            for region in self.regions.keys() & set(members):  # also those that other views hold back still
+            for region in self.regions.keys() & set(members):  # including those that other views still hold back
                 self.regions[region].atoms.add(atom)
             fresh.append(atom)
         return fresh
 
     def leave(self, region: str, ended: HasEnded) -> None:
-        """Take a region out: its atoms will not bind, and only what is being joined waits for them."""
+        """Take a region out: its atoms will not bind, and only regions that are being joined wait for them."""
         self._forget(region)
         for atom, view in list(self.views.items()):
             if region in view.members:
@@ -98,12 +106,12 @@ class Joins:
         return self._came(region, numbers, ended)
 
     def miss(self, region: str, ended: HasEnded) -> list[int]:
-        """Take a region for ended before its marker came; return the atoms whose views wait for no other."""
+        """Treat a region as ended before its marker came; return the atoms whose views wait for no other."""
         self._missed.add(region)
         return self._came(region, self.views, ended)
 
     def end(self, atom: int) -> None:
-        """Let go of a view: its atom binds, or is relevant no more."""
+        """Drop a view: its atom binds, or is no longer relevant."""
         view = self.views.pop(atom)
         for region in view.members:
             joining = self.regions.get(region)
@@ -112,7 +120,7 @@ class Joins:
                 self._hand_out_if_due(region, joining)
 
     def do_without_marker(self, region: str, last: int) -> bool:
-        """Hand out a region after a region sequence if no atom is to order it; return whether that is so."""
+        """Deliver a region after a region sequence if no atom has to order it; return whether that is so."""
         joining = self.regions.get(region)
         if joining is None or joining.atoms:
             return False
@@ -121,7 +129,7 @@ class Joins:
         return True
 
     def skip(self, region: str, last: int) -> None:
-        """Note up to where a region was delivered and not handed out."""
+        """Note up to where frames of a region were taken and not delivered to the application."""
         self._begins[region] = last
 
     def blocks(self, region: str, atom: int, number: int) -> bool:
@@ -134,7 +142,8 @@ class Joins:
         return number > view.begin
 
     def came_along(self, region: str, body: bytes | None) -> None:
-        """Note that a region has shown what it was marked for along with others, or, with None, that it may be lost.
+        """Note that a region has shown what it was marked for along with others; with None, that the marker may be
+        lost.
 
         If that was too early, the region may be marked once more.
         """
@@ -151,7 +160,7 @@ class Joins:
         ended: HasEnded,
         last_number: Callable[[str, int], int],
     ) -> dict[str, bytes]:
-        """Return what else to mark; see `Delivery.join_probes`.
+        """Return further markers to publish; see `Delivery.join_probes`.
 
         ``last_number``: the last number of an atom that a region is known to bring, 0 for none.
         """
@@ -174,20 +183,20 @@ class Joins:
 
     @property
     def left(self) -> dict[int, tuple[str, ...]]:
-        """The atoms of which a region was left, and their regions that are being joined."""
+        """The atoms of which a region was left, and those of their regions that are being joined."""
         return {atom: view.members for atom, view in self.views.items() if view.is_left}
 
     def joined(self, region: str) -> bool:
-        """Return whether events of a region are handed out."""
+        """Return whether events of a region are delivered."""
         return region not in self.regions and region not in self._missed
 
     def marker(self, region: str) -> bytes | None:
-        """Return the body of the marker that is awaited in a region, None when none is."""
+        """Return the body of the marker that is awaited in a region, None if there is none."""
         joining = self.regions.get(region)
         return joining.marker if joining is not None else None
 
     def begins(self, region: str) -> int:
-        """Return the region sequence up to which nothing was handed out, because the region was being joined."""
+        """Return the region sequence up to which nothing was delivered, because the region was being joined."""
         return self._begins.get(region, 0)
 
     def _came(self, region: str, atoms: Iterable[int], ended: HasEnded) -> list[int]:
@@ -220,23 +229,23 @@ class Joining:
     """A region that is being joined."""
 
     marker: bytes | None
-    """The body of the JOIN that is awaited: what comes before it is dropped."""
+    """The body of the awaited JOIN: everything before it is dropped."""
     atoms: set[int] = field(default_factory=set)
-    """The atoms that became relevant with this region, while a view of one of them is still to begin."""
+    """The atoms that became relevant with this region, while a view of one of them has not begun."""
 
 
 @dataclass(slots=True)
 class View:
-    """What is known of an atom whose numbers do not bind yet."""
+    """The state of an atom whose numbers do not bind yet."""
 
     members: tuple[str, ...]
-    """The atom's regions; once one of them was left, those that are being joined: only they are held back."""
+    """The atom's regions; once one of them was left, those that are being joined: only these are held back."""
     waiting: set[str]
     """Regions whose marker has not come."""
     begin: int
     is_left: bool = False
     unsettled: set[str] = field(default_factory=set)
-    """Regions that may still bring a number up to ``begin``; of use once nothing is waited for."""
+    """Regions that may still bring a number up to ``begin``; of use once no marker is awaited."""
     nudged: set[str] = field(default_factory=set)
     along: dict[str, bytes | None] = field(default_factory=dict)
     """Region that was marked along with the new ones → its marker, None when that has come, or may be lost."""
@@ -246,7 +255,7 @@ class View:
     """These numbers, and those before them."""
 
     def show(self, region: str, number: int) -> None:
-        """Take a number of a marker, or of what was delivered while one is waited for."""
+        """Take a number of a marker, or of a frame that was delivered while a marker is awaited."""
         self.begin = max(self.begin, number)
         if len(self.shown) < SHOWN_MAX:
             self.last[region] = number

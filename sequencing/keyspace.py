@@ -1,11 +1,11 @@
-"""A node's keyspace: what `sequencing.node` holds, as hashes and streams of Redis.
+"""A node's keyspace: the state of `sequencing.node`, as hashes and streams of Redis.
 
 All keys of a node are under its hash tag, so that one script may touch them together, in a cluster too. Numbers that
 are drawn together are fields of one hash: a script reads and writes them in one call each. The id of a stream's entry
-is the number that a reader goes on after, so that nobody keeps a table of positions.
+is the number after which a reader continues, so no table of positions is needed.
 
-The machine in memory and the scripts in ``adapters/`` are twins: after the same calls, `keyspace` of the one is byte by
-byte what the other has stored.
+The machine in memory and the scripts in ``adapters/`` are twins: after the same calls, `keyspace` of the one equals,
+byte by byte, what the other has stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodeKeys:
 
     @property
     def node(self) -> str:
-        """Hash: epoch, version, retention, and the run that is admitted, where restarts may lose something."""
+        """Hash: epoch, version, retention, and the admitted run, where restarts may lose something."""
         return f"gamecast:{{{self.name}}}:node"
 
     @property
@@ -42,8 +42,8 @@ class NodeKeys:
 
     @property
     def publishers(self) -> str:
-        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``; of those that are forgotten,
-        without a name, the last incarnation."""
+        """Hash: ``region newline publisher`` → ``incarnation last epoch region_last``; without a publisher: the last
+        forgotten incarnation."""
         return f"gamecast:{{{self.name}}}:publishers"
 
     def egress(self, epoch: int, region: str) -> str:
@@ -51,12 +51,12 @@ class NodeKeys:
         return f"gamecast:{{{self.name}}}:egress:{epoch}:{region}"
 
     def link(self, target: str) -> str:
-        """Stream of the frames on their way to the next node; entry ids are ``sequence-0``."""
+        """Stream of the frames in flight to the next node; entry ids are ``sequence-0``."""
         return f"gamecast:{{{self.name}}}:link:{target}"
 
 
 def encode_step(flag: str, following: str | None, atoms: Sequence[int], after: int = 0) -> bytes:
-    """Write an installed step as the script reads it."""
+    """Serialise an installed step as the script reads it."""
     return orjson.dumps([f"W{after}" if flag == "W" else flag, following or "-", *map(str, atoms)])
 
 

@@ -1,19 +1,19 @@
-"""The manager: from what subscribers want to the next plan.
+"""The manager: from the subscribers' interests to the next plan.
 
-Within an epoch the membership that a plan counts grows, and who leaves a region is let go of only when that
-matters (`sequencing.expected`): it just stops to read it, and may come back. A subscriber that wants more is granted it
-in place when places and the atoms that exist order all that must be ordered then: on one node, always. If not, the
-regions around it begin a new epoch: the components, by the atoms of before and what is to be ordered after, of the
-regions that are joined; and only there membership is taken afresh. Other components stay as they are. (An atom cannot
-simply be added to an epoch that runs. Unless every frame that passed its node before it began is delivered everywhere,
-those frames are free, and three subscribers around a new ring can close a cycle with them: see
+Within an epoch, the membership that a plan counts grows. A subscriber that leaves a region just stops reading it, and
+may come back; it is removed from the membership only when that matters (`sequencing.expected`). A subscriber that wants
+more regions is granted them in place if places and the existing atoms order everything that must be ordered then: on
+one node, always. Otherwise the regions around it begin a new epoch: the components, by the previous atoms and the pairs
+to be ordered now, of the joined regions. Only there the membership is taken afresh; other components stay as they are.
+(An atom cannot simply be added to a running epoch. Frames that passed its node before it began are free, unless all of
+them are delivered everywhere. Three subscribers around a new ring can close a cycle with free frames: see
 docs/counterexamples.md.)
 
-A node that was restarted may be back with an older state than it had. Its server is in another run then than the plan
-names, and nobody speaks to it. The manager notices, and all regions whose path visits the node begin a new epoch, with
-the components around them. That may happen while the network still goes over from one plan to the next.
+A node that was restarted may be back with an older state than it had. Its server is then in another run than the plan
+names, and no process communicates with it. The manager notices this, and all regions whose path visits the node begin a
+new epoch, with the components around them. That may happen while the network is still in transition between two plans.
 
-How it goes over is told, and done, in `sequencing.transition`.
+`sequencing.transition` describes and carries out the transition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Pair, Record
 
 Planner = Callable[[Membership, int, int], Plan]
-"""Makes a plan of a membership, for an epoch, with atoms from an id on."""
+"""Makes a plan of a membership, for an epoch, with new atom ids from a number on."""
 
 _NO_WISH = Interest(0, 0)
 _NOBODY: Members = {}
@@ -51,14 +51,14 @@ def next_record(
     expected: Iterable[Pair] = (),
     away: Members = _NOBODY,
 ) -> Record | None:
-    """Return what to go to from a record, None when nothing changes. One in transition is left for a lost node only.
+    """Return the record that follows a record, None if nothing changes. During a transition, only a lost node matters.
 
-    ``interests``: of each subscriber, as of now; ``published``: regions that events are to be published to; ``nodes``:
-    name → url of those that something new may go to, all of the plan when None; ``runs``: of the nodes that may lose
-    something and can be reached, the run that they are in; ``announced``: whether the record's plan is; ``expected``:
-    overlaps that are declared, besides those that the record knows; ``away``: of subscribers who have gone and may come
-    back, or did, the regions whose order is kept for them. What begins anew satisfies C1–C4 by itself; nothing that is
-    to be ordered leads out of it. Raises `PlanError`.
+    ``interests``: the current one of each subscriber; ``published``: regions that events are to be published to;
+    ``nodes``: name → url of the nodes for new regions, all of the plan if None; ``runs``: the current run of each
+    reachable node that may lose something; ``announced``: whether the record's plan is announced; ``expected``:
+    declared overlaps, besides those that the record has; ``away``: subscriber → the regions whose order is kept for it,
+    of disconnected subscribers that may come back, or did. Regions that begin a new epoch satisfy C1–C4 by themselves;
+    no pair to be ordered leads out of them. Raises `PlanError`.
     """
     changes = changes_asked(record, interests, published, runs=runs, expected=expected)
     if changes is None:
@@ -76,7 +76,7 @@ def following_record(
     announced: bool,
     away: Members,
 ) -> Record:
-    """Return what to go to so that the changes are made; see `next_record`."""
+    """Return the record that makes the changes; see `next_record`."""
     joining, lost, declared, pairs = changes.joining, changes.lost, changes.declared, changes.expected
     plans = behind = (*record.behind, record.plan)
     abandoned, moving = record.abandoned, set(joining)
@@ -91,19 +91,19 @@ def following_record(
     def kept(name: str) -> AbstractSet[str]:
         return interests.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
 
-    # History goes epoch by epoch: nobody goes on with an earlier one than it has had something of. What has not begun
-    # yet nobody has had; who says so is told when it has joined.
+    # History goes epoch by epoch: a subscriber never continues with an earlier epoch than one of which it had anything.
+    # No subscriber has had an epoch that has not begun yet; a floor there is taken into account when it has joined.
     is_late = any(
         plan.epoch_of(region) < interests.get(name, _NO_WISH).floor <= plan.epoch
         for name, mine in joining.items()
         for region in mine
     )
     if not broken and not declared and not is_late:
-        # Who comes back finds everything in place.
+        # A subscriber that comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
             members = {name: regions for name, mine in grown.items() if (regions := mine & kept(name))}
-            # Without links nothing of what a subscriber has left is under way, so it can be let go of at once.
+            # Without links, no frame of a region that was left is in flight, so the membership can be dropped at once.
             may_let_go = members != grown and announced and not plan.atoms and not plan.links
             return replace(record, plan=plan, members=members if may_let_go else grown)
         leaving: Members = {}
@@ -113,7 +113,7 @@ def following_record(
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
     membership = Membership.of(observers(grown, pairs, plan.ordering), plan.paths)
-    # A node that begins anew begins its numbers anew, which are one order within an epoch only.
+    # A restarted node begins new numbers, which are one order within an epoch only.
     anew = declared.union(broken, *joining.values(), changes.missing if lost else ())
     affected = _affected(plan, membership, anew)
     members = {name: affected & kept(name) | regions - affected for name, regions in grown.items()}
@@ -149,7 +149,7 @@ def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
 
 
 def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:
-    """Return the components that hold a joined region, by the plan's atoms and what is to be ordered now together."""
+    """Return the components that hold a joined region, by the plan's atoms and the pairs to be ordered now together."""
     classes = twin_classes(membership)
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(plan.paths)

@@ -1,4 +1,4 @@
-"""Who subscribes to what: the input of every plan."""
+"""The membership: which subscriber has which regions. It is the input of every plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sequencing.errors import UsageError
 from sequencing.names import NAME_BYTES_MAX, check_connection_name, check_region
 
 UTF8_BYTES_MAX = 4
-"""Of one character."""
+"""The most bytes of one character."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Membership:
     ) -> Self:
         """Take a subscribers × regions matrix whose non-zeros are subscriptions; made for millions of them.
 
-        The names belong to the rows and columns; any order will do, sorted ones need no rearranging. No mapping is
-        built: `regions_of` reads the rows of the matrix. Raises `InvalidName`, and `UsageError` for a name that is
-        there twice or a matrix of another shape.
+        The names belong to the rows and columns in any order; sorted names need no rearranging. No mapping is built:
+        `regions_of` reads the rows of the matrix. Raises `InvalidName`, and `UsageError` for a repeated name or a
+        matrix of another shape.
         """
         if incidence.shape != (len(subscribers), len(regions)):
             names = f"{len(subscribers)} subscribers and {len(regions)} regions"
@@ -90,7 +90,7 @@ class Membership:
 
 
 class IncidenceRows(Mapping[str, frozenset[str]]):
-    """Subscriber → regions, read from the rows of an incidence matrix; a look-up searches the sorted names."""
+    """Subscriber → regions, read from the rows of an incidence matrix; a lookup searches the sorted names."""
 
     __slots__ = ("incidence", "regions", "subscribers")
 
@@ -123,7 +123,7 @@ def _canonical(matrix: sparse.csr_array) -> sparse.csr_array:
 
 
 def _sorted(names: Sequence[str], what: str) -> tuple[list[int] | None, tuple[str, ...]]:
-    """Return the places of the names in sorted order (None if they are sorted), and the names so."""
+    """Return the places of the names in sorted order (None if they are sorted), and the sorted names."""
     if all(before < after for before, after in pairwise(names)):
         return None, tuple(names)
     order = sorted(range(len(names)), key=names.__getitem__)
@@ -135,7 +135,7 @@ def _sorted(names: Sequence[str], what: str) -> tuple[list[int] | None, tuple[st
 
 
 def _check_names(names: Sequence[str], check: Callable[[object], str]) -> None:
-    """Raise what ``check`` raises for the first name that it refuses; a million fine names take a blink."""
+    """Raise what ``check`` raises for the first name that it refuses; a million valid names take a moment."""
     try:
         short = max(map(len, names), default=0) * UTF8_BYTES_MAX <= NAME_BYTES_MAX
         # Among what is printable, only the plain blank is space.

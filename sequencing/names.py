@@ -1,6 +1,6 @@
-"""What regions, connections and sequencing nodes may be called.
+"""The names that regions, connections and sequencing nodes may have.
 
-Names become parts of Redis keys and of log lines, so what would make either ambiguous is refused at the door.
+Names become parts of Redis keys and of log lines, so a name that would make either ambiguous is refused at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NAME_BYTES_MAX = 200
 """Long enough for any readable name; a name is carried by every frame."""
 
 GUEST = "~"
-"""Begins the names of a gateway's clients, so that none of them can have that of a game server."""
+"""Begins the names of a gateway's clients, so that none of them can have the name of a game server."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -29,7 +29,7 @@ def check_connection_name(name: object) -> str:
 
 
 def check_own_name(name: object) -> str:
-    """Return ``name`` if it may name a connection that is no guest's, else raise `InvalidName`."""
+    """Return ``name`` if it may name a connection that is not a gateway's client, else raise `InvalidName`."""
     checked = check_connection_name(name)
     if checked.startswith(GUEST):
         raise InvalidName(f"names that begin with {GUEST!r} are those of a gateway's clients: {name!r}")

@@ -1,8 +1,9 @@
 """A sequencing node: the state machine that numbers frames.
 
-Whatever passes through a node is totally ordered by it: each call of `publish` or `transfer` is one atomic step. A step
+Everything that passes through a node is totally ordered by it: each call of `publish` or `transfer` is one atomic step.
+A step
 
-1. refuses what does not belong: frames of another epoch, of a superseded publisher, and what was accepted before;
+1. refuses frames that do not belong: of another epoch, of a superseded publisher, and those accepted before;
 2. at a region's ingress, draws the region sequence (one number per event);
 3. draws the next number of each atom that stamps the region here (one number per frame);
 4. appends the frame to the link towards the next node of the region's path, or, at the last, to the region's egress
@@ -12,12 +13,12 @@ Exactly once comes from two kinds of high-water mark, kept in the same atomic st
 publisher in each region, and the last link sequence accepted from each neighbouring node. So publishers and relays may
 repeat themselves freely, and a relay that dies between reading and acknowledging loses and repeats nothing.
 
-A node that restarts with an older state than it had is not believed. Nobody speaks to another *run* of a server than
-the plan names, and `admit`, the first that the manager says to a new run, drops all but the egress streams; the epochs
-that went through the node are over, and `seal` ends their streams. So no number is drawn twice.
+A node that restarts with an older state than it had is not trusted. No process communicates with another *run* of a
+server than the plan names. `admit`, the first call that the manager makes to a new run, drops everything but the egress
+streams. The epochs that went through the node are over, and `seal` ends their streams. So no number is drawn twice.
 
-This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `sequencing.keyspace` tells what the script
-would have left behind. The in-memory transport, the simulator and the model checks run this one.
+This machine and ``adapters/redis/step.lua`` do the same, byte by byte: `sequencing.keyspace` returns what the script
+would store. The in-memory transport, the simulator and the model checks run this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sequencing.frames import NODE, UNKNOWN_END, FrameKind, PublishedFrame, Stam
 from sequencing.plan import AtomId, Step
 
 TRIM_EVERY_EVENTS = 1024
-"""Egress streams are trimmed once in so many events of a region: trimming each time would cost more than it frees."""
+"""The number of events of a region between trims of its stream: trimming each time would cost more than it frees."""
 
 TICK_META = b"%d 1 0 0 " % FrameKind.TICK
 
@@ -50,11 +51,12 @@ class _Ends:
 
 
 FORGOTTEN = ""
-"""The name of nobody: a row of the publishers that are forgotten. It goes with the others to the next ingress."""
+"""The name of no publisher: its row stands for the forgotten publishers, and goes with the others to the next
+ingress."""
 
 
 class Verdict(StrEnum):
-    """What became of a published frame."""
+    """The outcome for a published frame."""
 
     OK = "ok"
     """Accepted now: (epoch, region sequence of its last event)."""
@@ -67,7 +69,7 @@ class Verdict(StrEnum):
     FENCED = "fenced"
     """A newer incarnation of this publisher exists: (incarnation,)."""
     FORGOTTEN = "forgotten"
-    """Nothing is known of this publisher, and some are forgotten: it needs a later incarnation than (this,)."""
+    """This publisher is unknown, and some are forgotten: it needs a later incarnation than (this,)."""
     STALE = "stale"
     """This node is not the region's open ingress in that epoch: (the node's epoch,)."""
     WAIT = "wait"
@@ -102,8 +104,8 @@ class TransferVerdict(StrEnum):
     UNKNOWN = "unknown"
     """The frame after the last accepted is of an epoch whose plan is not installed here yet.
 
-    Frames of an epoch that is forgotten here are accepted and dropped: whoever lets a node forget has made sure that
-    nothing is under way, or that what is under way may be lost."""
+    Frames of an epoch that is forgotten here are accepted and dropped: before a node is made to forget, the caller has
+    made sure that nothing is in flight, or that frames in flight may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class LinkedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What was accepted last of one publisher in one region: its number, and the region's, in which epoch."""
+    """The last frame accepted of one publisher in one region: its number, and the region's, in which epoch."""
 
     incarnation: int
     last: int
@@ -132,7 +134,7 @@ class Accepted:
     region_last: int
 
     def age(self) -> tuple[int, int]:
-        """Of two of one publisher, the greater is the later."""
+        """The age of an entry: of two of one publisher, the greater is the later."""
         return self.incarnation, self.last
 
 
@@ -157,12 +159,12 @@ class Node:
     epoch: int = 0
     version: int = 0
     run: str = ""
-    """The run that is admitted; empty where restarts lose nothing."""
+    """The admitted run; empty where restarts lose nothing."""
     egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
     """(epoch, region) → the finished frames."""
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
     steps: dict[tuple[int, str], InstalledStep] = field(default_factory=dict)
-    """(epoch, region) → what is done with its frames."""
+    """(epoch, region) → the step for its frames."""
     region_last: dict[tuple[int, str], int] = field(default_factory=dict)
     atom_last: dict[AtomId, int] = field(default_factory=dict)
     ended_last: int = 0
@@ -171,7 +173,7 @@ class Node:
     accepted_from: dict[str, int] = field(default_factory=dict)
     """Neighbour → the last link sequence accepted from it."""
     accepted_of: dict[tuple[str, str], Accepted] = field(default_factory=dict)
-    """(region, publisher) → what was accepted of it last; `FORGOTTEN` → up to which incarnation some are forgotten."""
+    """(region, publisher) → the last frame accepted of it; `FORGOTTEN` → up to which incarnation some are forgotten."""
 
     def publish(self, frames: Iterable[PublishedFrame]) -> list[Answer]:
         """Accept or refuse each frame, in order."""
@@ -199,12 +201,12 @@ class Node:
         return TransferAnswer(verdict, accepted)
 
     def acknowledge(self, target: str, accepted: int) -> None:
-        """Drop from the link to ``target`` what it has accepted."""
+        """Drop from the link to ``target`` the frames that it has accepted."""
         link = self.links.get(target, [])
         link[:] = [linked for linked in link if linked.sequence > accepted]
 
     def link_tail(self, target: str) -> int:
-        """Return the sequence of the newest frame that the link to ``target`` holds, 0 when it holds none."""
+        """Return the sequence of the newest frame that the link to ``target`` holds, 0 if it holds none."""
         link = self.links.get(target)
         return link[-1].sequence if link else 0
 
@@ -214,10 +216,11 @@ class Node:
         return not link or link[0].sequence > sequence
 
     def install(self, epoch: int, version: int, steps: Iterable[Step]) -> bool:
-        """Install the steps of a plan whose regions all begin anew; False when a later plan is installed already.
+        """Install the steps of a plan that starts a new epoch in all regions; False if a later plan is installed
+        already.
 
-        A new epoch closes the ingresses of earlier ones, keeps the steps of the one before for what is still under
-        way, and forgets what is older. For when nobody is left who took part in the one before; else `prepare`.
+        A new epoch closes the ingresses of earlier ones. It keeps the steps of the one before for frames in flight, and
+        forgets older ones. Use it when no client of the previous epoch is left; otherwise use `prepare`.
         """
         if (epoch, version) < (self.epoch, self.version):
             return False
@@ -233,10 +236,11 @@ class Node:
         return True
 
     def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
-        """Install the steps of a plan beside those in use; False when a later plan is installed already.
+        """Install the steps of a plan beside those in use; False if a later plan is installed already.
 
-        ``closing``: the regions whose ingress must wait → the epoch whose ingress is at this node, 0 when it is at
-        another. What is installed already stays as it is, so that it can be asked again.
+        ``closing``: the regions whose ingress must wait → the epoch whose ingress is at this node, 0 if it is at
+        another.
+        Steps that are installed already stay as they are, so that the call can be repeated.
         """
         if (epoch, version) < (self.epoch, self.version):
             return False
@@ -248,7 +252,7 @@ class Node:
         return True
 
     def admit(self, run: str) -> None:
-        """Begin anew in a run that is not the one before: keep the egress streams, and nothing else."""
+        """Start a run that is not the one before: keep the egress streams, and nothing else."""
         if run == self.run:
             return
         self.run, self.epoch, self.version = run, 0, 0
@@ -262,9 +266,9 @@ class Node:
         self.accepted_from.clear()
 
     def seal(self, region: str, epoch: int, tick: int) -> None:
-        """End a region's epoch in the egress stream here, whatever is lost or still under way of it.
+        """End a region's epoch in the egress stream here, even if frames of it are lost or still in flight.
 
-        ``tick``: the number of its TICK, 0 when the ingress that knew it has lost it.
+        ``tick``: the number of its TICK, 0 if the ingress that knew it has lost it.
         """
         step = self.steps.get((epoch, region))
         if step is not None:
@@ -275,25 +279,25 @@ class Node:
             stream.append(StampedFrame(region, epoch, last, TICK_META, b"", b""))
 
     def close(self, regions: Iterable[tuple[str, int, int]]) -> list[Answer]:
-        """Take no more events of regions, (region, epoch, following epoch) each: the last frame there is a TICK.
+        """Take no more events of regions, (region, epoch, following epoch) each: the last frame of each is a TICK.
 
-        Where the ingress of the following epoch is at this node, it opens in the same step. ``ok`` or ``seen`` with the
-        epoch and the TICK's number; ``stale`` when this is no ingress of that epoch.
+        Where the ingress of the following epoch is at this node, it opens in the same step. Answers ``ok`` or ``seen``
+        with the epoch and the TICK's number; ``stale`` if this node is no ingress of that epoch.
         """
         ends = _Ends()
         return [self._close(*closing, ends) for closing in regions]
 
     def accepted(self, region: str) -> dict[str, Accepted]:
-        """Return what was accepted last of each publisher of a region: what its next ingress must know."""
+        """Return the last frame accepted of each publisher of a region, which the next ingress must know."""
         return {publisher: seen for (name, publisher), seen in self.accepted_of.items() if name == region}
 
     def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted]) -> None:
-        """Open an ingress that waits, with what the one before had accepted; nothing happens when it is open."""
+        """Open a waiting ingress, with the frames that the one before had accepted; does nothing if it is open."""
         step = self.steps.get((epoch, region))
         if step is not None and step.flag == "W":
             step.flag = "I"
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
-                # What this node knows from an earlier time may have been forgotten where the region was meanwhile.
+                # Entries that this node knows from an earlier time may have been forgotten at the region's later nodes.
                 for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
                     if self.accepted_of[key].incarnation <= forgotten.incarnation:
                         del self.accepted_of[key]
@@ -303,15 +307,15 @@ class Node:
                     self.accepted_of[region, publisher] = seen
 
     def ended(self, region: str, epoch: int) -> bool:
-        """Return whether a region's epoch has come to its end in the egress stream here."""
+        """Return whether a region's epoch has ended in the egress stream here."""
         stream = self.egress.get((epoch, region), [])
         return len(stream) > 0 and stream[-1].meta == TICK_META
 
     def forget_publishers(self, publishers: Iterable[tuple[str, str]], upto: int) -> None:
-        """Forget publishers, (region, name) each, that are gone, of incarnations up to one.
+        """Forget disconnected publishers, (region, name) each, up to an incarnation.
 
-        What one of them sent late must not be taken for new. So from then on, who is not known in such a region is
-        taken only with a later incarnation: also who is there still, which gets itself one.
+        A late frame of a forgotten publisher must not be taken for a new one. So from then on, an unknown publisher in
+        such a region needs a later incarnation. This includes publishers that are still connected, which get a new one.
         """
         for region, publisher in publishers:
             seen = self.accepted_of.get((region, publisher))
@@ -322,9 +326,9 @@ class Node:
                     self.accepted_of[region, FORGOTTEN] = Accepted(upto, 0, 0, 0)
 
     def forget(self, steps: Iterable[tuple[int, str]], link_ends: Iterable[str] = ()) -> None:
-        """Forget steps, (epoch, region) each, that nothing is under way for any more; egress streams stay.
+        """Forget steps, (epoch, region) each, for which nothing is in flight any more; egress streams stay.
 
-        ``link_ends``: the other ends of links that are dead, because a node there has begun anew.
+        ``link_ends``: the other ends of links that are dead, because a node there was restarted.
         """
         for end in link_ends:
             self.links.pop(end, None)
@@ -353,7 +357,7 @@ class Node:
     def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
         step = self.steps.get((frame.epoch, frame.region))
         if step is not None and step.flag == "W":
-            # Who publishes in the new epoch may have seen something of it: what comes before must not come after.
+            # A publisher in the new epoch may have seen events of it: what comes before must not come after.
             if not step.after:
                 return Answer(Verdict.WAIT, (self.epoch,))
             self._close(frame.region, step.after, frame.epoch, ends)
@@ -372,7 +376,7 @@ class Node:
             return Answer(Verdict.SEEN, (before.epoch, before.region_last))
         if frame.first <= last:
             return Answer(Verdict.PAST, (last,))
-        # The first in an epoch may follow on what is lost with its publisher's row, or on what was given up.
+        # The first frame in an epoch may follow frames lost with its publisher's row, or events that were given up.
         if last and before is not None and before.epoch == frame.epoch and frame.first > last + 1:
             return Answer(Verdict.GAP, (last,))
         region_last = self.region_last.get((frame.epoch, frame.region), 0) + frame.count

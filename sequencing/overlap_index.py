@@ -1,9 +1,9 @@
 """Double overlaps while subscribers come and go.
 
 The index counts the common subscribers of every pair of regions that has any. A join or leave of a subscriber with k
-regions changes k counts, and nothing else is looked at: microseconds for the few regions that subscribers have, however
-many there are of both. Memory: an entry for each pair with a common subscriber (some 100 bytes), and a set of regions
-for each subscriber that has joined or left something since the index was built.
+regions changes k counts, and touches nothing else: microseconds for the few regions that subscribers have, however many
+regions and subscribers there are. Memory: an entry for each pair with a common subscriber (some 100 bytes), and a set
+of regions for each subscriber that has joined or left something since the index was built.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sequencing.membership import Membership
 from sequencing.names import check_connection_name, check_region
 
 DOUBLE = 2
-"""So many common subscribers could disagree about a pair of regions."""
+"""With this many common subscribers, two of them could disagree about a pair of regions."""
 NUMBER_BITS = 32
-"""Of a region's number; two of them are the key of a pair, which takes less memory than a tuple."""
+"""Bits of a region's number; two numbers are the key of a pair, which takes less memory than a tuple."""
 
 Pair = tuple[str, str]
 
@@ -29,7 +29,7 @@ class OverlapIndex:
     """The double overlaps of a membership that changes; a pair's regions are in sorted order."""
 
     def __init__(self, membership: Membership | None = None) -> None:
-        """Begin with a membership (none: nobody subscribes); takes about 1 s for a million subscribers."""
+        """Begin with a membership (None: no subscribers); takes about 1 s for a million subscribers."""
         base = membership if membership is not None else Membership({})
         self._base = base.regions_of
         self._changed: dict[str, set[str]] = {}
@@ -49,14 +49,14 @@ class OverlapIndex:
         return (self._pair(key) for key, count in self._common.items() if count >= DOUBLE)
 
     def regions_of(self, subscriber: str) -> frozenset[str]:
-        """Return what a subscriber has joined and not left; nothing for one that is not known."""
+        """Return the regions that a subscriber has joined and not left; none for an unknown subscriber."""
         changed = self._changed.get(subscriber)
         return frozenset(changed) if changed is not None else self._base.get(subscriber, frozenset())
 
     def join(self, subscriber: str, region: str) -> tuple[Pair, ...]:
-        """Subscribe, and return the pairs that are double-overlapped from now on.
+        """Subscribe, and return the pairs that became double overlaps.
 
-        Who joins what it has already changes nothing. Raises `InvalidName`.
+        Joining a region again changes nothing. Raises `InvalidName`.
         """
         joined = self._regions_to_change(subscriber)
         if region in joined:
@@ -74,7 +74,7 @@ class OverlapIndex:
         return tuple(sorted(map(self._pair, became)))
 
     def leave(self, subscriber: str, region: str) -> tuple[Pair, ...]:
-        """Unsubscribe, and return the pairs that are double-overlapped no more.
+        """Unsubscribe, and return the pairs that are no longer double overlaps.
 
         Raises `UsageError` if the subscriber has not joined the region.
         """

@@ -1,22 +1,23 @@
-"""Which pairs of regions must be ordered against each other, by sparse algebra.
+"""Find the pairs of regions that must be ordered against each other, by sparse algebra.
 
 *Double overlaps* (Lumezanu 2006, §3): with M the subscribers × regions incidence, MᵀM counts the common subscribers of
 each pair of regions; a pair with two or more is double-overlapped, because those two could disagree.
 
 *Observable pairs.* Ordering double overlaps alone leaves two things open. Take three subscribers and regions a, b, c
 with s1 ∈ a,b; s2 ∈ b,c; s3 ∈ c,a: no pair is double-overlapped, yet s1 may deliver x∈a before y∈b, s2 y before z∈c, and
-s3 z before x: a cycle. And who has two regions alone today is followed by others: by itself, when it comes back, and by
-everybody who asks for the history of both. They see what it saw only if something has kept it. Hence the *observable*
-pairs: those that at least one subscriber has. Each double overlap is one, and each step of a ring.
+s3 z before x: a cycle. Nor does it order history. The order of two regions that only one subscriber has today is
+followed by others: by the same subscriber, when it comes back, and by each that asks for the history of both. They
+see the same order only if something has kept it. Hence the *observable* pairs: those that at least one subscriber has.
+Each double overlap is one, and each step of a ring.
 
-With all of them ordered, by a node or an atom, every subscriber's order is a part of one that has no cycle
-(`sequencing.conditions`), and whoever replays regions of which all pairs are ordered gets the same part.
+With all of them ordered, by a node or an atom, every subscriber's order is a part of one acyclic order
+(`sequencing.conditions`). A replay of regions of which all pairs are ordered gets the same part.
 
-*Causality* needs no further pairs: a chain of causes goes from a region to another one at a subscriber that has both,
-if subscribers publish to what they subscribe to, and after what moved them.
+*Causality* needs no further pairs: a chain of causes goes from one region to another at a subscriber that has both, if
+subscribers publish only to regions that they subscribe to, and after the events that caused theirs.
 
-*Twins.* Regions with the same subscribers are indistinguishable to this question, so one of them stands for all:
-worlds in which a few servers see many regions have few classes of twins however many regions they have.
+*Twins.* Regions with the same subscribers are indistinguishable to this question, so one of them represents all.
+Worlds in which a few servers see many regions have few classes of twins, however many regions they have.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sequencing.plan import Ordering
 IntArray = npt.NDArray[np.int64]
 
 DENSE_ENTRIES_MAX = 4_096
-"""Up to this size a matrix of zeros and ones is multiplied faster with its zeros."""
+"""Up to this size a matrix of zeros and ones is multiplied faster as a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,12 @@ def count_double_overlaps(membership: Membership) -> int:
 
 
 def class_pairs_to_order(membership: Membership, classes: TwinClasses, ordering: Ordering) -> tuple[IntArray, IntArray]:
-    """Return the pairs (i < j) of classes whose regions an ordering is to order."""
+    """Return the pairs (i < j) of classes whose regions an ordering has to order."""
     return _pairs_in_common(membership.incidence[:, classes.representatives], common_min=_observers_min(ordering))
 
 
 def twins_to_order(classes: TwinClasses, ordering: Ordering) -> IntArray:
-    """Return the classes whose own regions an ordering is to order against each other."""
+    """Return the classes whose own regions an ordering has to order against each other."""
     several = np.fromiter((len(member) > 1 for member in classes.members), bool, len(classes.members))
     return np.flatnonzero(several & (classes.subscribers >= _observers_min(ordering)))
 
@@ -84,7 +85,7 @@ def twin_classes(membership: Membership) -> TwinClasses:
 
 
 def _pairs_in_common(incidence: sparse.csr_array, *, common_min: int) -> tuple[IntArray, IntArray]:
-    """Return the pairs (i < j) of columns with so many rows in common."""
+    """Return the pairs (i < j) of columns with at least this many rows in common."""
     if incidence.shape[0] * incidence.shape[1] < DENSE_ENTRIES_MAX:
         dense = incidence.toarray().astype(np.int64)
         first, second = np.nonzero(np.triu(dense.T @ dense, k=1) >= common_min)
@@ -95,5 +96,5 @@ def _pairs_in_common(incidence: sparse.csr_array, *, common_min: int) -> tuple[I
 
 
 def _observers_min(ordering: Ordering) -> int:
-    """Return how many common subscribers make a pair one that is to be ordered."""
+    """Return how many common subscribers a pair needs to be ordered."""
     return 2 if ordering == "overlap" else 1

@@ -1,7 +1,7 @@
 """The plan: an immutable, numbered assignment of regions to paths and of atoms to nodes.
 
-A plan is what the manager installs and what publishers, relays and subscribers read. ``(epoch, version)`` numbers it:
-a version changes the network in place, an epoch begins every number space anew.
+The manager installs a plan, and publishers, relays and subscribers read it. ``(epoch, version)`` numbers it: a version
+changes the network in place, an epoch restarts every number space.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from sequencing.identity import KeptFor
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
-"""``overlap`` orders double overlaps (Lumezanu 2006); ``acyclic`` all that a subscriber has together, so that the union
-of all delivery orders has no cycle; ``causal`` has the same atoms, and publishers wait for their own deliveries."""
+"""``overlap`` orders double overlaps (Lumezanu 2006). ``acyclic`` orders all regions that a subscriber has together, so
+that the union of all delivery orders has no cycle. ``causal`` has the same atoms, and publishers wait for their own
+deliveries."""
 
 AtomId = NewType("AtomId", int)
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One sequence-number space: it orders the frames of two (or, for twins, more) regions for who has them all."""
+    """One sequence-number space: it orders the frames of two (or, for twins, more) regions for subscribers of them
+    all."""
 
     id: AtomId
     regions: tuple[str, ...]
@@ -38,9 +40,9 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one node does with the frames of one region: which atoms stamp it, and where it goes next (None = out).
+    """The work of one node on the frames of one region: which atoms stamp it, and where it goes next (None = out).
 
-    ``epoch``: in which the region's numbering began; ``next``: as `Plan.link_end` names it.
+    ``epoch``: the one in which the region's numbering began; ``next``: as `Plan.link_end` names it.
     """
 
     region: str
@@ -55,9 +57,10 @@ class Plan:
     """``nodes``: name → url (empty: the control Redis itself); ``paths``: region → its nodes, ingress first.
 
     ``epochs``: the regions whose numbering began in an earlier epoch than the plan's, because nothing in their
-    component has changed since. ``runs``: of each node that may lose something when it restarts, the run (of its
-    server) that is meant: what the server says of itself that changes with each start. Nobody speaks to another one.
-    ``first_epoch``: the one that the network began with, which tells it from all others, see `first_plan`.
+    component has changed since. ``runs``: for each node that may lose something when it restarts, the run of its server
+    that is meant: a value that the server reports and that changes with each start. No process communicates with
+    another run. ``first_epoch``: the one that the network began with, which distinguishes it from all others, see
+    `first_plan`.
     """
 
     epoch: int
@@ -75,7 +78,8 @@ class Plan:
         return self.epochs.get(region, self.epoch)
 
     def link_end(self, node: str) -> str:
-        """Return what links know a node by: another name with each run, so that none goes on where it may have lost."""
+        """Return the name of a node in links: another name with each run, so that none continues where data may be
+        lost."""
         return f"{node}#{self.runs[node]}" if node in self.runs else node
 
     @cached_property
@@ -108,10 +112,10 @@ class Plan:
                 yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
     def with_regions(self, regions: Iterable[str], nodes: Mapping[str, str] | None = None) -> Plan:
-        """Return the next version, with paths for regions that nobody subscribes to.
+        """Return the next version, with paths for regions without subscribers.
 
-        Such a region overlaps with nothing, so it needs no atom and any node serves: of ``nodes``, name → url (all that
-        are known when None), the one that the fewest paths visit. In place: nothing that exists changes.
+        Such a region overlaps with nothing, so it needs no atom, and any node serves. Of ``nodes``, name → url (all
+        known nodes if None), it gets the one that the fewest paths visit. In place: nothing that exists changes.
         """
         choice = self.nodes if nodes is None else nodes
         visits = Counter(chain.from_iterable(self.paths.values()))
@@ -142,7 +146,7 @@ class Plan:
         )
 
     def is_laid_out_as(self, other: Plan) -> bool:
-        """Return whether regions, paths, epochs and atoms are the very same as of another plan; if in doubt, not."""
+        """Return whether regions, paths, epochs and atoms are the very same as of another plan; if in doubt, False."""
         same = self.paths is other.paths and self.atoms is other.atoms and self.epochs is other.epochs
         return same and self.epoch == other.epoch
 
@@ -157,7 +161,7 @@ class Plan:
         )
 
     def head(self) -> dict[str, Any]:
-        """Return what JSON can hold of it besides regions and atoms."""
+        """Return the parts besides regions and atoms, as values for JSON."""
         return {
             "epoch": self.epoch,
             "version": self.version,
@@ -170,7 +174,7 @@ class Plan:
         }
 
     def regions_json(self) -> bytes:
-        """Serialise the regions: path, and epoch where it is not the plan's."""
+        """Serialise the regions: path, and epoch if it is not the plan's."""
         return _regions_json(self.paths, self.epochs)
 
     def atoms_json(self) -> bytes:
@@ -187,7 +191,7 @@ class Plan:
 
     @classmethod
     def from_document(cls, document: Any) -> Plan:
-        """Read what JSON held, checking its shape; raises `PlanError` saying what is wrong."""
+        """Read parsed JSON, checking its shape; raises `PlanError` saying what is wrong."""
         try:
             return cls._of(document, _read_regions(document["regions"]), _read_atoms(document["atoms"]))
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
@@ -195,7 +199,7 @@ class Plan:
 
     @classmethod
     def from_parts(cls, head: Any, regions: bytes, atoms: bytes) -> Plan:
-        """Read what `head`, `regions_json` and `atoms_json` returned; as `from_document`.
+        """Read the results of `head`, `regions_json` and `atoms_json`; as `from_document`.
 
         Plans whose regions or atoms are the same share them.
         """
@@ -220,10 +224,10 @@ class Plan:
 
 
 def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Plan:
-    """Return what a network begins with, before anybody wants anything.
+    """Return the plan that a network begins with, before any subscriber wants anything.
 
-    ``now_ms``: milliseconds since 1970. Epochs are counted from there on, so that no two networks have one in common,
-    as long as none goes over into a new one a thousand times a second: a position tells which network gave it.
+    ``now_ms``: milliseconds since 1970. Epochs are counted from there on, so that no two networks share one, unless one
+    begins a thousand epochs a second: a position identifies its network.
     """
     return Plan(now_ms, 0, ordering, dict(nodes), {}, (), first_epoch=now_ms)
 
@@ -232,7 +236,7 @@ _Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]
 """Paths, and the epochs that are not the plan's."""
 
 PARSED_KEPT = 16
-"""As many texts of regions, and of atoms, are not parsed again: a plan, those behind it, and some of before."""
+"""This many texts of regions, and of atoms, are not parsed again: a plan, those behind it, and some older ones."""
 
 
 def _read_regions(document: Any) -> _Regions:
@@ -269,7 +273,7 @@ def _nodes_used(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -
 
 
 def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], atoms: Iterable[Atom]) -> str:
-    """Return a sentence that tells who names one of these nodes."""
+    """Return the beginning of a sentence: the path or atom that names one of these nodes."""
     regions = (f"the path of region {region!r}" for region, path in paths.items() if not nodes.isdisjoint(path))
     who = next(chain(regions, (f"atom {atom.id}" for atom in atoms if atom.node in nodes)))
     return f"{who} names an unknown node, one of {', '.join(sorted(nodes))}"

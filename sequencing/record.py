@@ -1,4 +1,4 @@
-"""What managers and subscribers tell each other: wishes, and the record of what is so."""
+"""The data that managers and subscribers exchange: interests, and the record of the network's state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Pair = tuple[str, str]
 """Two regions, sorted."""
 
 WIRE = 2
-"""What frames and plans mean to each other. Before 2, nodes did not number frames: atoms ordered those of one node."""
+"""The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node."""
 
 ENDED_EPOCHS_KEPT = 256
-"""For so many epochs, a stream that has ended is ended once more when its node begins anew: for who is still there."""
+"""For this many epochs, an ended stream is ended once more when its node is restarted: for clients still reading it."""
 
 
 def pair_of(one: str, other: str) -> Pair:
@@ -37,10 +37,12 @@ def pair_of(one: str, other: str) -> Pair:
 
 @dataclass(frozen=True)
 class Interest:
-    """What a subscriber wants: of two wishes of a name, that of the later ``(incarnation, said)`` counts.
+    """The regions that a subscriber wants: of two interests of a name, that of the later ``(incarnation, said)``
+    counts.
 
     ``since``: region → the ``said`` from which on it is wanted without a break; ``floor``: the last epoch of which the
-    subscriber had anything. History goes epoch by epoch, and so does everybody: no region is joined in an earlier one.
+    subscriber had anything. History goes epoch by epoch, and so does each subscriber: no region is joined in an earlier
+    one.
     """
 
     incarnation: int
@@ -49,7 +51,7 @@ class Interest:
     floor: int = 0
 
     def after(self, heard: Interest | None) -> frozenset[str]:
-        """Return the regions that a plan which took ``heard`` into account did not know of."""
+        """Return the regions that a plan which took ``heard`` into account did not know."""
         known = heard.said if heard is not None and heard.incarnation == self.incarnation else 0
         return frozenset(region for region, since in self.since.items() if since > known)
 
@@ -59,38 +61,38 @@ class Interest:
 
     @cached_property
     def _json(self) -> bytes:
-        # It is written with each record for as long as it stands.
+        # The same interest is written with each record for as long as it lasts.
         return compact(orjson.dumps([self.incarnation, self.said, dict(self.since), self.floor]))
 
     @classmethod
     def from_document(cls, document: Any) -> Interest:
-        """Read what `to_json` returned, parsed; raises `PlanError` when it is something else."""
+        """Read the parsed result of `to_json`; raises `PlanError` if it is something else."""
         match document:
             case [int(incarnation), int(said), dict(since), int(floor)] if _are_whole(since.values()):
                 return cls(incarnation, said, since, floor)
-        raise PlanError(f"this is not a wish for regions: {str(document)[:80]}")
+        raise PlanError(f"this is not a subscriber's interest: {str(document)[:80]}")
 
 
 @dataclass(frozen=True, slots=True)
 class OldEpoch:
-    """An epoch of a region that is to end, or has ended, and the path that it takes."""
+    """An epoch of a region that is to end, or has ended, and its path."""
 
     region: str
     epoch: int
     path: tuple[str, ...]
     lost: frozenset[str]
-    """The nodes of the path that have begun anew since, with which something may be lost."""
+    """The nodes of the path that were restarted since, so that data may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a network: the leader goes on from here.
+    """The stored state of a network, from which the next leader continues.
 
-    ``members``: subscriber → the regions that the plan counts for it; ``heard``: the wishes that it knew of;
-    ``behind``: the plans that are not left behind yet, the oldest first, during a transition; ``abandoned``: those that
-    were given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
-    (region, epoch) each, that came to their ends there, of the nodes that may lose them; ``expected``: overlaps that
-    are ordered whether anybody has them or not; ``leaving``: subscriber → regions that it is let go of in this
+    ``members``: subscriber → the regions that the plan counts for it; ``heard``: the interests that it knew;
+    ``behind``: the plans that are still in use during a transition, the oldest first; ``abandoned``: those that were
+    given up before they were announced; ``next_atom``: ids are never used again; ``ended``: node → the streams,
+    (region, epoch) each, that have ended there, of the nodes that may lose them; ``expected``: overlaps that are
+    ordered whether a subscriber has them or not; ``leaving``: subscriber → regions from which it is removed in this
     transition, see `sequencing.expected`.
     """
 
@@ -113,9 +115,10 @@ class Record:
         return frozenset((old.region, old.epoch) for old in self.old_epochs())
 
     def left_plans(self) -> tuple[Plan, ...]:
-        """Return what readers of history need of the plans behind: only the regions whose epochs the transition ends.
+        """Return the parts of the plans behind that readers of history need: the regions whose epochs the transition
+        ends.
 
-        Each with the atoms between these regions; oldest first.
+        Each plan has the atoms between these regions, too; oldest first.
         """
         ending: set[tuple[str, int]] = set(self.ending())
         found: list[Plan] = []
@@ -127,7 +130,7 @@ class Record:
         return tuple(found)
 
     def settled(self) -> Record:
-        """Return what is so when the transition has come to its end."""
+        """Return the record as it is when the transition has finished."""
         ended = dict(self.ended)
         for old in self.old_epochs():
             egress = old.path[-1]
@@ -138,7 +141,7 @@ class Record:
         return replace(self, behind=(), abandoned=(), ended=ended, leaving={})
 
     def news(self) -> Record:
-        """Return what everybody is to know of it: what only matters to managers is left out."""
+        """Return the part that clients need, without what only matters to managers."""
         behind = self.behind if self.old_epochs() else ()
         return replace(self, behind=behind, abandoned=(), expected=frozenset(), leaving={})
 
@@ -149,9 +152,9 @@ class Record:
     def to_lines(self) -> list[bytes]:
         """Serialise; `from_lines` is the inverse.
 
-        The first line has what is needed for `plan_of`, the second who wants what. Behind them are the regions and the
-        atoms of the plans, and the expected overlaps, which mostly stay as they are: a line each, the very same object
-        for as long as they do. The first two tell which lines are theirs.
+        The first line has what is needed for `plan_of`, the second the interests and members. Behind them are the
+        regions and the atoms of the plans, and the expected overlaps, one line each. They rarely change: a line is the
+        very same object until they do. The first two lines say which lines belong to which plan.
         """
         lines: dict[bytes, int] = {}
 
@@ -172,7 +175,7 @@ class Record:
             "expected": lines.setdefault(_pairs_json(self.expected), len(lines)),
             "leaving": {name: sorted(regions) for name, regions in self.leaving.items()},
         }
-        # Version 1 had the head alone, and finds no plan here.
+        # Version 1 had the head alone, and finds no plan in these lines.
         return [orjson.dumps([WIRE, head]), orjson.dumps(people), *lines]
 
     @classmethod
@@ -200,7 +203,7 @@ class Record:
 
     @staticmethod
     def plan_of(text: Sequence[bytes]) -> Plan:
-        """Read the plan only of what `to_lines` returned, at a small part of the cost; raises `PlanError`."""
+        """Read only the plan from the result of `to_lines`, at a small part of the cost; raises `PlanError`."""
         with _reading():
             first, _, *lines = text
             return _plan(_head(first)["plan"], lines)

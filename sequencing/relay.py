@@ -1,8 +1,8 @@
-"""The relay: what carries frames from a node's link to the next node.
+"""The relay: it carries frames from a node's link to the next node.
 
-A relay reads the link, offers the frames to the next node's step, and trims from the link what that node says it has
-accepted. It keeps no state that matters: the receiving node accepts each link sequence once and in order, so a relay
-may die at any point, start again from the beginning of the link, or run twice.
+A relay reads the link, offers the frames to the next node's step, and trims from the link the frames that this node
+has accepted. It keeps no state that matters: the receiving node accepts each link sequence once and in order, so a
+relay may die at any point, start again from the beginning of the link, or run twice.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
 
 FRAMES_MAX = 256
 TRANSFER_BYTES = 4 * 1024 * 1024
-"""Frames a transfer: enough to spread its cost, and about so many bytes, that Redis does not block for long."""
+"""Bytes of a transfer, about: enough to spread its cost, and few enough that Redis does not block for long."""
 
 
 class Relay:
-    """How far one link is carried. Nothing here reads, sends or waits."""
+    """The progress of one link. This class does not read, send or wait."""
 
     def __init__(self, frames_max: int = FRAMES_MAX) -> None:
-        """``frames_max``: how many frames a transfer has at most."""
+        """``frames_max``: the most frames in one transfer."""
         self.after = 0
         """The link sequence after which to read."""
         self.frames_max = frames_max
         """How many frames to read."""
         self.frames_moved = 0
         self.refused = False
-        """Whether the next node could not take all: the plan of their epoch is not there yet, or some are missing."""
+        """Whether the next node could not take all: the plan of their epoch is not installed yet, or some are
+        missing."""
         self._limit = frames_max
 
     def read(self, frames: Sequence[LinkedFrame]) -> Sequence[LinkedFrame]:
-        """Take what was read; return what to offer to the next node."""
+        """Take the frames read; return those to offer to the next node."""
         if frames:
             largest_bytes = max(len(linked.frame.body) for linked in frames)
             self.frames_max = max(1, min(self._limit, 2 * self.frames_max, TRANSFER_BYTES // (largest_bytes + 1)))
         return frames
 
     def answered(self, answer: TransferAnswer) -> int | None:
-        """Take the next node's answer; return up to where the link may be trimmed, None when nothing is new."""
+        """Take the next node's answer; return up to where the link may be trimmed, None if nothing is new."""
         self.refused = answer.verdict is not TransferVerdict.OK
         if answer.accepted > self.after:
             return answer.accepted
@@ -46,6 +47,6 @@ class Relay:
         return None
 
     def trimmed(self, accepted: int) -> None:
-        """Go on after what was trimmed from the link; before that, it is read and offered again."""
+        """Continue after the frames trimmed from the link; before that, they are read and offered again."""
         self.frames_moved += accepted - self.after
         self.after = accepted

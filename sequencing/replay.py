@@ -1,13 +1,14 @@
-"""Replay: the order of what the streams of an epoch hold, found again from the stamps.
+"""Replay: recover the order of the frames in the streams of an epoch from their stamps.
 
-Who joins late may want what there was before. The streams of its regions are finite up to where it joined, so nothing
-has to be waited for: of the heads, one goes next that has the smallest number of each atom among the heads that show
-that atom, and the smallest of its node among those that ended there. Streams are in order, and so are the numbers in
-each of them; so what is behind a head has larger numbers still. The result is the order in which everybody delivered
-it: all of what ended at one node, and elsewhere the pairs that the plan of the epoch had atoms for.
+A subscriber that joins late may want earlier events. The streams of its regions are finite up to where it joined, so
+there is nothing to wait for. The next frame is a head that has the smallest number of each of its atoms among the heads
+that show that atom, and the smallest of its node among those that ended there. Streams are in order, and so are the
+numbers in each of them; so frames behind a head have larger numbers still. The result is the order in which every
+subscriber delivered the frames: all that ended at one node, and elsewhere the pairs that the plan of the epoch had
+atoms for.
 
-That is, all pairs that somebody had in that epoch (`sequencing.overlaps`). Others have no order, and must not be given
-one: with s1 on a and b, s2 on b and c, whoever replays a and c alone cannot know what came first by way of b.
+That is, all pairs that a subscriber had in that epoch (`sequencing.overlaps`). Other pairs have no order, and must not
+be given one: with s1 on a and b, and s2 on b and c, a replay of a and c alone cannot show what came first by way of b.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Numbers = dict[int | str, int]
 
 
 def unordered(places: Mapping[str, Plan]) -> list[tuple[str, str]]:
-    """Return the pairs of regions, each sorted, that neither a node nor an atom has put in an order.
+    """Return the pairs of regions, each sorted, that neither a node nor an atom has ordered.
 
     ``places``: region → a plan that has it in the epoch in question.
     """
@@ -54,7 +55,7 @@ class _Stream:
 
 
 class Replay:
-    """What one epoch has of some regions, in order."""
+    """The events of one epoch in some regions, in order."""
 
     def __init__(
         self, epoch: int, regions: Mapping[str, tuple[int, int | None]], nodes: Mapping[str, str] | None = None
@@ -73,11 +74,11 @@ class Replay:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was returned: what is read to its ends waits for nothing."""
+        """Whether everything was returned. Streams that are read to their ends wait for nothing."""
         return all(stream.finished for stream in self._streams.values())
 
     def ranges(self, regions: Iterable[str]) -> dict[str, tuple[tuple[int, int], int | None]]:
-        """Return what is to be read of some regions: region → (epoch, region sequence) to read after, and the last."""
+        """Return the ranges to read of some regions: region → (epoch, region sequence) to read after, and the last."""
         return {
             region: ((self.epoch, stream.received), stream.last)
             for region in regions
@@ -93,9 +94,9 @@ class Replay:
         }
 
     def receive(self, asked: Iterable[str], frames: Iterable[StampedFrame]) -> list[Ready | Missing]:
-        """Take what was found of the regions that were asked for; return what comes next, in order.
+        """Take the frames found of the requested regions; return the next items, in order.
 
-        A region of which nothing was found has no more. What it should have had is `Missing`.
+        A region without frames has no more. The frames that it should have had are `Missing`.
         """
         found: set[str] = set()
         for frame in frames:
@@ -121,7 +122,7 @@ class Replay:
         return out
 
     def _missing_at_the_end(self, region: str) -> list[Ready | Missing]:
-        """Return what a region lacks up to its end, when all that was found of it is returned."""
+        """Return what a region lacks up to its end, once all frames found of it are returned."""
         stream = self._streams[region]
         if not stream.finished or stream.queue or stream.last is None or stream.next > stream.last:
             return []
@@ -139,7 +140,7 @@ class Replay:
         try:
             meta, stamp = parse_meta(frame.meta), parse_stamp(frame.stamp)
         except InvalidInput:
-            return  # as good as lost: the next frame tells that it is missing
+            return  # as good as lost: the next frame shows that it is missing
         numbers: _Numbers = dict(zip(stamp[::2], stamp[1::2], strict=True))
         if NODE in numbers:
             numbers[stream.node] = abs(numbers.pop(NODE))
@@ -147,7 +148,7 @@ class Replay:
         stream.finished = stream.finished or meta.kind == FrameKind.TICK
 
     def _first(self) -> str | None:
-        """Return the region whose head comes next; None when a head that may come before it is not known."""
+        """Return the region whose head comes next; None if a head that may come before it is unknown."""
         heads: dict[str, _Numbers] = {}
         for region, stream in self._streams.items():
             if stream.queue:
@@ -161,4 +162,4 @@ class Replay:
         for region, numbers in heads.items():
             if all(number == smallest[atom] for atom, number in numbers.items()):
                 return region
-        return next(iter(heads), None)  # no order that a sound plan gives; better some order than none
+        return next(iter(heads), None)  # no sound plan leads here; better some order than none

@@ -1,11 +1,11 @@
-"""Shadows: what is followed besides what is wanted, and is not handed out.
+"""Shadows: regions that are followed besides the wanted ones, and are not delivered.
 
-An atom binds who has all of its regions, and twins share atoms. So a region that is granted and not wanted (any more)
-may have to be followed all the same, for an atom that alone orders two regions that are wanted; so may one that is
-granted no more, until the atom that takes over binds. Nothing of it is handed out.
+An atom binds subscribers that have all of its regions, and twins share atoms. So a region that is granted and not (or
+no longer) wanted may have to be followed, for an atom that alone orders two wanted regions. The same holds for a region
+that is no longer granted, until the atom that replaces its atom binds. Its events are not delivered.
 
-One that is wanted again while it is followed needs no marker: its frames are in order among what is followed. It is
-handed out once atoms that bind order it with all others that are handed out, and begins there.
+A region that is wanted again while it is followed needs no marker: its frames are in order among those of the other
+regions followed. It is delivered once atoms that bind order it with all other delivered regions, and begins there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sequencing.plan import Atom, Plan
 def shadows(plan: Plan, mine: AbstractSet[str], *, granted: AbstractSet[str], now: AbstractSet[str]) -> set[str]:
     """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds.
 
-    ``granted``: all that the plan counts; ``now``: what is followed, which is preferred.
+    ``granted``: all regions that the plan counts; ``now``: the regions followed, which are preferred.
     """
     atoms = {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values()
-    # As a rule none is needed; an atom of many regions has very many pairs, and each region's turn asks for this.
+    # Usually none is needed. An atom of many regions has very many pairs, and this is called for each region's turn.
     needed = [
         (not now >= set(atom.regions), atom)
         for atom in atoms
@@ -46,10 +46,10 @@ def shadows(plan: Plan, mine: AbstractSet[str], *, granted: AbstractSet[str], no
 def staying(
     plan: Plan, followed: AbstractSet[str], *, now: AbstractSet[str], deliveries: Iterable[Delivery]
 ) -> set[str]:
-    """Return the regions to follow for now, because only an atom that includes them orders two that are followed.
+    """Return the regions to follow for now, because only an atom that includes them orders two followed regions.
 
-    Others are there to order the two, but their views have not begun. What is held would be free until then.
-    ``now``: what is followed as yet; ``deliveries``: those of all epochs.
+    Other atoms will order the two, but their views have not begun. Until then, held frames would be free.
+    ``now``: the regions followed so far; ``deliveries``: those of all epochs.
     """
     if followed >= now:
         return set()
@@ -67,7 +67,7 @@ def staying(
 
 
 def is_ordered(others: AbstractSet[str], atoms: Sequence[Atom], binding: AbstractSet[int]) -> bool:
-    """Return whether those of a region's atoms that bind order it with all others that its atoms are to order."""
+    """Return whether those of a region's atoms that bind order it with all other regions of its atoms."""
     ordered = {other for atom in atoms if atom.id in binding for other in atom.regions}
     return not any(others & set(atom.regions) - ordered for atom in atoms)
 
@@ -77,25 +77,25 @@ class Silence:
 
     def __init__(self) -> None:
         self.regions: set[str] = set()
-        """Those that are not handed out yet."""
+        """The regions that are not delivered yet."""
         self._begun: dict[str, tuple[int, int]] = {}
 
     def end(self, region: str, epoch: int, after: int) -> None:
-        """Hand a region out from behind a region sequence on."""
+        """Deliver a region from behind a region sequence on."""
         self.regions.discard(region)
         self._begun[region] = epoch, after
 
     def forget(self, region: str) -> None:
-        """Forget a region that is wanted, or followed, no more."""
+        """Forget a region that is no longer wanted, or no longer followed."""
         self.regions.discard(region)
         self._begun.pop(region, None)
 
     def begin(self, region: str) -> tuple[int, int] | None:
-        """Return (epoch, region sequence) after which a region is handed out, None if it was wanted all along."""
+        """Return (epoch, region sequence) after which a region is delivered, None if it was wanted all along."""
         return self._begun.get(region)
 
     def covers(self, region: str, epoch: int, last: int) -> bool:
-        """Return whether an item of a region is not to be handed out; ``last`` is 0 where the end is unknown."""
+        """Return whether an item of a region must not be delivered; ``last`` is 0 if the end is unknown."""
         if region in self.regions:
             return True
         return region in self._begun and (epoch, last or UNKNOWN_END) <= self._begun[region]

@@ -2,21 +2,21 @@
 
 It goes through five phases, each finished at all nodes before the next begins:
 
-1. prepare: the nodes have the new steps beside the old; then, if somebody is let go of, the sweep of
+1. prepare: the nodes have the new steps beside the old; then, if a subscriber is removed from a region, the sweep of
    `sequencing.expected`; then the plan is announced;
 2. close: each region that moves ends its old epoch with a TICK at its old ingress, which takes no more;
-3. open: where the new ingress is at another node, it learns what the old one had accepted, and opens;
-4. end: the TICKs have reached the ends of the old paths, so nothing of the old epoch is under way any more;
+3. open: where the new ingress is at another node, it learns which frames the old one had accepted, and opens;
+4. end: the TICKs have reached the ends of the old paths, so nothing of the old epoch is in flight any more;
 5. forget: the nodes drop the old steps and counters.
 
-Every step may be repeated at any time, by any manager: the transition under way is part of the `Record`, so that
+Every step may be repeated at any time, by any manager: the running transition is part of the `Record`, so that
 the next leader begins it again from the start.
 
-*Nodes that lose something.* A plan that follows because a node is in another run than the one before names is gone to
-in the same way; with these differences. The node begins anew when it is asked to prepare. A path that is broken by the
-loss is not drained: its egress is *sealed*, with the TICK that its ingress gave; where the ingress is what was lost,
-with one of an unknown number. So each subscriber is told what it misses, at the place where the epoch ends. And it may
-happen while another transition is under way: then regions may have more than one old epoch behind them, which end
+*Nodes that lose something.* A new plan may follow because a node is in another run than the previous plan names. The
+transition is the same, with these differences. The node is reset when it is asked to prepare. A path that is broken by
+the loss is not drained. Its egress is *sealed* with the TICK that its ingress gave, or with one of an unknown number if
+the ingress is what was lost. So each subscriber learns what it misses, at the place where the epoch ends. This may
+happen while another transition is running: then regions may have more than one old epoch behind them, and these end
 together.
 """
 
@@ -35,10 +35,10 @@ from sequencing.record import OldEpoch, Record
 
 
 class Transition:
-    """From the plans behind to the next: which tasks are to be done now, and what follows from their answers."""
+    """From the plans behind to the next: the tasks to do now, and the consequences of their answers."""
 
     def __init__(self, record: Record) -> None:
-        """Begin at the beginning, whatever an earlier manager had done already."""
+        """Begin at the beginning, even if an earlier manager had done a part already."""
         self.plan = record.plan
         self.prepared = False
         """Whether the plan may be announced: all nodes know it."""
@@ -51,7 +51,7 @@ class Transition:
         self._tails: dict[str, dict[str, int]] = {}
         left = chain.from_iterable(record.leaving.values())
         links, rounds = links_to_sweep(self._settled, left) if record.leaving else ({}, 0)
-        # What went through a node that has begun anew begins a new epoch, and nobody carries anything there any more.
+        # Regions whose path visited a restarted node begin a new epoch, and no relay carries frames there any more.
         lost = set(map(self._settled.link_end, self._settled.nodes)) - set(map(self.plan.link_end, self._settled.nodes))
         swept = {node: tuple(end for end in ends if end not in lost) for node, ends in links.items()}
         self._links = {node: ends for node, ends in swept.items() if ends and self._settled.link_end(node) not in lost}
@@ -69,11 +69,11 @@ class Transition:
         return not self._tasks
 
     def tasks(self) -> list[Task]:
-        """Return what is to be done now, in any order; the same again until it is `done`."""
+        """Return the tasks to do now, in any order; the same tasks again until they are `done`."""
         return list(self._tasks)
 
     def done(self, task: Task, answer: Any) -> None:
-        """Take the answer to a task. One that comes twice is ignored."""
+        """Take the answer to a task. A repeated answer is ignored."""
         if task not in self._tasks or answer is False:
             return
         if isinstance(task, Close):
@@ -90,7 +90,7 @@ class Transition:
             self._tasks = phase()
 
     def _lost(self, node: str) -> list[str]:
-        """The ends that links had at a node in the runs before, in which it may have had what it has no more."""
+        """The ends that links had at a node in earlier runs, whose data it may have lost."""
         ends = {plan.link_end(node): None for plan in self._record.behind if node in plan.nodes}
         return [end for end in ends if end != self.plan.link_end(node)]
 
@@ -109,7 +109,7 @@ class Transition:
         for node in plan.nodes:
             steps = tuple(step for step in plan.steps(node) if step.region in new)
             if not steps and settled.runs.get(node) == plan.runs.get(node):
-                continue  # a node that is away holds up nothing that does not need it
+                continue  # an unreachable node delays nothing that does not need it
             closing = tuple(
                 (region, self._follows_here(region) if plan.paths[region][0] == node else 0) for region in self._old
             )
@@ -180,7 +180,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Have a node know its steps of the new plan. The answer is whether no later plan is there."""
+    """Prepare a node for its steps of the new plan. The answer: whether no later plan is installed."""
 
     node: str
     plan: Plan
@@ -188,21 +188,21 @@ class Prepare:
     closing: tuple[tuple[str, int], ...]
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         node.admit(self.plan.runs.get(self.node, ""))
         return node.prepare(self.plan.epoch, self.plan.version, self.steps, dict(self.closing))
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The number of a TICK, 0 when it is not known any more, and what was accepted last of whom in its region."""
+    """The number of a TICK, 0 if it is lost, and the last frame accepted of each publisher in its region."""
 
     tick: int
     accepted: Mapping[str, Accepted]
 
     @classmethod
     def by(cls, answer: Answer, accepted: Mapping[str, Accepted]) -> Closed:
-        """Read what a node answered to `Node.close`."""
+        """Convert a node's answer to `Node.close`."""
         return cls(0 if answer.verdict is Verdict.STALE else answer.numbers[1], accepted)
 
 
@@ -214,7 +214,7 @@ class Close:
     regions: tuple[tuple[str, int, int], ...]
 
     def perform(self, node: Node) -> dict[tuple[str, int], Closed]:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         answers = zip(self.regions, node.close(self.regions), strict=True)
         return {(region, epoch): Closed.by(answer, node.accepted(region)) for (region, epoch, _), answer in answers}
 
@@ -227,7 +227,7 @@ class Open:
     regions: tuple[tuple[str, int, tuple[tuple[str, Accepted], ...]], ...]
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         for region, epoch, accepted in self.regions:
             node.open(region, epoch, dict(accepted))
         return True
@@ -235,25 +235,25 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Ask whether old epochs have come to their ends in the egress streams; ask again while the answer is False."""
+    """Ask whether old epochs have ended in the egress streams. Repeat while the answer is False."""
 
     node: str
     regions: tuple[tuple[str, int], ...]
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         return all(node.ended(region, epoch) for region, epoch in self.regions)
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """End old epochs in the egress streams, whatever is missing; (region, epoch, number of the TICK or 0) each."""
+    """End old epochs in the egress streams, even if frames are missing; (region, epoch, TICK number or 0) each."""
 
     node: str
     regions: tuple[tuple[str, int, int], ...]
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         for region, epoch, tick in self.regions:
             node.seal(region, epoch, tick)
         return True
@@ -268,7 +268,7 @@ class Forget:
     link_ends: tuple[str, ...] = ()
 
     def perform(self, node: Node) -> bool:
-        """Do it at a node in memory."""
+        """Perform the task at a node in memory."""
         node.forget(self.steps, self.link_ends)
         return True
 

@@ -1,1 +1,1 @@
-"""What kind of execution was that? Records of sends and receives, and what can be said of them."""
+"""Records of sends and receives at processes, and the classification of executions by them."""

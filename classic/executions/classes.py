@@ -7,8 +7,8 @@ the property tests hold against drawn executions. With (s, r) and (s', r') for s
 - MO: if s happens before s', r' does not happen before r.
 - EI (empty interval): nothing happens after s and before r.
 
-EI is decided in linear time: whatever happens before r and is not in the past of s is in the past of the event that
-precedes r at its process, so it is enough to ask whether s happens before that one.
+EI is decided in linear time. An event that happens before r and is not in the past of s is in the past of the event
+that precedes r at its process, so it is enough to check whether s happens before that one.
 
 Source: Kshemkalyani 2008, §6.1, Definitions 6.1–6.6, §6.2.2.
 """
@@ -24,7 +24,7 @@ from classic.executions.happened_before import HappenedBefore
 from classic.executions.record import Event, Record
 
 PAIRS_MESSAGES_MAX = 1500
-"""Above so many messages the two characterisations by pairs, which take quadratic time, are left out."""
+"""Above this many messages the two characterisations by pairs, which take quadratic time, are left out."""
 
 
 @dataclass(frozen=True, slots=True)

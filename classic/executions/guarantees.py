@@ -1,7 +1,7 @@
 """One checker for each guarantee that a protocol can declare; none of them looks inside a protocol.
 
-The regular flavour of a guarantee binds the correct processes, the uniform one all of them, also those that crash
-later: whatever a process did before it crashed, it must not contradict.
+The regular flavour of a guarantee binds the correct processes. The uniform one binds all processes, including those
+that crash later: their deliveries before the crash must not contradict it.
 
 Source: Kshemkalyani 2008, §6.10 (validity, agreement, integrity and the orders, both flavours), §6.6 Definition 6.14
 (total order); Herlihy 2000, §6.3 (gaps); Gupta 2019, "Virtual Synchrony".
@@ -110,7 +110,8 @@ def _fifo(record: Record, *, uniform: bool) -> Found:
 
 
 def _causal(record: Record, *, uniform: bool) -> Found:
-    """Sets of messages are the bits of a number: a process' past, what it is owed, what it has delivered."""
+    """Sets of messages are the bits of a number: a process's past, the messages that it must deliver, and its
+    deliveries."""
     bound = set(_bound(record, uniform)) - record.late
     bit = {message: 1 << i for i, message in enumerate(record.messages)}
     owed = {

@@ -1,4 +1,4 @@
-"""Keeps the record of a run of a protocol, from what its processes are told and what they answer."""
+"""Keeps the record of a run of a protocol, from the inputs and answers of its processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Journal:
         self._events.append(Event(process, Kind.CRASH, at_ms=at_ms))
 
     def record(self) -> Record:
-        """Return what has happened so far."""
+        """Return the record of the run so far."""
         return Record(
             tuple(self._events), dict(self._messages), frozenset(self._faulty), self._late, self._setup.processes
         )

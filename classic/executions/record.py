@@ -1,4 +1,4 @@
-"""What happened at some processes: the record that every judgement of an execution is made from.
+"""The record of an execution: the events at some processes, from which every judgement is made.
 
 An execution is the events of each process in their order, and which receive belongs to which send. Time is not part of
 it: one event happened before another if there is a way from it to the other along processes and messages. A multicast
@@ -15,7 +15,7 @@ from sequencing.errors import InvalidInput
 
 
 class Kind(StrEnum):
-    """What an event is."""
+    """The kind of an event."""
 
     PUBLISH = "publish"
     """The application asked for a message to be sent; recorded where the send takes place later."""
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is known of a message: who sent it, to which group, and who that is."""
+    """The facts of a message: its sender, its group, and the members of the group."""
 
     sender: str
     group: str
@@ -55,8 +55,8 @@ class Sent:
 class Record:
     """The events of all processes, each after all that happened before it, and the messages.
 
-    ``faulty``: processes that crashed or were removed. ``late``: processes that joined later, so that they are owed
-    nothing of what was sent to the group before.
+    ``faulty``: processes that crashed or were removed. ``late``: processes that joined later, so that they need not
+    deliver messages sent to the group before.
     """
 
     events: Sequence[Event]
@@ -85,7 +85,7 @@ class Record:
         return tuple(name for name in self.names if name not in self.faulty)
 
     def deliveries(self) -> dict[str, list[str]]:
-        """Return what each process was given, in its order."""
+        """Return each process's deliveries, in its order."""
         found: dict[str, list[str]] = {name: [] for name in self.names}
         for event in self.events:
             if event.kind is Kind.RECEIVE:

@@ -1,4 +1,4 @@
-"""Δ-timeliness: whether what is delivered is delivered within a bound, by a common clock or by each process' own.
+"""Δ-timeliness: whether deliveries happen within a bound, by a common clock or by each process's own.
 
 Real-time: no process delivers a message later than Δ after it was sent. Local: the sender writes the time of its own
 clock on the message, and no receiver delivers it when its own clock is more than Δ beyond that; how much this says
@@ -25,7 +25,7 @@ class Latency:
 
 
 def latencies(record: Record, *, local: bool = False) -> Iterator[Latency]:
-    """Yield what is known of all deliveries; those whose times are missing are left out."""
+    """Yield the latencies of all deliveries; those with missing times are left out."""
     sent: dict[str, float] = {}
     for event in record.events:
         time = _time(event, local=local)

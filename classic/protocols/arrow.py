@@ -37,7 +37,7 @@ class Swap:
 
 
 class Arrow(Process):
-    """Arrows that lead to who published last; at first, to the first process."""
+    """Arrows that lead to the last publisher; at first, to the first process."""
 
     title = "total order by distributed swap (arrow)"
     source = "Herlihy 2000, §4"
@@ -86,7 +86,7 @@ class Arrows:
         return [b if a == process else a for a, b in self.tree if process in (a, b)]
 
     def joining(self, process: str, *, at: str) -> Arrows:
-        """Return the directory with a new leaf; only ``at`` is told."""
+        """Return the directory with a new leaf; only ``at`` has to know."""
         return Arrows((*self.tree, (at, process)), {**self.arrow, process: at}, dict(self.value))
 
     def leaving(self, process: str) -> Arrows:

@@ -1,6 +1,6 @@
 """The hybrid of both swaps: combining trees whose root is a group that runs the arrow protocol.
 
-A combining tree loads its root even when one process alone publishes; arrows load nobody in particular, but make a
+A combining tree loads its root even when one process alone publishes. Arrows load no particular process, but make a
 publisher's swap cross the tree for one message at a time. Here some connected processes, the core, are a virtual root:
 swaps combine on their way to the nearest core process, and runs are swapped inside the core by arrows. A run is swapped
 like a message: it seeks the predecessor of its first message, and leaves its last one as the value.

@@ -1,7 +1,7 @@
-"""Total and causal order by counting along arrows: what the arrow multicast truncates.
+"""Total and causal order by counting along arrows: the arrow multicast is its truncated form.
 
 Swaps find their predecessors as in `arrow`, but a message is multicast with a number instead of its predecessor's id.
-The number is mobile: whoever published the last numbered message has it, or waits for it. A swap that ends at a sink
+The number is mobile: the publisher of the last numbered message has it, or waits for it. A swap that ends at a sink
 becomes the successor of the sink's message, and gets the number after it once that message has its own, from where it
 is sent to the successor's publisher. So a message waits until all before it are counted, one after the other, where the
 swap version multicasts them all at once.
@@ -37,7 +37,7 @@ class Data:
 
 
 class ArrowCounting(Process):
-    """Arrows that lead to who has, or waits for, the number."""
+    """Arrows that lead to the process that has, or waits for, the number."""
 
     title = "total order by distributed counting (arrow)"
     source = "Herlihy 2000, §4"

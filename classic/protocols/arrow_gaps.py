@@ -1,8 +1,8 @@
-"""Total order with gaps: nothing is waited for for ever, and what may be missing is said where it would have been.
+"""Total order with gaps: no wait is endless, and a possible loss is announced in its place.
 
 The multicast below an ordering layer can lose a message for good. To hold everything behind it back is one answer; the
-other is to go on and tell the application: "something may be missing here". If two members deliver m₀ and m₂, they do
-so in the same order, and the one that did not have m₁ between them was told of a gap.
+other is to continue and announce to the application: "something may be missing here". If two members deliver m₀ and m₂,
+they do so in the same order, and a member that did not have m₁ between them announced a gap.
 
 For that a receiver must know that what it has comes after what it lacks. A predecessor's id does not say so when two
 pieces of the chain are missing: which piece is first? Numbers do, so this is built on counting (`arrow_counting`). When
@@ -40,7 +40,7 @@ class ArrowGaps(ArrowCounting):
 
     def on_alarm(self, alarm: str) -> None:
         if int(alarm) != self.delivery.last + 1:
-            return  # what was missing has come, or was given up
+            return  # the missing message has arrived, or was given up
         following = min(self.delivery.held)
         self.effect(Gap())
         self.delivery.last = following - 1

@@ -1,9 +1,10 @@
-"""Total and causal order by path reversal, in a tree that processes join and leave while messages are under way.
+"""Total and causal order by path reversal, in a tree that processes join and leave while messages are in flight.
 
-Arrows are those of `arrow`: whoever joins points to the member that links it. Who leaves names as heir where its own
-arrow leads; if it is the sink, any neighbour, which becomes the sink with its value. A swap of the heir that was on its
-way to a sink that left ends at the heir, at that value. `tree_members` has the rest. Messages go over the tree, so it
-takes n − 1 packets, and as many hops as the tree is wide, where a sender that knows everybody takes one.
+Arrows are those of `arrow`: a joining process points to the member that links it. A leaving process names as heir the
+neighbour to which its own arrow leads. If it is the sink, any neighbour is the heir, and becomes the sink with its
+value. A swap of the heir in flight to a sink that left ends at the heir, at that value. `tree_members` has the rest.
+Messages go over the tree. So a multicast takes n − 1 packets, and as many hops as the tree is wide; a sender that knows
+all members would take one.
 
 Source: Herlihy 2000, §4 and §6.2.
 """

@@ -95,7 +95,7 @@ def require_fit(protocol: type[Process], setup: Setup) -> None:
 
 
 ORDERS = (Guarantee.TOTAL, Guarantee.CAUSAL, Guarantee.FIFO, Guarantee.AGREEMENT)
-"""From the strongest on: what to look for in place of a protocol that does not fit."""
+"""Guarantees from the strongest on: the order in which to suggest a replacement for a protocol that does not fit."""
 
 
 def _instead(protocol: type[Process], setup: Setup) -> str:

@@ -1,8 +1,8 @@
 """Causal and total order for any groups and any links: a causal multicast below a sequencer.
 
 Every message is multicast in causal order (`raynal_schiper_toueg`) to its group and to one process more, the sequencer.
-The order in which the sequencer is delivered messages is a total order that extends causality; it tells each member the
-number of each message, among the messages for this member. Members deliver by these numbers.
+The order in which messages are delivered at the sequencer is a total order that extends causality. The sequencer
+sends each member the number of each message, among the messages for this member. Members deliver by these numbers.
 
 All delivery orders are parts of one order, so they are total, and acyclic, over groups that overlap in any way; senders
 may be outside. The price is the matrix on every message, and that the sequencer takes part in all groups.

@@ -1,8 +1,8 @@
 """Total and causal order through one coordinator that relays everything.
 
-A sender hands its message to the coordinator, which sends it on to the members over FIFO links; everyone delivers what
-comes, as it comes. The coordinator's order is everybody's, so the order is total, also across groups. It is causal as
-well: a process publishes after what it has delivered, hence after the coordinator has sent that on; and its own
+A sender sends its message to the coordinator, which forwards it to the members over FIFO links; each member delivers
+messages as they arrive. All members have the coordinator's order, so the order is total, also across groups. It is
+causal as well: a process publishes after its deliveries, hence after the coordinator has forwarded these. Its own
 messages reach the coordinator in order, over a FIFO link.
 
 Source: Kshemkalyani 2008, §6.6.1, Algorithm 6.4. Two hops; with n processes, one of them the coordinator, exactly n

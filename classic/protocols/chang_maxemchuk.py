@@ -35,7 +35,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The next number, and what was numbered in the last round: message id, and the passes that are left of it."""
+    """The next number, and the messages of the last round: message id, and the number of passes that it has left."""
 
     number: int
     numbered: tuple[tuple[str, int], ...]
@@ -60,9 +60,9 @@ class ChangMaxemchuk(Process):
     def on_start(self) -> None:
         self.sequencers = self.setup.processes[:SEQUENCERS]
         self.received: dict[str, Message] = {}
-        """As a sequencer: what is not numbered yet."""
+        """As a sequencer: messages that are not numbered yet."""
         self.numbered_unseen: set[str] = set()
-        """As a sequencer: what is numbered and has not come here yet."""
+        """As a sequencer: messages that are numbered and have not arrived here yet."""
         self.token: Token | None = None
         self.delivery = Numbered()
         if self.name == self.sequencers[0]:

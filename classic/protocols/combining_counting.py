@@ -1,9 +1,9 @@
-"""Total and causal order by counting up and down a combining tree: what the combining multicast truncates.
+"""Total and causal order by counting up and down a combining tree: the combining multicast is its truncated form.
 
-Requests for numbers combine on their way up; the root hands out as many numbers as a request asks for, and the answer
-comes down the same way, split at each process into what its own and its children's requests asked for. Only then are
-the messages multicast, by their publishers: a round trip to the root, where the swap version multicasts all but one of
-a run on the way up.
+Requests for numbers combine on their way up; the root assigns as many numbers as a request asks for. The answer comes
+down the same way, split at each process into the parts that its own and its children's requests asked for. Only then
+are the messages multicast, by their publishers. That is a round trip to the root, where the swap version multicasts all
+but one of a run on the way up.
 
 Source: Herlihy 2000, §5, "truncated counting protocol". Requests carry a serial number per link instead of locking
 nodes, so that a request which comes too late to be combined need not wait for the answer to the one before.
@@ -22,7 +22,7 @@ from classic.protocols.swap import towards
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To the parent: so many numbers are wanted."""
+    """To the parent: a request for some numbers."""
 
     serial: int
     count: int
@@ -46,7 +46,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a combined request is made of: a message of this process, or a child's request."""
+    """A part of a combined request: a message of this process, or a child's request."""
 
     count: int
     message: Message | None = None
@@ -65,7 +65,7 @@ class CombiningCounting(Process):
     def on_start(self) -> None:
         self.parent = towards(self.setup.tree, self.setup.processes[0])[self.name]
         self.counted = 0
-        """At the root: the numbers handed out."""
+        """At the root: the numbers assigned."""
         self.serial = 0
         self.waiting: list[Part] = []
         self.asked: dict[int, list[Part]] = {}

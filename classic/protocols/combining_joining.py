@@ -1,8 +1,8 @@
-"""Total and causal order by a combining tree that processes join and leave while messages are under way.
+"""Total and causal order by a combining tree that processes join and leave while messages are in flight.
 
-Runs combine as in `combining`: whoever joins has the member that links it for parent. Who leaves sends the run that it
-holds to its parent first, and names the parent as heir; the root any child, which becomes the root with its value.
-`tree_members` has the rest. Messages go over the tree.
+Runs combine as in `combining`. A joining process has the member that links it for parent. A leaving process first sends
+the run that it holds to its parent, and names the parent as heir. The root names any child, which becomes the root with
+its value. `tree_members` has the rest. Messages go over the tree.
 
 Source: Herlihy 2000, §5 and §6.2: "similar, except that the sink issue does not arise"; for the root it does.
 """
@@ -48,7 +48,7 @@ class CombiningJoining(TreeMembers):
         for swap in swaps:
             assert isinstance(swap, Swap)
             self._combine(swap)
-        self._send_on()  # what came later than those, before what comes from now on
+        self._send_on()  # later swaps than those, before any that arrive from now on
 
     def _combine(self, run: Swap) -> None:
         if self.link == self.name:

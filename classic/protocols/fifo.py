@@ -2,7 +2,7 @@
 
 A sender numbers what it publishes to a group 1, 2, 3, …; a receiver delivers, of each sender and group, the number that
 follows the last one delivered and holds what is further ahead. A number that was delivered already is a repetition and
-is dropped. Nothing is said of messages of different senders, so a reply can be delivered before what it replies to.
+is dropped. Messages of different senders have no order, so a reply can be delivered before the message it answers.
 
 Numbers are per group because a receiver that is not a member of all of a sender's groups would wait for ever for those
 that it is not sent.

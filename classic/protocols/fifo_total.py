@@ -3,8 +3,8 @@
 Over links that are not FIFO a sequencer (`sequencer`) may see a sender's second message first, and number it first. So
 the sender numbers its messages too, and the sequencer holds back what is ahead.
 
-In one group this is causal as well, for nothing: m → m' means that m' was published by m's sender later (FIFO), or by
-someone that had delivered m, and so had m in its order before m', and the order is everybody's (total); chains follow.
+In one group this is causal as well. m → m' means that m' was published by m's sender later (FIFO), or by a process that
+had delivered m, and so had m before m' in its order, which is the order of all (total); chains follow.
 With several groups it is not, because a chain can lead through processes that deliver neither; `causal_total` is.
 
 Source: Gupta 2019, "Hybrid Variants".

@@ -1,16 +1,17 @@
 """Causal order of messages to any sets of processes, with as little control information as there can be.
 
-What a later message must carry of an earlier one, M sent by i as its a-th, is whom M was for: "d ∈ M(i,a).dests". It
+A later message must carry of an earlier one, M sent by i as its a-th, its destinations: "d ∈ M(i,a).dests". This
 needs to be remembered in M's causal future only as long as
 
  I.  it is not known that M was delivered to d, and
- II. it is not known that another message was sent to d in M's causal future (whoever is delivered after that one is
-     delivered after M as well, by transitivity),
+ II. it is not known that another message was sent to d in M's causal future (a destination of that one delivers it
+ after
+     M, by transitivity),
 
 and the algorithm forgets it at the first event at which either fails. That is what makes it optimal: typical logs hold
 a few entries instead of Raynal–Schiper–Toueg's n².
 
-What is forgotten says something by its absence. An entry (i, a) whose destinations are empty means: delivered, or sure
+The absence of an entry is information, too. An entry (i, a) whose destinations are empty means: delivered, or sure
 to be delivered in order, everywhere. Of such entries only the latest of a sender is kept, as it implies the older ones.
 So when a log and a message are merged, an entry that one side has and the other side must have had and dropped is out
 of date and is dropped too (rule 2d).
@@ -30,7 +31,7 @@ from classic.protocols.setup import NO_FAULTS
 Log = dict[tuple[str, int], frozenset[str]]
 """(sender, its clock) → those of the message's destinations that still matter."""
 Entry = tuple[str, int, tuple[str, ...]]
-"""The same on its way: sender, clock, destinations in the order of their names."""
+"""The same in flight: sender, clock, destinations in the order of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class KshemkalyaniSinghal(Process):
             self.log = without_empty(merge(self.log, carried))
 
     def _log_for(self, destination: str, to: Iterable[str]) -> Log:
-        """What the message carries to one of its destinations: of the others it says nothing, by constraint II."""
+        """Return the log that the message carries to a destination; it leaves out the other ones, by constraint II."""
         others = frozenset(to) - {destination}
         return without_empty({key: dests - others for key, dests in self.log.items()})
 
@@ -90,9 +91,9 @@ class KshemkalyaniSinghal(Process):
 
 
 def merge(log: Log, carried: Log) -> Log:
-    """Return what is still news in a log and in what a message carried (rule 2d)."""
+    """Return the entries of a log and of a message's log that are not out of date (rule 2d)."""
     latest_here, latest_there = _latest(log), _latest(carried)
-    # What one side lacks although it has a later message of the sender had become empty in its past.
+    # An entry that one side lacks, although it has a later message of the sender, had become empty in its past.
     kept = {
         key: dests & carried.get(key, dests)
         for key, dests in log.items()

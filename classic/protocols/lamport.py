@@ -1,7 +1,7 @@
 """Total and causal order by Lamport's timestamps and acknowledgements.
 
-Messages are delivered in the order of (timestamp, sender). A process delivers the first one when it knows that nobody
-can still send one before it: over FIFO links, when it has heard from every member a timestamp that is no smaller. So
+Messages are delivered in the order of (timestamp, sender). A process delivers the first one when it knows that no
+process can still send one before it: over FIFO links, when every member has sent it a timestamp that is no smaller. So
 that it hears, each member acknowledges each message to all. Publishing after delivering takes a larger timestamp, hence
 the order is causal.
 

@@ -2,7 +2,7 @@
 
 A metagroup is a set of processes that are members of exactly the same groups. The tree puts metagroups below each other
 so that each group has a primary metagroup, the lowest one whose subtree holds all metagroups of the group. A message to
-a group starts at its primary metagroup and goes down. Whatever two groups with a common member are, one of their
+a group starts at its primary metagroup and goes down. For any two groups with a common member, one of their
 primary metagroups is above the other, on the way to that member: the lower one orders the messages of both.
 
 Construction (exercises 6.10 and 6.15). The metagroups are taken in some order, by default the ones with most groups
@@ -14,7 +14,7 @@ groups. Nothing is shared by two parts that is not settled above both, which is 
 
 Membership changes (exercise 6.11.3) need a new tree only when a process comes to have a set of groups whose primary
 metagroups are not above each other, or when a primary metagroup is emptied; otherwise a metagroup is hung up or taken
-off as a leaf, and nobody else notices (`Forest.changed`).
+off as a leaf, and no other process notices (`Forest.changed`).
 
 Source: Kshemkalyani 2008, §6.8.
 """

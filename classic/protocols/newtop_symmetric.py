@@ -5,9 +5,10 @@ its groups with it. It delivers in the order of (stamp, sender), the first messa
 that it is a member of and from every member of it, a stamp that is no smaller. Two processes with two groups in common
 thus have one order for the messages of both, and stamps order everything, so there are no cycles either.
 
-Whoever has nothing to say must be heard nevertheless. Newtop has silent members send null messages from time to time.
-Here nulls are asked for, so that a quiet system is quiet: a member that receives a message sends to all of its groups a
-null, which says up to which stamp everybody there should be heard from; who has not sent that much answers with a null.
+A silent member must be heard nevertheless. Newtop has silent members send null messages from time to time. Here nulls
+are requested, so that a quiet system is quiet. A member that receives a message sends a null to all of its groups,
+which says up to which stamp every member should be heard from. A member that has not sent that much answers with a
+null.
 
 Source: Kshemkalyani 2008, §6.9 (Newtop; the symmetric variant is named there, its rules are Lamport's).
 """
@@ -30,7 +31,8 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """Nothing but a stamp, for the members of a group, who are asked to be heard from up to the stamp ``wanted``."""
+    """Only a stamp, for the members of a group, which are asked to answer if not heard from up to the stamp
+    ``wanted``."""
 
     group: str
     stamp: int
@@ -51,7 +53,7 @@ class NewtopSymmetric(Process):
         self.heard = {(group, member): 0 for group in self.groups for member in self.setup.members(group)}
         """The last stamp of each member in each group; for this process: the last that it sent."""
         self.asked = dict.fromkeys(self.groups, 0)
-        """Up to which stamp the members of each group know that everybody is to be heard from."""
+        """The stamps up to which the members of each group know that all members are to be heard from."""
         self.held: dict[tuple[int, str], Message] = {}
 
     def on_publish(self, message: Message) -> None:

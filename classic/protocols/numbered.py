@@ -1,4 +1,5 @@
-"""Delivery by consecutive numbers: what every protocol does that numbers messages, whoever gives the numbers."""
+"""Delivery by consecutive numbers: the common part of all protocols that number messages, wherever numbers come
+from."""
 
 from __future__ import annotations
 

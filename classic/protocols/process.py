@@ -1,14 +1,15 @@
-"""What an ordering protocol is: one pure state machine per process, and, as data, what it promises and what it assumes.
+"""An ordering protocol: one pure state machine per process, and, as data, its guarantees and its assumptions.
 
-A process is told that its application publishes, that a packet has come, that an alarm rings, that another process has
-failed. It answers with effects: packets to send, messages to deliver, alarms to set. It never reads a clock, draws a
-number or touches a network, so one and the same class runs under the adversarial simulator and over real mailboxes.
+The inputs of a process are: its application publishes, a packet arrives, an alarm rings, another process has failed. It
+answers with effects: packets to send, messages to deliver, alarms to set. It never reads a clock, draws a number or
+touches a network, so the same class runs under the adversarial simulator and over real mailboxes.
 
-To receive is not to deliver: what a protocol does is to hold received messages back until delivering them cannot break
-the order that it promises.
+To receive is not to deliver: a protocol holds received messages back until delivering them cannot break the order that
+it promises.
 
-What a process sends to itself arrives at once, when the step that sent it is done, and costs nothing: a protocol can be
-written as its source has it ("to all members") and the messages of the network be counted as its source counts them.
+A packet that a process sends to itself arrives at once, when the step that sent it is done, and costs nothing. So a
+protocol can be written as its source has it ("to all members"), and the messages of the network are counted as its
+source counts them.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from sequencing.errors import UsageError
 
 
 class Guarantee(StrEnum):
-    """What a protocol can promise; `classic.executions.guarantees` has one checker for each."""
+    """The guarantees that a protocol can promise; `classic.executions.guarantees` has one checker for each."""
 
     VALIDITY = "validity"
-    """What a correct process publishes is delivered by every correct member of its group."""
+    """Each message of a correct process is delivered by every correct member of its group."""
     AGREEMENT = "agreement"
-    """What one correct process delivers, all correct members of its group deliver."""
+    """Each message that one correct process delivers is delivered by all correct members of its group."""
     INTEGRITY = "integrity"
-    """At most once, only to members of the group, and only what was published."""
+    """Each message is delivered at most once, only to members of its group, and only if it was published."""
     FIFO = "fifo"
     """The messages of one sender to one group are delivered in the order in which it published them."""
     CAUSAL = "causal"
@@ -64,7 +65,7 @@ TOTALLY = EVERYTHING_ONCE | {Guarantee.TOTAL, Guarantee.ACYCLIC}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an application publishes to a group; ``id`` is unique in the whole system."""
+    """A message that an application publishes to a group; ``id`` is unique in the whole system."""
 
     id: str
     sender: str
@@ -183,12 +184,12 @@ class Process(ABC):
 
     @abstractmethod
     def on_receive(self, source: str, packet: object) -> None:
-        """A packet has come; ``source`` is this process itself for what it sent to itself."""
+        """Take a packet; ``source`` is this process itself for a packet that it sent to itself."""
 
     def on_alarm(self, alarm: str) -> None:  # noqa: B027 — most set none
         """An alarm rings."""
 
-    def on_suspicion(self, process: str) -> None:  # noqa: B027 — most assume that nobody crashes
+    def on_suspicion(self, process: str) -> None:  # noqa: B027 — most assume that no process crashes
         """Another process is said to have crashed."""
 
     def send(self, to: str, packet: object, *, lossy: bool = False) -> None:

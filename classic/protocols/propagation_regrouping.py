@@ -1,21 +1,21 @@
-"""Propagation trees whose groups change while messages are under way (exercise 6.11).
+"""Propagation trees whose groups change while messages are in flight (exercise 6.11).
 
 A change of groups changes metagroups, and so the tree. When only leaves come and go, the others stay where they are
-(`Forest.changed`); a metagroup that is emptied inside the tree, or a new one that fits below no branch, has it built
-anew. Either way all processes must go from one forest to the next in the same place of the order:
+(`Forest.changed`). The tree is built again when a metagroup inside it is emptied, or when a new one fits below no
+branch. Either way all processes must switch from one forest to the next at the same place of the order:
 
-1. Who wants to join or leave groups asks the registrar, the first process, which gathers such wishes into the next
-   *epoch* and announces its groups to all.
-2. A process that hears of it sends nothing more in the old epoch; what its application publishes waits. It tells all
-   how many messages it has sent to which group.
-3. A process that has heard that from all, and has delivered what they sent to its groups, goes on to the next epoch,
-   and sends what waits. As the manager of a metagroup it passes on old messages still.
-4. When all have gone on, the registrar may announce the next.
+1. A process that wants to join or leave groups asks the registrar, the first process. The registrar gathers such
+   requests into the next *epoch* and announces its groups to all.
+2. A process that receives the announcement sends nothing more in the old epoch; new messages of its application wait.
+   It reports to all how many messages it has sent to which group.
+3. A process that has these reports from all, and has delivered the messages to its groups, switches to the next epoch,
+   and sends the waiting messages. As the manager of a metagroup it still passes on old messages.
+4. When all have switched, the registrar may announce the next epoch.
 
-So everybody delivers all messages of an epoch before those of the next: two orders that agree in each epoch agree. What
-happened before a message of an epoch belongs to it or to earlier ones, so causal order holds as well. A member delivers
-exactly what is sent in the epochs in which it is one. The price is a pause, of the slowest way between two processes
-and back: unlike in the trees of Herlihy 2000, §6.2, joining and leaving concern everybody.
+So every process delivers all messages of an epoch before those of the next: two orders that agree in each epoch agree.
+Everything that happened before a message of an epoch belongs to it or to earlier ones, so causal order holds as well. A
+member delivers exactly the messages of the epochs in which it is one. The price is a pause, of the slowest way between
+two processes and back: unlike in the trees of Herlihy 2000, §6.2, joining and leaving concern all processes.
 
 Source: Kshemkalyani 2008, §6.8 and exercise 6.11.3, which asks for the impact on the tree only; the epochs are ours.
 """
@@ -62,7 +62,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """To the registrar: the sender has gone on to an epoch."""
+    """To the registrar: the sender has switched to an epoch."""
 
     epoch: int
 
@@ -108,9 +108,9 @@ class PropagationRegrouping(Regrouping):
         self.interests: list[tuple[str, Interest]] = []
         self.wished = 0
         self.outstanding: list[Interest] = []
-        """Of this process: what is not fulfilled yet."""
+        """The requests of this process that are not fulfilled yet."""
         self.switching: set[str] = set()
-        """At the registrar: who has yet to go on."""
+        """At the registrar: the processes that have yet to switch."""
 
     def regroup(self, *, joins: Iterable[str] = (), leaves: Iterable[str] = ()) -> list[Effect]:
         """See `Regrouping`."""
@@ -169,7 +169,7 @@ class PropagationRegrouping(Regrouping):
                     self.deliver(message)
 
     def _announce(self) -> None:
-        """At the registrar, if nobody is on the way to an epoch: announce one that fulfils the wishes."""
+        """At the registrar, if no process is switching to an epoch: announce one that fulfils the requests."""
         if not self.interests or self.switching:
             return
         groups = {group: list(members) for group, members in self.setup.groups.items()}

@@ -6,9 +6,9 @@ delivered, of every k, as many as the matrix says were sent from k to j: those a
 this one, and as each sender's are delivered in order, counting suffices. Upon delivery the matrices are merged, and the
 message itself is counted for each of its destinations.
 
-Groups need not be known to anybody, nor senders be members: a matrix speaks of pairs of processes.
+No process needs to know the groups, and senders need not be members: a matrix is about pairs of processes.
 
-Source: Kshemkalyani 2008, §6.5.1 (Raynal, Schiper and Toueg). The seed's scan has lost the text of Algorithm 6.2; this
+Source: Kshemkalyani 2008, §6.5.1 (Raynal, Schiper and Toueg). Our scan of it has lost the text of Algorithm 6.2; this
 is built from the description around it. A message carries n² numbers; n − 1 messages, one hop.
 """
 

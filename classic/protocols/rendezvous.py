@@ -8,8 +8,8 @@ the higher priority that blocks on one of the lower:
 - towards a higher priority, it asks, and goes on; when the receiver grants permission, the receiver blocks until the
   message is there, and the sender sends it.
 
-Who is blocked queues what comes, and takes it in order afterwards. A process that has asked and not been granted yet
-still receives: such a message is as if it had come before the send. Each process tries one send at a time.
+A blocked process queues its inputs, and takes them in order afterwards. A process that has asked and not been granted
+yet still receives: such a message counts as received before the send. Each process tries one send at a time.
 
 The execution of the application's sends and receives has no crown: it could have run on instantaneous messages. A
 process that is always busy with higher ones can wait for long (exercise 6.7: the priorities are not fair).
@@ -91,7 +91,7 @@ class Rendezvous(Process):
         self._go_on()
 
     def _go_on(self) -> None:
-        """While this process is not blocked, take what is queued, and then try to send."""
+        """While this process is not blocked, take queued inputs, and then try to send."""
         while self.blocked_on is None and self.queue:
             self._take(*self.queue.popleft())
         if self.blocked_on is None and self.current is None and self.to_send:

@@ -1,8 +1,8 @@
-"""Reliable multicast by re-sending: who receives a message sends it to all others before it delivers it.
+"""Reliable multicast by re-sending: a receiver of a message sends it to all others before it delivers it.
 
 A sender that crashes in the middle of a multicast has reached some and not others. If any of those that it reached is
-correct, that one has passed the message on to everybody: either all correct processes deliver it, or none does. As a
-process passes on before it delivers, even one that delivers and then crashes has seen to that: agreement is uniform.
+correct, that one has passed the message on to all: either all correct processes deliver it, or none does. As a process
+passes on before it delivers, this holds even for one that delivers and then crashes: agreement is uniform.
 
 No order is promised; order and reliability are separate, and any ordering protocol can be laid over this one.
 
@@ -20,13 +20,13 @@ from classic.protocols.setup import Assumption
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A message, from its sender or from anybody."""
+    """A message, from its sender or from another process."""
 
     message: Message
 
 
 class Resending(Process):
-    """Everybody sends everything on, once."""
+    """Every process sends every message on, once."""
 
     title = "reliable multicast by re-sending"
     source = "Gupta 2019 Implementing Reliable Multicast; Kshemkalyani 2008, §6.10"

@@ -1,4 +1,4 @@
-"""Who takes part, over what links, and what a protocol may assume of that: it refuses what would break it."""
+"""The participants, their links, and the assumptions of protocols: a set-up that would break one is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sequencing.errors import UsageError
 
 
 class Assumption(StrEnum):
-    """What a source takes for granted; `Setup.require` refuses a set-up where it does not hold."""
+    """An assumption of a source; `Setup.require` refuses a set-up where it does not hold."""
 
     NO_CRASHES = "no process crashes"
     CRASHES_REPORTED = "every crash is reported to every correct process"
@@ -31,7 +31,7 @@ class Setup:
     """The processes (their order is a ring's, and the first has the highest priority), the groups, and the links.
 
     ``tree``: edges between processes, for the protocols that need one. ``open_groups``: that processes publish to
-    groups that they are not members of. The last five describe what the world may do, and are what `require` looks at.
+    groups that they are not members of. The last five describe what the world may do; `require` checks them.
     """
 
     processes: tuple[str, ...]

@@ -1,12 +1,12 @@
-"""Ordered multicast from distributed swap: what all swap protocols share.
+"""Ordered multicast from distributed swap: the common part of all swap protocols.
 
-A swap object holds a value, and swap(v) puts v in and takes out what was there. If every message is swapped in, what
-comes out is the message that precedes it, and so all messages are one chain. A member that knows, of each message, its
-predecessor delivers the message after it, and the first of the chain, whose predecessor is ⊥, at once. Nobody needs to
-know how many messages there were before: that is what makes swap cheaper than counting when many publish at once.
+A swap object holds a value, and swap(v) puts v in and takes out the previous value. If every message is swapped in, the
+value taken out is the message that precedes it, and so all messages are one chain. A member that knows, of each
+message, its predecessor delivers the message after it, and the first of the chain, whose predecessor is ⊥, at once. No
+process needs to know how many messages there were before. So swap is cheaper than counting when many publish at once.
 
 The order is total by construction. It is causal as well: a member that has delivered m has delivered all of the chain
-up to m, so whatever it swaps in afterwards stands behind m.
+up to m, so each message that it swaps in afterwards comes after m.
 
 Source: Herlihy 2000, §3.
 """

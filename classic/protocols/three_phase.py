@@ -6,7 +6,7 @@ A message goes through three phases.
 2. Each receiver proposes a timestamp: above all that it has proposed before, and no less than the sender's clock. It
    queues the message under its proposal, as not yet deliverable.
 3. The sender sends the largest proposal as the final timestamp. Receivers move the message to its place under it, and
-   mark it deliverable. What is deliverable and at the head of the queue is delivered.
+   mark it deliverable. A deliverable message at the head of the queue is delivered.
 
 A final timestamp is no less than any proposal, so whatever is queued behind the head can only move further back: the
 head's place is certain. Equal timestamps are ordered by sender and tag. Causal order follows, over FIFO links and in
@@ -67,7 +67,7 @@ class Queued:
 
     @property
     def place(self) -> tuple[int, str, str]:
-        """What the queue is sorted by."""
+        """The key that sorts the queue."""
         return self.timestamp, self.message.sender, self.message.id
 
 

@@ -1,10 +1,10 @@
-"""Total and causal order by a privilege that goes where it is asked for.
+"""Total and causal order by a privilege that goes to the process that asks for it.
 
 As with the circulating token (`token_ring`), only the holder sends, and the token carries the next number; but it stays
-where it is until somebody wants it. A process that has something to send and no token asks all members for it, with a
-serial number of its requests. The token remembers the serial number of each member's last request that was granted, and
-a queue of those whose requests were not: the holder, when it is done, gives it to the head of the queue. So an idle
-system sends nothing, and a lone sender keeps the privilege.
+where it is until another process wants it. A process that has something to send and no token asks all members for it,
+with a serial number of its requests. The token remembers the serial number of each member's last request that was
+granted, and a queue of those whose requests were not: the holder, when it is done, gives it to the head of the queue.
+So an idle system sends nothing, and a lone sender keeps the privilege.
 
 Source: Kshemkalyani 2008, §6.9, privilege-based algorithms (On-Demand); the granting is Suzuki and Kasami's.
 """
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The privilege: the next number, the requests granted of each member, and who is to have it, in this order."""
+    """The privilege: the next number, the requests granted of each member, and the members waiting for it, in order."""
 
     number: int
     granted: tuple[tuple[str, int], ...]

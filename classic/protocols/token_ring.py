@@ -1,9 +1,9 @@
 """Total and causal order by a privilege that goes round (Totem-like).
 
-Only who holds the token may send. The token carries the next number; the holder numbers what waits with it, sends it to
-all, and passes the token on. Members deliver in the order of the numbers. What a process publishes after a delivery is
-numbered when the token next comes, hence with a larger number than what was delivered, whatever the links do: the order
-is causal in closed groups (exercise 6.12.1).
+Only the holder of the token may send. The token carries the next number; the holder numbers its waiting messages with
+it, sends them to all, and passes the token on. Members deliver in the order of the numbers. A message that a process
+publishes after a delivery is numbered when the token next comes, hence with a larger number than the delivered one,
+even over links that are not FIFO: the order is causal in closed groups (exercise 6.12.1).
 
 A holder with nothing to send rests the token for a moment; without that an idle ring would be a busy one. Membership
 and recovery of lost tokens, the larger part of Totem, are not here.

@@ -1,20 +1,20 @@
 """Members of a tree that join and leave it, which concerns their neighbours only.
 
-Nobody knows who is in the group, not even who publishes: a message goes from neighbour to neighbour over the whole
-tree, so an edge that comes or goes is all that there is to know.
+No process knows the members of the group, not even a publisher: a message goes from neighbour to neighbour over the
+whole tree, so an edge that comes or goes is all that there is to know.
 
-*Join.* A process asks any member, which makes it a leaf of its own, and tells it the last message that it has delivered
-and those that it holds. All that the member receives later it passes on. So the joiner delivers everything after that
-message, in the order of everybody.
+*Join.* A process asks any member, which makes it a leaf of its own. The member sends it the last message that it has
+delivered and those that it holds, and passes on all messages that it receives later. So the joiner delivers everything
+after that message, in the common order.
 
-*Leave.* A process asks its neighbours to lock the links to it: from then on they keep back what they have for it, and
-their answer is the last that they send. Meanwhile it goes on as a member. When all have answered, its links are quiet.
-It tells them who takes its place, the heir, one of themselves, and is gone. The others link themselves to the heir and
-send it what they have kept back; the heir passes on what it has kept back, and takes over what the protocol keeps at
-this process (`deliver`, `take_over`). A packet of somebody who is no neighbour yet waits until it is one.
+*Leave.* A process asks its neighbours to lock the links to it: from then on they keep back their packets for it, and
+their answer is the last that they send. Meanwhile it continues as a member. When all have answered, its links are
+quiet. It names to them its heir, one of themselves, and ends. The others link themselves to the heir and send it the
+packets that they have kept back. The heir passes on those that it has kept back, and takes over the protocol's state of
+this process (`deliver`, `take_over`). A packet from a process that is no neighbour yet waits until it is one.
 
-*Neighbours who both leave.* Whoever has locked its link to another waits until that one is gone. If both ask at once,
-the lesser name goes first. In a tree nobody waits in a circle. One process remains: it cannot leave.
+*Neighbours that both leave.* A process that has locked its link to another waits until that one has left. If both ask
+at once, the lesser name goes first. In a tree no circle of waiting arises. One process remains: it cannot leave.
 
 Source: Herlihy 2000, §6.2, which says what to do and leaves open how the links become quiet, and how messages get to
 all.
@@ -37,7 +37,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """To a new leaf: the last message that was delivered, and what is held."""
+    """To a new leaf: the last message that was delivered, and those that are held."""
 
     last: str
     held: tuple[Follows, ...]
@@ -55,7 +55,8 @@ class Locked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """From who leaves, the last: who takes its place, whom it gets as neighbours, and what was kept here, if it was."""
+    """The last packet of a leaving process: its heir, the heir's new neighbours, and the state kept here, if there was
+    any."""
 
     heir: str
     others: tuple[str, ...]
@@ -64,7 +65,7 @@ class Gone:
 
 
 class TreeMembers(Joinable):
-    """What is the same for all: the tree, and the chain of messages. ``link`` leads to where swaps end, or is oneself.
+    """The common part: the tree, and the chain of messages. ``link`` leads to where swaps end, or is this process.
 
     The first members are those of the group, on the edges of the set-up's tree that join them, or if these do not join
     all of them in a star around the first.
@@ -82,7 +83,7 @@ class TreeMembers(Joinable):
         self.asked: set[str] = set()
         self.agreed: set[str] = set()
         self.kept_back: dict[str, list[object]] = {}
-        """Neighbour that leaves → what it would have been sent."""
+        """Neighbour that leaves → the packets that it would have been sent."""
         self.strangers: dict[str, list[object]] = {}
         """Process that will be a neighbour → what came from it."""
         self.to_publish: list[Message] = []
@@ -147,10 +148,10 @@ class TreeMembers(Joinable):
 
     @abstractmethod
     def on_swap_packet(self, source: str, packet: object) -> None:
-        """A packet in search of a predecessor has come, or has to be taken over from who leaves."""
+        """Take a packet in search of a predecessor, or one to take over from a leaving process."""
 
     def before_leaving(self) -> None:
-        """Send on what is kept at this process."""
+        """Send on the swaps that are kept at this process."""
 
     def multicast(self, message: Message, *, predecessor: str) -> None:
         """Send a message and the id of its predecessor to all."""
@@ -174,7 +175,8 @@ class TreeMembers(Joinable):
             self.deliver(message)
 
     def _go_on_leaving(self) -> None:
-        """Ask those that were not asked yet; be gone when all agree. Who has locked a link waits for the other."""
+        """Ask the neighbours that were not asked yet; leave when all agree. One that has locked a link waits for the
+        other."""
         if not self.leaving or self.gone or self.kept_back or not self.neighbours:
             return
         for neighbour in self.neighbours:
@@ -192,7 +194,7 @@ class TreeMembers(Joinable):
         self.effect(Halt("it has left"))
 
     def _replace(self, process: str, gone: Gone) -> None:
-        """Put the heir, or this process as the heir, in the place of a neighbour that is gone."""
+        """Put the heir, or this process as the heir, in the place of a neighbour that has left."""
         kept_back = self.kept_back.pop(process)
         self.neighbours.remove(process)
         new = gone.others if gone.heir == self.name else (gone.heir,)

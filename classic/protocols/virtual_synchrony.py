@@ -5,7 +5,7 @@ is a separate matter; over FIFO links each sender's is kept). A crash, a wish to
 and before it takes effect the view is flushed:
 
 - A member that knows of changes stops delivering and publishing, and sends to all a Flush: the view, all changes that
-  it knows of, and all messages that it has received in the view. Who learns of more changes sends a new Flush.
+  it knows of, and all messages that it has received in the view. A member that learns of more sends a new Flush.
 - When a member has the Flush of every member that stays, all naming the same changes as its own, it delivers what is in
   any of them, and installs the next view.
 
@@ -13,15 +13,15 @@ Why two correct members agree: either needs the other's Flush with exactly its o
 grow, and once it has installed it sends no more Flushes for the view. So if p installs with changes S and q with S',
 then q's last Flush says S and p's last says S', which makes S = S'. If one has installed and the other learns of more
 changes, it cannot finish without the first one, which tells it of its decision instead; the new changes are made from
-the next view. A decision is not taken from somebody that this process wants removed: its Flush has told the others that
+the next view. A decision is not taken from a process that this one wants removed: its Flush has told the others that
 they need not wait for that one, so they may have decided otherwise. The messages are the same because they are taken
 from the same Flushes.
 
-Who joins takes no part in the agreement, so it cannot trust one member's word: that member may have decided, told, and
-crashed, while the others decide otherwise. It installs its first view when all those members of it that were there
-before, but for the crashed ones, have told it the same. (So its own suspicions have to be right until then.)
+A joining process takes no part in the agreement, so it cannot trust one member's word: that member may have decided,
+reported, and crashed, while the others decide otherwise. It installs its first view when all earlier members of it,
+except the crashed ones, have reported the same. (So its own suspicions have to be right until then.)
 
-What a removed process may still have sent is delivered by all or by none. A process that was removed though it lives
+The last messages of a removed process are delivered by all or by none. A process that was removed though it is alive
 (it was too slow) learns of it from the first Flush that names it, and stops: forcible removal is how a wrong suspicion
 is made true. With many wrong suspicions a group can remove itself altogether; virtual synchrony does not solve
 consensus, and does not survive partitions as one group.
@@ -52,7 +52,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What a member knows at the end of a view."""
+    """The state of a member at the end of a view."""
 
     view: int
     leaving: tuple[str, ...]
@@ -62,7 +62,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The view that follows one, who asked to join, and what was delivered at the end of the one before."""
+    """The view that follows one, the processes that asked to join, and the deliveries at the end of the one before."""
 
     view: int
     members: tuple[str, ...]
@@ -97,10 +97,10 @@ class VirtualSynchrony(Joinable):
         self.sent = 0
         self.to_publish: deque[Message] = deque()
         self.ahead: list[tuple[str, Data | Flush]] = []
-        """What belongs to views that are not installed yet."""
+        """Packets that belong to views that are not installed yet."""
         self.decisions: dict[int, Decided] = {}
         self.offers: dict[str, Decided] = {}
-        """While this process is joining: what each member says its first view is."""
+        """While this process is joining: the first view that each member offers."""
         if self.name in self.founders:
             self._install(Decided(1, self.founders, (), ()))
 
@@ -133,7 +133,7 @@ class VirtualSynchrony(Joinable):
             case Data(view) | Flush(view) if view > self.view:
                 self.ahead.append((source, packet))
             case Data(view) | Flush(view) if view == self.view and source not in self.members_now:
-                pass  # it was removed, and has gone on by itself, not knowing it yet
+                pass  # it was removed, and has continued without knowing it yet
             case Data(view, number) if view == self.view:
                 self.received[source, number] = packet
                 if not self._is_flushing():
@@ -157,7 +157,7 @@ class VirtualSynchrony(Joinable):
                 raise unknown(packet)
 
     def _changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is to change from this view to the next: who leaves, who joins; who is in both is not let in."""
+        """The changes from this view to the next: processes that leave and that join; one in both is not let in."""
         joining = self.joining - set(self.members_now)
         return tuple(sorted(self.leaving & (joining | set(self.members_now)))), tuple(sorted(joining))
 

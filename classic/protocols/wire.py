@@ -1,4 +1,4 @@
-"""Packets as bytes: what a mailbox carries, and what the metadata of a protocol weighs.
+"""Packets as bytes: the contents of a mailbox, and the weight of a protocol's metadata.
 
 A packet is the JSON list of its kind's name and its fields; what it holds is read back by the types that the packet's
 class declares. A kind of packet is known by its name among those that the protocol's module uses.

@@ -1,1 +1,1 @@
-"""One connection: publishing, following the network, history, and what is held for order."""
+"""One connection: publishing, following the network, history, and frames that are held for order."""

@@ -1,4 +1,4 @@
-"""Events that were published in one call: one future tells what became of all of them."""
+"""Events that were published in one call: one future has the outcome of all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Outcome = Receipt | GamecastError
 
 
 class Bundle:
-    """What became of some events, until it is known of all of them; the token of each of them."""
+    """The outcomes of some events, collected until all are known; it serves as the token of each of them."""
 
     def __init__(self, future: asyncio.Future[list[Receipt]], regions: Sequence[str]) -> None:
         """``regions``: of the events, in the order of the call. Without any, there is nothing to wait for."""
@@ -23,7 +23,7 @@ class Bundle:
         self._tell_if_known()
 
     def note(self, region: str, outcomes: Sequence[Outcome]) -> None:
-        """Note what became of the next events in a region: of those of one region it becomes known in their order."""
+        """Note the outcomes of the next events in a region; those of one region are noted in their order."""
         known = self._outcomes.get(region)
         if known is None:
             known = self._outcomes[region] = []

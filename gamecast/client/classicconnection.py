@@ -5,9 +5,9 @@
         async for message in client:
             ...
 
-Everybody who takes part says the same set-up: processes, groups, protocol, network. What a protocol assumes and the
-set-up does not offer is refused with `UsageError`. There is no membership service here: who is in a group is fixed, and
-that a process has crashed is for the application to say (`suspect`), to the one protocol that survives it in order.
+Every participant passes the same set-up: processes, groups, protocol, network. A set-up that breaks an assumption of
+the protocol is refused with `UsageError`. There is no membership service: the members of a group are fixed. The
+application reports that a process has crashed (`suspect`), to the one protocol that stays in order after a crash.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from sequencing.errors import NotConnected, UnknownScheme, UsageError
 from sequencing.names import check_connection_name, check_region
 
 Handed = Message | Gap | Install | Halt | Scheduled
-"""What an application is handed: messages, and what some protocols say between them."""
+"""The items that an application receives: messages, and the protocols' own announcements between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """The application says that a process has crashed."""
+    """The application's report that a process has crashed."""
 
     process: str
 
@@ -70,9 +70,9 @@ def connect(
     """Return a process of a classic protocol; it opens with ``async with``.
 
     ``url``: ``redis://``, ``rediss://`` or ``unix://`` for mailboxes there, ``memory://`` for ones in this process.
-    ``network``: tells apart what shares a server; a network is used once. The others are those of `prepare`.
+    ``network``: distinguishes networks that share a server; a network is used once. The others are those of `prepare`.
 
-    Raises `UsageError` where the set-up breaks what the protocol assumes; does not block.
+    Raises `UsageError` if the set-up breaks an assumption of the protocol; does not block.
     """
     setup = prepare(name, protocol, processes, groups, tree=tree, open_groups=open_groups)
     check_network(network)
@@ -88,13 +88,13 @@ def prepare(
     tree: Sequence[tuple[str, str]] = (),
     open_groups: bool = False,
 ) -> Setup:
-    """Return the set-up that everybody who takes part says, checked.
+    """Return the set-up that all participants use, checked.
 
-    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; the members of the
-    groups, sorted, if there are none. ``groups``: one of all, called ``all``, if not given. ``tree``: for the protocols
-    that need one, a star around the first process if not given.
+    ``protocol``: a name of the catalogue. ``processes``: all of them, in the same order everywhere; if empty, the
+    sorted members of the groups. ``groups``: by default one group of all, called ``all``. ``tree``: for the protocols
+    that need one, by default a star around the first process.
 
-    Raises `UsageError` where that breaks what the protocol assumes, naming protocols that would fit.
+    Raises `UsageError` if the set-up breaks an assumption of the protocol, naming protocols that would fit.
     """
     check_connection_name(name)
     kind = find_protocol(protocol)
@@ -126,7 +126,7 @@ def _check_names(names: Iterable[str], what: str) -> None:
 
 
 def check_network(network: object) -> None:
-    """Raise `UsageError` unless this is a name of a network."""
+    """Raise `UsageError` unless this is a valid name of a network."""
     if not isinstance(network, str):
         raise UsageError(f"network is a name, that of all who take part, not {network!r}")
 
@@ -144,7 +144,7 @@ def mailbox_at(url: str, network: str, name: str) -> Mailbox:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The application wants to join, at a member, or to leave; with groups, these."""
+    """The application's request to join at a member, or to leave; with groups, to join or leave these."""
 
     joins: bool
     at: str = ""
@@ -152,7 +152,7 @@ class Change:
 
 
 class ClassicClient:
-    """One process: an owner task that steps the machine, one that reads the mailbox."""
+    """One process: an owner task that steps the machine, and one that reads the mailbox."""
 
     def __init__(self, name: str, protocol: str, setup: Setup, mailbox: Mailbox) -> None:
         self.name = name
@@ -184,21 +184,21 @@ class ClassicClient:
 
     @property
     def waiting(self) -> int:
-        """How many things are there to be taken."""
+        """The number of items that wait to be taken."""
         return len(self._out)
 
     async def publish(self, group: str, payload: Any) -> Message:
-        """Hand a payload (what orjson takes) to the protocol, and return the message that it became.
+        """Pass a payload (any value that orjson takes) to the protocol, and return its message.
 
-        Raises `UsageError` for a group that there is not or, where groups are closed, that this process is not in.
+        Raises `UsageError` for an unknown group or, where groups are closed, a group that this process is not in.
         """
         return self.publish_now(group, payload)
 
     def publish_now(self, group: str, payload: Any) -> Message:
-        """The same; nothing of it needs waiting for."""
+        """Publish without waiting; arguments and errors as `publish`."""
         if not self._tasks:
             raise NotConnected("the process is not open: use `async with classic.connect(...)`")
-        setup = self._machine.setup  # whose groups may have changed
+        setup = self._machine.setup  # its groups may have changed
         members = setup.members(group)
         if not (setup.open_groups or self.name in members or isinstance(self._machine, Joinable)):
             raise UsageError(f"{self.name} is no member of {group}, and groups are closed here: say open_groups=True")
@@ -211,19 +211,19 @@ class ClassicClient:
         return message
 
     def suspect(self, process: str) -> None:
-        """Tell the protocol that another process has crashed."""
+        """Report to the protocol that another process has crashed."""
         self._inbox.put_nowait(Suspicion(process))
 
     def join(self, at: str = "") -> None:
-        """Become a member, though not one that began; ``at``: a member, in trees the one to be linked to.
+        """Become a member after the beginning; ``at``: a member, in trees the one to link to.
 
-        What is published meanwhile waits. Raises `UsageError` where the protocol's groups are fixed.
+        Messages published meanwhile wait. Raises `UsageError` if the protocol's groups are fixed.
         """
         self._require_joinable()
         self._inbox.put_nowait(Change(joins=True, at=at))
 
     def leave(self) -> None:
-        """Leave, in good order; `Halt` comes when it has taken effect. Raises as `join` does."""
+        """Leave in good order; `Halt` is delivered when it has taken effect. Raises as `join` does."""
         self._require_joinable()
         self._inbox.put_nowait(Change(joins=False))
 
@@ -246,12 +246,12 @@ class ClassicClient:
             )
 
     async def __aiter__(self) -> AsyncIterator[Handed]:
-        """Yield what is delivered, in order, for ever; raises what ended the process, if something did."""
+        """Yield deliveries in order, for ever; raises the error that ended the process, if any."""
         while (item := await self.take()) is not None:
             yield item
 
     async def take(self) -> Handed | None:
-        """Return what is delivered next, None when the process is closed; who is cancelled has taken nothing."""
+        """Return the next delivery, None when the process is closed. A cancelled call takes nothing."""
         while not self._out:
             for task in self._tasks:
                 if task.done() and not task.cancelled():

@@ -11,8 +11,8 @@ from typing import Any
 FOLLOWING_ENDS_S = 0.5
 HALVES_END_S = 1.5
 CLOSE_S_MAX = 2.0
-"""How long `Client.close` waits for servers that do not answer. Seconds from its start until it breaks off: following
-the network; publishing and reading; and telling the network that the connection is gone."""
+"""How long `Client.close` waits for servers that do not answer. Seconds from its start until each step is cancelled:
+following the network; publishing and reading; and reporting to the network that the client disconnects."""
 
 _log = logging.getLogger("gamecast")
 
@@ -28,7 +28,7 @@ async def until(when: float, ending: Awaitable[object]) -> None:
 
 
 async def close_until(when: float, closing: Coroutine[Any, Any, None]) -> None:
-    """Wait for the last step of closing until a time of the event loop. It then goes on in the background.
+    """Wait for the last step of closing until a time of the event loop. It then continues in the background.
 
     Cancelled half way, it would leak sockets.
     """

@@ -1,4 +1,4 @@
-"""The limits of a connection, and where its URL comes from."""
+"""The limits of a connection, and the default of its URL."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 DEFAULT_URL = "embedded://"
 
 PAYLOAD_BYTES_MOST = 500_000_000
-"""Redis takes values of 512 MiB at most."""
+"""Redis accepts values of 512 MiB at most."""
 PAYLOAD_DEPTH_MOST = 200
-"""orjson writes 254 at most, and others wrap what they read in something of their own."""
+"""orjson writes 254 at most, and programs that read a payload wrap it in something of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class Limits:
     buffer_bytes_max: int = 64 * 1024 * 1024
     """The same in bytes of payload."""
     overflow_factor: int = 20
-    """How many times a limit is exceeded where waiting is no way out: those two by ``publish_async`` before it refuses
-    in any case, those of the inbox while ``subscribe`` waits."""
+    """The factor by which a limit may be exceeded where waiting is impossible: the two above by ``publish_async``
+    before it refuses in any case, those of the inbox while ``subscribe`` waits."""
     payload_bytes_max: int = 1_000_000
     """The encoded size of one event; `PAYLOAD_BYTES_MOST` at most."""
     payload_depth_max: int = PAYLOAD_DEPTH_MAX
@@ -49,15 +49,14 @@ class Limits:
     held_frames_max: int = 20_000
     """Received frames of one region that wait for others; beyond it reading that region pauses."""
     subscribe_timeout_s: float = 30.0
-    """How long ``subscribe`` waits until its regions are joined; what it asked for stays asked for."""
+    """How long ``subscribe`` waits until its regions are joined; after a timeout they stay requested."""
     publish_timeout_s: float = 10.0
-    """How long an unreachable ingress is tried again before publishes fail."""
+    """How long an unreachable ingress is retried before publishes fail."""
     retention_events: int = 1_000_000
-    """How many events of each region its node keeps; counts for plans made from this connection."""
+    """How many events of each region its node keeps; applies to plans made from this connection."""
     resume_s: float = RESUME_S
-    """For how long who has gone is counted: who comes back within it, under its name and by its positions, finds
-    the order of its regions kept, whatever the network went over to meanwhile. Counts for plans made from this
-    connection."""
+    """Seconds that a disconnected subscriber keeps its place. If it reconnects in time, under its name and with its
+    positions, it resumes in the same order, even after a transition. Applies to plans made from this connection."""
 
     def __post_init__(self) -> None:
         timeouts = "subscribe_timeout_s", "publish_timeout_s", "resume_s"
@@ -74,14 +73,14 @@ WhenFull = Literal["wait", "refuse"]
 WhenBehind = Literal["wait", "skip", "disconnect"]
 """What happens to a connection whose application leaves ``inbox_events_max`` events, or ``inbox_bytes_max``, untaken.
 
-``wait``: reading pauses; the nodes keep what comes, up to ``retention_events`` a region. ``skip``: what was not taken
-is dropped, and a `Gap` stands for it. ``disconnect``: iteration ends with `TooSlow`, after what was received. In no
-case does anybody else wait.
+``wait``: reading pauses; the nodes keep new events, up to ``retention_events`` a region. ``skip``: untaken events are
+dropped and replaced by a `Gap`. ``disconnect``: iteration ends with `TooSlow`, after the received events. In no case
+does another client wait.
 """
 
 
 class LimitOptions(TypedDict, total=False):
-    """The keyword arguments by which `gamecast.connect` takes `Limits`."""
+    """The keyword arguments of `gamecast.connect` for `Limits`."""
 
     buffer_events_max: int
     buffer_bytes_max: int
@@ -98,14 +97,14 @@ class LimitOptions(TypedDict, total=False):
 
 
 class NetworkOptions(LimitOptions, total=False):
-    """What `gamecast.share` takes by name: the network, and the limits of its connections."""
+    """The keyword arguments of `gamecast.share`: the network, and the limits of its connections."""
 
     ordering: Ordering
     routes: Mapping[str, str] | None
 
 
 class ConnectionOptions(LimitOptions, total=False):
-    """What `gamecast.Shared.connect` takes by name: one connection's own options."""
+    """The keyword arguments of `gamecast.Shared.connect`: one connection's own options."""
 
     name: str | None
     when_full: WhenFull
@@ -114,12 +113,12 @@ class ConnectionOptions(LimitOptions, total=False):
 
 
 class ConnectOptions(NetworkOptions, ConnectionOptions, total=False):
-    """What `gamecast.connect` and `gamecast.blocking.connect` take by name."""
+    """The keyword arguments of `gamecast.connect` and `gamecast.blocking.connect`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Everything that `gamecast.connect` was told."""
+    """The checked arguments of `gamecast.connect`."""
 
     url: str
     name: str
@@ -130,8 +129,9 @@ class Configuration:
     routes: Mapping[str, str] = field(default_factory=dict)
     record: Recording | None = None
     is_guest: bool = False
-    """Whether it is for a gateway's client. These come and go under their names, and what was published before tells
-    what they repeat: so their joins end what an earlier connection has under way; see `Subscriber.subscribe`."""
+    """Whether it is for a gateway's client. These clients come and go under their names, and decide by the events
+    published before what they repeat. So their joins end what an earlier connection has in flight; see
+    `Subscriber.subscribe`."""
 
 
 def configured(
@@ -146,7 +146,7 @@ def configured(
     is_guest: bool = False,
     **limits: Any,
 ) -> Configuration:
-    """Check and complete what `gamecast.connect` was told; raises `UsageError` and its kinds."""
+    """Check and complete the arguments of `gamecast.connect`; raises `UsageError` and its kinds."""
     if when_full not in get_args(WhenFull):
         raise UsageError(f"when_full is 'wait' or 'refuse', not {when_full!r}")
     if when_behind not in get_args(WhenBehind):

@@ -1,4 +1,4 @@
-"""What the application gets of a frame: its events, and a gap in the place of those that cannot be had."""
+"""Decode frames for the application: into events, and gaps in the place of missing events."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _new_event = partial(tuple.__new__, Event)
 
 
 class EventDecoder:
-    """Makes events of frames, in the order in which it is given them."""
+    """Decodes frames to events, in the order in which it is given them."""
 
     def __init__(self, tap: Tap | None) -> None:
         self._tap = tap
         self._floors: dict[str, Position] = {}
-        """Region → what its history was to begin after: nothing up to there is handed out."""
+        """Region → the position after which its history begins: nothing up to there is delivered."""
         self.delivered_events = 0
         self.gaps = 0
 
     def begin_after(self, positions: Mapping[str, Position]) -> None:
-        """Hand out nothing of these regions that the application has had: up to the position of each."""
+        """Deliver no events of these regions that the application has had: up to the position of each."""
         self._floors |= positions
 
     def drop(self, regions: Iterable[str]) -> None:
-        """Forget where the history of some regions was to begin: they are left."""
+        """Forget where the history of some regions was to begin: they were left."""
         for region in regions:
             self._floors.pop(region, None)
 
     def decode(self, item: Ready | Missing | Gap, batch: list[Event | Gap], *, replayed: bool = False) -> None:
-        """Make of a frame what the application gets. ``replayed``: the frame comes from history."""
+        """Decode a frame into items for the application. ``replayed``: the frame comes from history."""
         if isinstance(item, Gap):
             self.announce(item, batch)
             return
@@ -76,14 +76,14 @@ class EventDecoder:
             self._tap.delivered(frame, meta.publisher, first=first, sent_at_ns=sent_at_ns, at_ns=at_ns)
 
     def announce(self, gap: Gap, batch: list[Event | Gap]) -> None:
-        """Hand out a gap."""
+        """Deliver a gap."""
         self.gaps += 1
         batch.append(gap)
         if self._tap is not None:
             self._tap.announced(gap)
 
     async def replay(self, history: History, batch: list[Event | Gap]) -> bool:
-        """Hand out what comes next of a history; return whether that was something."""
+        """Deliver the next items of a history; return whether there were any."""
         items = await history.next_items()
         for item in items:
             if isinstance(item, Missing) or item.meta.kind not in MARKERS:
@@ -91,7 +91,7 @@ class EventDecoder:
         return bool(items)
 
     def _known(self, frame: StampedFrame, events: int) -> int:
-        """Return how many of a frame's events, the first ones, the application has had before it subscribed."""
+        """Return how many of a frame's first events the application has had before it subscribed."""
         epoch, sequence = self._floors[frame.region]
         if (frame.epoch, frame.last) > (epoch, sequence):
             del self._floors[frame.region]

@@ -1,4 +1,4 @@
-"""What was published before a region was joined, for who subscribes with ``since``."""
+"""The events published before a region was joined, for subscribers with ``since``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sequencing.replay import Replay, unordered
 from sequencing.subscriber import Subscriber
 
 FRAMES_MAX = 64
-"""Frames a region and read: the application takes history in its own time."""
+"""Frames of a region in one read: the application takes history at its own pace."""
 
 LATE_S_MAX = 60.0
-"""How long nothing may come of an epoch that is being left: a node of its path may be away. Then what is missing is a
-gap: the node may never come back."""
+"""How long an epoch that is ending may bring nothing: a node of its path may be unreachable. Then the missing events
+become a gap, because the node may never come back."""
 
 NUMBER_DIGITS_MAX = 16
 """Numbers of positions fit into 53 bits."""
@@ -39,7 +39,7 @@ ONE_OF_ANOTHER = (
 Answer = TypeVar("Answer")
 
 ReplayOrder = Literal["common", "any"]
-"""In which order the history of several regions comes.
+"""The order in which the history of several regions is delivered.
 
 ``common``: in the order in which all subscribers delivered it; regions that have none are refused. ``any``: regions
 without a common order come in any order, and may be interleaved. Each region still comes in its own order, and regions
@@ -48,7 +48,7 @@ that have a common order come in that.
 
 
 def checked_order(order: object) -> ReplayOrder:
-    """Return an order; raises `UsageError` for what is none."""
+    """Return an order; raises `UsageError` if the value is not one."""
     if order == "common" or order == "any":
         return order
     raise UsageError(f"order is {' or '.join(map(repr, get_args(ReplayOrder)))}, not {order!r}")
@@ -57,8 +57,9 @@ def checked_order(order: object) -> ReplayOrder:
 class Recall:
     """One call of ``subscribe`` with ``since``, until all its regions are joined.
 
-    Until then what is handed out of them goes to their history. So all that the history has comes before all that comes
-    after it of these regions, in everybody's order: the machine's own order is cut at one place.
+    Until then, items delivered of these regions go to their history. So all items of the history precede all later
+    items of these regions, in the order that all subscribers share: the delivery machine's own order is cut at one
+    place.
     """
 
     def __init__(self, since: Mapping[str, Position], order: ReplayOrder = "common") -> None:
@@ -70,16 +71,16 @@ class Recall:
         self.history: History | None = None
         """Of all its regions, once they are joined."""
         self.is_answered = asyncio.Event()
-        """Set when nobody waits for what the call comes to any more."""
+        """Set when no caller waits for the outcome of the call any more."""
 
     def narrow(self, wanted: AbstractSet[str]) -> None:
-        """Leave out regions that are wanted no more."""
+        """Leave out regions that are no longer wanted."""
         if not self.since.keys() <= wanted:
             self.since = {region: position for region, position in self.since.items() if region in wanted}
             self.begins = {region: position for region, position in self.begins.items() if region in wanted}
 
     def unknown(self) -> UnknownPosition | None:
-        """Return what is wrong if a position is behind what is there; of use when all is joined."""
+        """Return the error if a position is later than the newest one; of use once all regions are joined."""
         for region, position in self.since.items():
             if position > self.begins[region]:
                 return never_given(region, position, self.begins[region])
@@ -96,7 +97,7 @@ class Recall:
         return True
 
     def is_joined(self, subscriber: Subscriber) -> bool:
-        """Return whether all regions are joined; the history ends here then."""
+        """Return whether all regions are joined; the history then ends here."""
         if not self.since.keys() <= subscriber.joined:
             return False
         for region in self.since.keys() - self.begins.keys():
@@ -107,8 +108,8 @@ class Recall:
 class History:
     """History of some regions: epoch by epoch, and within each in the order of its stamps.
 
-    A place in the inbox, at which the application reads it. It is refused where it has no order, or begins behind what
-    there is: whoever subscribes is told, and if nobody waits for that, it is a gap.
+    It has a place in the inbox, at which the application reads it. It is refused if it has no order, or begins after
+    the newest event. The subscribing call then raises the error; if no call waits for it, a gap is delivered.
     """
 
     def __init__(
@@ -118,8 +119,8 @@ class History:
         newest: Callable[[], Plan],
         ending: Callable[[], AbstractSet[tuple[str, int]]],
     ) -> None:
-        """``recall``: of what, once all is joined; ``newest``: tells the newest plan; ``ending``: tells regions and
-        their epochs that are being left now.
+        """``recall``: the call that it belongs to, once all is joined; ``newest``: returns the newest plan; ``ending``:
+        returns regions and their epochs that are ending now.
         """
         self._network, self._newest, self._plan, self._ending = network, newest, newest(), ending
         self._begins, self._since, self._order = recall.begins, recall.since, recall.order
@@ -145,7 +146,7 @@ class History:
 
     @property
     def regions(self) -> frozenset[str]:
-        """The regions that it is of, without those that were left."""
+        """The regions of the history, without those that were left."""
         return frozenset(self._since.keys() - self._released)
 
     def release(self, regions: AbstractSet[str]) -> None:
@@ -153,7 +154,7 @@ class History:
         self._released |= regions
 
     async def next_items(self) -> list[Ready | Missing]:
-        """Return what comes next, empty at the end. Cancelling it loses nothing."""
+        """Return the next items, empty at the end. Cancelling it loses nothing."""
         if self._epochs is None or self._refusal is not None:
             try:
                 await self.admit()
@@ -178,7 +179,8 @@ class History:
         return [item for item in left if region_of(item) not in self._released]
 
     async def _never_given(self, epochs: Iterable[tuple[Replay, Mapping[str, Plan]]]) -> UnknownPosition | None:
-        """Return what is wrong if a position is behind the end of its epoch, which is not that of the live events."""
+        """Return the error if a position is later than the end of its epoch, where that is not the epoch of live
+        events."""
         asked: dict[str, list[tuple[str, int]]] = {}
         for replay, plans in epochs:
             for region, plan in plans.items():
@@ -193,7 +195,7 @@ class History:
         return None
 
     async def _unordered(self, epochs: Iterable[tuple[Replay, Mapping[str, Plan]]]) -> UnorderedHistory | None:
-        """Return what is wrong if regions of which there are events have no order, and need one."""
+        """Return the error if regions that have events have no order, and need one."""
         if self._order == "any":
             return None
         for replay, plans in epochs:
@@ -252,18 +254,18 @@ class History:
         return await self._network.plans(self._since.keys(), min(epoch for epoch, _ in self._since.values()))
 
     def _is_recent(self) -> bool:
-        """Return whether all of it is of epochs that the plan knows, as after a short absence."""
+        """Return whether all of it is of epochs that the plan has, as after a short absence."""
         return all(
             region in self._plan.paths and self._since[region][0] == last_epoch == self._plan.epoch_of(region)
             for region, (last_epoch, _) in self._begins.items()
         )
 
     async def _find(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
-        """Read after some positions; where nothing is there yet of an epoch that is being left, wait for it."""
+        """Read after some positions; if an ending epoch has nothing there yet, wait for it."""
         left, frames, backoff = dict(wanted), list[StampedFrame](), Backoff()
         deadline = time.monotonic() + LATE_S_MAX
         while True:
-            ending = self._ending()  # before the read: all of what has been left by now is there to be read
+            ending = self._ending()  # before the read, so that all of every epoch that has ended by now can be read
             frames += await self._read(left, plans)
             found = {frame.region for frame in frames}
             left = {
@@ -276,7 +278,8 @@ class History:
             await backoff.wait()
 
     async def _read(self, wanted: Mapping[str, Position], plans: Mapping[str, Plan]) -> list[StampedFrame]:
-        """Read where the plans of an epoch say, from nodes as the newest plan knows them: they may have begun anew."""
+        """Read from the places in the plans of an epoch, at nodes as the newest plan knows them: they may have
+        restarted."""
         by_node: dict[str, dict[str, Position]] = {}
         for region, position in wanted.items():
             by_node.setdefault(plans[region].paths[region][-1], {})[region] = position
@@ -286,7 +289,7 @@ class History:
         return frames
 
     async def _at(self, node: str, ask: Callable[[Reader], Awaitable[Answer]]) -> Answer:
-        """Ask a node, however long that takes."""
+        """Ask a node, waiting as long as it takes."""
         reader = self._network.reader(node, self._newest())
 
         async def asked() -> Answer:
@@ -318,7 +321,7 @@ async def _patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 Since = int | str | Mapping[str, int | str]
-"""After what to replay: an epoch, a position of one region, or region → one of these."""
+"""Where to replay after: an epoch, a position of one region, or region → one of these."""
 
 
 def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
@@ -336,12 +339,12 @@ def parse_since(since: Since, regions: AbstractSet[str]) -> dict[str, Position]:
 
 
 def region_of(item: Ready | Missing | Gap) -> str:
-    """Return the region that an item is of."""
+    """Return the region of an item."""
     return item.frame.region if isinstance(item, Ready) else item.region
 
 
 def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:
-    """Return the error that tells of regions whose history has no order."""
+    """Return the error for regions whose history has no common order."""
     named = ", ".join(f"{one!r} and {other!r}" for one, other in pairs[:3])
     more = f" and {len(pairs) - 3} pairs more" if len(pairs) > 3 else ""
     error = UnorderedHistory(
@@ -354,18 +357,18 @@ def no_order(epoch: int, pairs: Sequence[tuple[str, str]]) -> UnorderedHistory:
 
 
 def never_given(region: str, position: Position, newest: Position) -> UnknownPosition:
-    """Return the error that tells of a position behind the newest of its region."""
+    """Return the error for a position later than the newest of its region."""
     asked, there = (f"{epoch}-{sequence}" for epoch, sequence in (position, newest))
     return UnknownPosition(f"{region!r} has no position {asked}, its newest is {there}: that {ONE_OF_ANOTHER}")
 
 
 def is_of_another(plan: Plan, position: Position) -> bool:
-    """Return whether a position, unless it is the beginning of everything, is from before a network had begun."""
+    """Return whether a position, unless it is the beginning of everything, is older than the network."""
     return position[0] < plan.first_epoch and position != (0, 0)
 
 
 def of_another(region: str, position: Position, plan: Plan) -> UnknownPosition:
-    """Return the error that tells of a position from before a network had begun."""
+    """Return the error for a position that is older than the network."""
     return UnknownPosition(
         f"{region!r} has no position {position[0]}-{position[1]}, this network began with epoch {plan.first_epoch}: "
         f"that {ONE_OF_ANOTHER}"

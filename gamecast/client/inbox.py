@@ -1,4 +1,4 @@
-"""What a connection has received and its application has not taken yet, in delivery order."""
+"""The items that a connection has received and its application has not taken yet, in delivery order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sequencing.frames import FrameKind
 Item = Ready | Missing | Gap | History
 
 MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
-"""Kinds of frames that carry nothing for the application. It is told of kinds that nobody here knows."""
+"""Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
 SKIPPED = "the application was too far behind, and asked to skip"
 
 
 class Inbox:
-    """A queue that counts what is in it. Frames are kept as they are: bytes burden the garbage collector less."""
+    """A queue that counts its contents. Frames are kept as they are: bytes burden the garbage collector less."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -33,11 +33,11 @@ class Inbox:
 
     @property
     def head(self) -> Item:
-        """What comes next."""
+        """The next item."""
         return self._items[0]
 
     def put(self, items: Iterable[Item]) -> None:
-        """Add what was delivered; of markers the application hears nothing."""
+        """Add delivered items; markers are not passed to the application."""
         events = size = 0
         for item in items:
             if isinstance(item, Ready):
@@ -51,14 +51,14 @@ class Inbox:
         self.bytes += size
 
     def take(self) -> None:
-        """Take out what comes next."""
+        """Remove the next item."""
         item = self._items.popleft()
         if isinstance(item, Ready):
             self.events -= item.meta.events
             self.bytes -= len(item.frame.body)
 
     def drop(self, regions: AbstractSet[str]) -> None:
-        """Take out all that is of some regions. A history stays, and has no more of them."""
+        """Remove all items of some regions. A history stays, and has no more of them."""
         kept = [item for item in self._items if isinstance(item, History) or region_of(item) not in regions]
         for item in self._items:
             if isinstance(item, History):
@@ -68,12 +68,12 @@ class Inbox:
         self.put(kept)
 
     def is_full(self, factor: int = 1) -> bool:
-        """Return whether there is more than the limits, ``factor`` times, allow."""
+        """Return whether the contents exceed the limits, multiplied by ``factor``."""
         limits = self._limits
         return self.events >= factor * limits.inbox_events_max or self.bytes >= factor * limits.inbox_bytes_max
 
     def skip(self) -> None:
-        """Drop all events, and leave a gap for those of each region and epoch."""
+        """Drop all events, and leave a gap for the events of each region and epoch."""
         kept: deque[Item] = deque()
         gaps: dict[tuple[str, int], Gap] = {}
         for item in self._items:
@@ -91,7 +91,7 @@ class Inbox:
 
 
 def _gap(item: Ready | Missing | Gap) -> Gap:
-    """Return what stands for something that is skipped."""
+    """Return the gap that replaces a skipped item."""
     if isinstance(item, Gap):
         return item
     if isinstance(item, Missing):

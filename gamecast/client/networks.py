@@ -1,4 +1,4 @@
-"""Which network is behind a URL."""
+"""The network for a URL."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def network_of(configuration: Configuration) -> Network:
 def _maker(scheme: str) -> _MakeNetwork | None:
     if scheme in REDIS_SCHEMES:
         return RedisNetwork
-    # A game server in a network of many loads neither.
+    # A game server in a network of many servers loads neither.
     if scheme == "memory":
         from adapters.memory import MemoryNetwork
 
@@ -57,12 +57,12 @@ def _maker(scheme: str) -> _MakeNetwork | None:
 
 
 def require_reachable(url: str) -> str:
-    """Return a URL by which networks of other processes are reached; raises `UsageError` for any other."""
+    """Return a URL that other processes can use to reach a network; raises `UsageError` for any other."""
     scheme = urlsplit(checked_url(url)).scheme
     if scheme in ("memory", "embedded"):
         whose = "this process" if scheme == "memory" else "the connection that opens it"
         raise UsageError(
-            f"{redacted(url)!r} is a private network of {whose}, where nobody else is: give the redis:// URL of a "
+            f"{redacted(url)!r} is a private network of {whose}: give the redis:// URL of a "
             "running network (`client.url` of an embedded one)"
         )
     return url

@@ -1,7 +1,7 @@
-"""Numbers that JSON has none for: orjson writes NaN and the infinities as null, without a word. Who published one would
-be told that all is well, and whoever gets it a null that nobody sent. To look for such numbers in all payloads would
-take longer than writing them. But each leaves a null in the text, so only payloads in whose text there is one, be it of
-a None, or a word that somebody says, are looked through.
+"""Numbers that JSON cannot represent: orjson silently writes NaN and the infinities as null. The publisher of such a
+number would see a success, and each subscriber would get a null that was not published. To search all payloads for such
+numbers would take longer than writing them. But each leaves a null in the text. So only payloads with "null" in their
+text are searched, even if it comes from a None or from a word in a string.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LETTER_OF_NULL = NULL[1]
 
 
 def lacks_number(payload: Any) -> bool:
-    """Return whether NaN or an infinity stands anywhere in a payload that orjson has written."""
+    """Return whether a payload that orjson has written has NaN or an infinity anywhere in it."""
     return _any_lacks((payload,))
 
 
@@ -42,7 +42,7 @@ def _any_lacks(values: Iterable[Any]) -> bool:
         if kind is str or kind is int or each is None or kind is bool:
             continue
         if kind is float:
-            if each - each != 0:  # of all numbers, only those without a place in JSON
+            if each - each != 0:  # true only for numbers that JSON cannot represent
                 return True
         elif _any_lacks(each if kind is list or kind is tuple else _parts(each)):
             return True
@@ -50,7 +50,7 @@ def _any_lacks(values: Iterable[Any]) -> bool:
 
 
 def _parts(of: Any) -> Iterable[Any]:
-    """Return what orjson writes of something that is no number."""
+    """Return the parts that orjson writes of a value that is not a number."""
     if isinstance(of, dict):
         return of.values()
     if isinstance(of, Enum):

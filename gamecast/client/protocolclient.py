@@ -1,13 +1,11 @@
 """A connection that runs a classic protocol: what `gamecast.connect(…, protocol="isis")` returns.
 
-    groups = {"forest": ["a", "b"], "river": ["a", "b", "c"]}
-    async with gamecast.connect(url, name="a", protocol="isis-overlapping", groups=groups) as client:
-        await client.publish("forest", {"type": "spell"})
-        async for event in client:
-            ...
+    groups = {"forest": ["a", "b"], "river": ["a", "b", "c"]} async with gamecast.connect(url, name="a",
+    protocol="isis-overlapping", groups=groups) as client: await client.publish("forest", {"type": "spell"}) async for
+    event in client: ...
 
-The calls are those of `gamecast.Client`, as far as the protocol has something behind them: there are no plans, no
-history, no replay. Who is in a region is fixed beforehand; `gamecast.client.classicconnection` is the layer below.
+The calls are those of `gamecast.Client`, as far as the protocol supports them: there are no plans, no history, no
+replay. The members of a region are fixed beforehand; `gamecast.client.classicconnection` is the layer below.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from sequencing.names import check_region
 
 SCHEMES = (*SINGLE_SERVER_SCHEMES, "memory", "embedded")
 EPOCH = 1
-"""Membership is fixed, so there is one."""
+"""Membership is fixed, so there is one epoch."""
 
 
 class ProtocolClient:
@@ -83,12 +81,12 @@ class ProtocolClient:
 
     @property
     def url(self) -> str:
-        """The URL of the mailboxes, by which the other processes join."""
+        """The URL of the mailboxes, which the other processes use to join."""
         self._working()
         return self._url
 
     async def open(self) -> Self:
-        """Begin to take part; what the others have sent before is there."""
+        """Begin to take part; messages that other processes have sent before are available."""
         if self._opened:
             raise UsageError("a connection opens once: make another one with gamecast.connect()")
         self._opened = True
@@ -100,21 +98,21 @@ class ProtocolClient:
         return self
 
     async def close(self) -> None:
-        """End now. The others wait for a process that is gone, unless the protocol survives crashes."""
+        """End now. The others wait for a process that has ended, unless the protocol survives crashes."""
         self._client = None
         await self._stack.aclose()
 
     async def drain(self) -> None:
-        """Let iteration end after what has been delivered so far; then `close`."""
+        """Let iteration end after the present deliveries; then `close`."""
         self._working()
         self._drained = True
 
     async def subscribe(self, *regions: str, since: int | str | None = None) -> None:
-        """Check that this process is in regions: who is in one was said to `gamecast.connect`.
+        """Check that this process is in regions: their members were given to `gamecast.connect`.
 
-        With a protocol whose groups change, a process that is not in a group asks to join it; it is in some time later,
-        and what is published before that it is not given. Raises `UsageError` for regions that others are in, and for
-        ``since``: there is no history to replay.
+        With a protocol whose groups change, a process that is not in a group asks to join it. It is a member some time
+        later, and does not get messages published before that. Raises `UsageError` for regions of other processes only,
+        and for ``since``: there is no history to replay.
         """
         self._working()
         if since is not None:
@@ -129,13 +127,13 @@ class ProtocolClient:
             else:
                 raise UsageError(
                     f"{self.name} is not in {region}, and who is in a group is fixed with a classic protocol: name it "
-                    "in connect(groups=…), of everybody"
+                    "in connect(groups=…), at every process"
                 )
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Leave groups, with a protocol whose groups change, raises `UsageError` otherwise.
+        """Leave groups, with a protocol whose groups change; raises `UsageError` otherwise.
 
-        With one for one group, iteration ends when it is left.
+        With a protocol for one group, iteration ends when it is left.
         """
         if not issubclass(self._kind, protocols.Joinable):
             self._working().regroup(leaves=regions)
@@ -144,20 +142,21 @@ class ProtocolClient:
         self._working().leave()
 
     async def publish(self, region: str, payload: Any) -> Receipt:
-        """Hand an event to the protocol. Its ``sequence`` counts what this process has published to the region.
+        """Publish an event by the protocol. Its ``sequence`` counts the events that this process has published to the
+        region.
 
-        Raises `UsageError` for a region that there is not or, where groups are closed, that this process is not in.
+        Raises `UsageError` for an unknown region or, where groups are closed, a region that this process is not in.
         """
         return self._hand_over(region, payload)
 
     def publish_async(self, region: str, payload: Any) -> asyncio.Future[Receipt]:
-        """Publish, and return a future as `gamecast.Client` does; here it is done already."""
+        """Publish, and return a future as `gamecast.Client` does; here it is always done."""
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         receipt.set_result(self._hand_over(region, payload))
         return receipt
 
     def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
-        """Publish events, and return a future as `gamecast.Client` does; here it is done already."""
+        """Publish events, and return a future as `gamecast.Client` does; here it is always done."""
         receipts: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         taken = pairs_of(events, "publish_batch", "(region, payload) pairs")
         bundle = Bundle(receipts, [region for region, _ in taken])
@@ -182,7 +181,7 @@ class ProtocolClient:
         return Receipt(region, EPOCH, self._published[region])
 
     def suspect(self, process: str) -> None:
-        """Tell the protocol that another process has crashed."""
+        """Report to the protocol that another process has crashed."""
         self._working().suspect(process)
 
     def __aiter__(self) -> Self:
@@ -190,10 +189,10 @@ class ProtocolClient:
         return self
 
     async def __anext__(self) -> Event | Gap | protocols.Install:
-        """Return what is delivered next: an event, or what some protocols say in between, a gap or a new view.
+        """Return the next delivery: an event, or an announcement of the protocol between events: a gap or a new view.
 
-        ``sequence`` counts this process's deliveries of the region: with total order, and from the same beginning, an
-        event has one number everywhere.
+        ``sequence`` counts this process's deliveries of the region. With total order, and from the same beginning, an
+        event has the same number at every process.
         """
         while True:
             client = self._working()
@@ -219,7 +218,7 @@ class ProtocolClient:
                     continue
 
     async def batches(self) -> AsyncIterator[list[Event | Gap | protocols.Install]]:
-        """Yield lists of what is delivered."""
+        """Yield lists of deliveries."""
         async for item in self:
             batch = [item]
             while self._working().waiting:
@@ -231,7 +230,7 @@ class ProtocolClient:
         return self._handlers.on(region_pattern)
 
     async def run(self) -> None:
-        """Hand events to the handlers, one after the other, in order, until the connection is drained."""
+        """Pass events to the handlers, one after the other, in order, until the connection is drained."""
         async for item in self:
             for handler in self._handlers.of(item) if isinstance(item, Event) else ():
                 result = handler(item)
@@ -239,7 +238,7 @@ class ProtocolClient:
                     await result
 
     def statistics(self) -> Statistics:
-        """Return a snapshot of the counters; what a protocol does not have is 0."""
+        """Return a snapshot of the counters; those that a protocol does not have are 0."""
         return Statistics(
             published_events=self._published.total(),
             refused_events=0,

@@ -1,4 +1,4 @@
-"""What one region has kept, page by page, for who does not subscribe to it."""
+"""The stored events of one region, page by page, for clients that do not subscribe to it."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from sequencing.plan import Plan
 
 FRAMES_MAX = 64
 END_S_MAX = 5.0
-"""How long a page waits for the end of an epoch that is being left; after that, pages end there."""
+"""How long a page waits for the end of an epoch that is ending; after that, pages end there."""
 READ_AGAIN_S = 0.02
 
 READERS_MAX = 8
-"""Connections to nodes that are kept for the next page."""
+"""The most connections to nodes that are kept for the next page."""
 GONE = "the node no longer has them"
 
 
 class RegionHistory:
     """Reads the egress streams of regions, one page at a time.
 
-    One region's stream is in its order, so nothing waits for anything. What has no place in a plan that is known any
-    more is a gap.
+    One region's stream is in its order, so nothing has to wait. Events whose place no known plan has any more are a
+    gap.
     """
 
     def __init__(self, network: Network) -> None:
-        """``network``: for this alone; it is closed with this."""
+        """``network``: used only by this object, and closed with it."""
         self._network = network
         self._readers: dict[str, Reader] = {}
         self._turn = asyncio.Lock()
         self._newest: Plan | None = None
         self._ending_since: dict[tuple[str, int], float] = {}
-        """Regions and epochs that are being left, and when that was seen first, by a monotonic clock."""
+        """Regions and epochs that are ending, and when that was seen first, by a monotonic clock."""
 
     async def page(self, region: str, *, after: str, events_max: int) -> Page:
-        """Return events and gaps after a position, at most so many and at least one frame's; see `Page`.
+        """Return events and gaps after a position, at most ``events_max`` and at least one frame's; see `Page`.
 
-        Where nothing is found yet of an epoch that is being left, its end is waited for, as `gamecast.client.history`
-        does. If it takes longer, the page ends there.
+        If an ending epoch has nothing there yet, its end is awaited, as `gamecast.client.history` does. If it takes
+        longer, the page ends there.
         """
         ((epoch, sequence),) = parse_since(after, {region}).values()
         from_anywhere = (epoch, sequence) == (0, 0)
@@ -75,7 +75,7 @@ class RegionHistory:
                     more = bool(items) and late_s < END_S_MAX
                     return Page(items, f"{epoch}-{sequence}", more, is_late=not more)
                 if await self._read(known[epoch], region, epoch, sequence):
-                    continue  # it has come since
+                    continue  # it has arrived since
                 if items or not from_anywhere or late_s is not None:
                     items.append(Gap(region, epoch, sequence + 1, 0, GONE))
                 break
@@ -96,7 +96,7 @@ class RegionHistory:
             raise never_given(region, (epoch, sequence), (epoch, last))
 
     async def _places(self, region: str, epoch: int) -> dict[int, Plan]:
-        """Return epoch → a plan that tells where that epoch of a region is, from ``epoch`` on as far as is known."""
+        """Return epoch → a plan that has the place of that epoch of a region, from ``epoch`` on as far as is known."""
         async with self._turn:
             latest = await self._network.latest_plan()
             if latest is None:
@@ -109,7 +109,7 @@ class RegionHistory:
             return {plan.epoch_of(region): plan for plan in plans if region in plan.paths}
 
     async def _ending_for_s(self, region: str, epoch: int) -> float | None:
-        """Return for how long an epoch of a region has been seen to be left; None when it has been left."""
+        """Return for how long an epoch of a region has been seen to be ending; None if it has ended."""
         async with self._turn:
             ending, now = await self._network.ending(), time.monotonic()
         self._ending_since = {each: self._ending_since.get(each, now) for each in ending}
@@ -117,7 +117,7 @@ class RegionHistory:
         return now - since if since is not None else None
 
     async def _more_comes(self, plan: Plan, region: str, epoch: int, sequence: int, within_s: float) -> bool:
-        """Return whether something comes of an epoch that is being left."""
+        """Return whether anything arrives of an epoch that is ending."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             await asyncio.sleep(READ_AGAIN_S)
@@ -145,7 +145,7 @@ class RegionHistory:
             await self._network.close()
 
     async def _read(self, plan: Plan, region: str, epoch: int, sequence: int) -> list[StampedFrame]:
-        """Read where a plan says, from a node as the newest one knows it: it may have begun anew since."""
+        """Read from the place in a plan, at a node as the newest plan knows it: it may have been restarted since."""
         async with self._turn:
             reader = await self._reader_at(plan, region)
             found = await reader.read({region: (epoch, sequence)}, frames_max=FRAMES_MAX, block_ms=None)
@@ -163,7 +163,8 @@ class RegionHistory:
 
     @staticmethod
     def _add(items: list[Event | Gap], frame: StampedFrame, sequence: int, events_max: int) -> int:
-        """Add what a frame has behind a sequence, as far as there is room; return the sequence to go on after."""
+        """Add the events of a frame after a sequence, as far as there is room; return the sequence to continue
+        after."""
         try:
             meta = parse_meta(frame.meta)
             first = frame.last - meta.events + 1

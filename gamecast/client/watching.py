@@ -1,4 +1,4 @@
-"""What an application may be told of its connection: how it stands, gaps, and events that were not published."""
+"""Reports of a connection to its application: its status, gaps, and events that were not published."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ logger = logging.getLogger("gamecast")
 
 
 class Status(NamedTuple):
-    """How a connection stands.
+    """The status of a connection.
 
-    ``disconnected``: some Redis that it needs cannot be reached; it tries again by itself. ``failed``: it has ended,
-    and every call says why. ``error``: why it is one of these two.
+    ``disconnected``: a Redis that it needs cannot be reached; it retries by itself. ``failed``: it has ended, and every
+    call raises the reason. ``error``: the reason for one of these two.
     """
 
     name: StatusName
@@ -35,10 +35,10 @@ class Status(NamedTuple):
 
 
 class PublishFailure(NamedTuple):
-    """Events of a region that were not published, or may not have been, and whose futures nobody has awaited.
+    """Events of a region that were not published, or may not have been, and whose futures no task has awaited.
 
-    ``payloads``: what the events carry, in order, as subscribers would get it: JSON, or `bytes`. Publish them again if
-    ``error.definite`` is true; otherwise some of them may be published already.
+    ``payloads``: the payloads of the events, in order, as subscribers would get them: JSON, or `bytes`. Publish them
+    again if ``error.definite`` is true; otherwise some of them may be published already.
     """
 
     region: str
@@ -48,7 +48,7 @@ class PublishFailure(NamedTuple):
 
 
 class Handlers:
-    """Functions that are called with events, by their regions, and with gaps."""
+    """Functions that are called with events, by region, and with gaps."""
 
     def __init__(self) -> None:
         self._of_events: list[tuple[str, Handler]] = []
@@ -70,7 +70,7 @@ class Handlers:
         return handler
 
     def of(self, item: Event | Gap) -> Sequence[Callable[[Any], Awaitable[None] | None]]:
-        """Return those to call with an event or a gap; a gap that nobody asked for is logged."""
+        """Return the handlers to call with an event or a gap; a gap without a handler is logged."""
         if isinstance(item, Event):
             return [handler for pattern, handler in self._of_events if fnmatchcase(item.region, pattern)]
         if not self._of_gaps:
@@ -79,10 +79,10 @@ class Handlers:
 
 
 class Callbacks:
-    """Functions that are called with one thing each, and may be coroutine functions. What they raise is logged."""
+    """Functions that are called with one argument each, and may be coroutine functions. Their errors are logged."""
 
     def __init__(self, what: str) -> None:
-        """``what``: they are called about."""
+        """``what``: the subject of the calls, for the log."""
         self._what = what
         self._callbacks: list[Callable[[Any], Awaitable[None] | None]] = []
         self._running: set[asyncio.Future[None]] = set()
@@ -91,7 +91,7 @@ class Callbacks:
         return bool(self._callbacks)
 
     def add(self, callback: Callable[[Any], Awaitable[None] | None]) -> None:
-        """Call it, too."""
+        """Add a function to call."""
         self._callbacks.append(callback)
 
     def tell(self, item: Any) -> None:
@@ -114,7 +114,7 @@ class Callbacks:
 
 
 class Health:
-    """Which of the ways to its servers a connection has lost, and what follows from that for its state."""
+    """The server paths that a connection has lost, and the resulting status of the connection."""
 
     def __init__(self) -> None:
         self.status = Status("opening")
@@ -122,27 +122,27 @@ class Health:
         self._lost: dict[str, Exception] = {}
 
     def mark_down(self, way: str, error: Exception) -> None:
-        """Hear that a way is lost, and tried again. The application is told when it is the first."""
+        """Note that a path is lost, and retried. If it is the first one lost, the application is notified."""
         self._lost[way] = error
         if self.status.name == "connected":
             self._go(Status("disconnected", error))
 
     def mark_up(self, way: str) -> None:
-        """Hear that a way is there. It takes nothing where none is lost."""
+        """Note that a path works. This is cheap while none is lost."""
         if self._lost and self._lost.pop(way, None) is not None and not self._lost:
             self._go(Status("connected"))
 
     def opened(self) -> None:
-        """Hear that the connection is open."""
+        """Note that the connection is open."""
         self._go(Status("connected"))
 
     def begin_again(self) -> None:
-        """Hear that the connection, which has ended, is opened again."""
+        """Note that the connection, which has ended, is opened again."""
         self._lost.clear()
         self.status = Status("opening")
 
     def ended(self, error: Exception | None = None) -> None:
-        """Hear that the connection has been closed, or has failed."""
+        """Note that the connection has been closed, or has failed."""
         self._go(Status("failed", error) if error is not None else Status("closed"))
 
     def _go(self, status: Status) -> None:
@@ -153,9 +153,9 @@ class Health:
 
 
 class Late:
-    """Counts a way as lost when a request there is not answered in time; it may be answered yet.
+    """Counts a path as lost if a request there is not answered in time; the answer may still arrive.
 
-    One timer stays for one request after the other: setting one up for each takes longer than all else here.
+    One timer serves one request after the other: setting one up for each takes longer than all else here.
     """
 
     def __init__(self, health: Health, way: str, after_s: float) -> None:
@@ -165,17 +165,17 @@ class Late:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Note that a request goes out."""
+        """Note that a request is sent."""
         self._due = self._loop.time() + self._after_s
         if self._timer is None:
             self._timer = self._loop.call_at(self._due, self._look)
 
     def end(self) -> None:
-        """Note that it was answered, or given up."""
+        """Note that the request was answered, or given up."""
         self._due = math.inf
 
     def close(self) -> None:
-        """Take the timer back."""
+        """Cancel the timer."""
         self._due = math.inf
         if self._timer is not None:
             self._timer.cancel()
@@ -198,7 +198,7 @@ class Late:
 
 
 class PublishErrorReporter:
-    """The token of events whose fate nobody waits for: failures are told to callbacks, and the first to the log."""
+    """The token of events whose outcome no task awaits: failures are passed to callbacks, and the first is logged."""
 
     def __init__(self) -> None:
         self.callbacks = Callbacks("events that were not published")
@@ -207,7 +207,7 @@ class PublishErrorReporter:
     def note(
         self, region: str, outcomes: Sequence[Any], payloads: Callable[[], Sequence[Any]] = tuple[Any, ...]
     ) -> None:
-        """Note what became of the next events in a region; ``payloads`` returns what they carry, if they failed."""
+        """Note the outcome of the next events in a region; ``payloads`` returns their payloads if they failed."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, GamecastError)]
         if not errors:
             return

@@ -1,1 +1,1 @@
-"""Recording of sessions: what writes the files of `analytics.session`, from inside a connection or from outside."""
+"""Recording of sessions: writers of the files of `analytics.session`, from inside a connection or from outside."""

@@ -1,7 +1,8 @@
-"""From what a tap noted, a note a frame, to the columns of a session's tables, which have a row a frame, too.
+"""Convert a tap's notes, one for each frame, to the columns of a session's tables, which have a row for each frame,
+too.
 
-Python sees frames, and what it does with them it does for columns of them, in C, for the game waits for the
-interpreter meanwhile. So of what is much, columns are given: all frames' first fields, all their second ones, ….
+Python handles frames, and converts columns of them in C, because the game waits for the interpreter meanwhile. So
+notes that are numerous are given as columns: the first fields of all frames, then all their second fields, ….
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _STAMP = pa.struct([pa.field("atom", pa.int64(), False), pa.field("number", pa.i
 
 
 UNREADABLE = (ValueError, TypeError, OverflowError)
-"""What `frames` raises for metas and stamps that are none, and `deliveries` for times that are none."""
+"""Raised by `frames` for invalid metas and stamps, and by `deliveries` for invalid times."""
 
 
 class ReceivedFrame(NamedTuple):
@@ -72,9 +73,9 @@ class NotedStamp(NamedTuple):
 
 
 class DeliveredFrame(NamedTuple):
-    """A frame as it was handed to an application: the last ``events`` of it, numbered from ``first``.
+    """A frame as it was delivered to an application: the last ``events`` of it, numbered from ``first``.
 
-    ``times``: the frame's body as far as it tells when each event was sent, without the bracket that ends that.
+    ``times``: the part of the frame's body with the sending time of each event, without the bracket that ends it.
     """
 
     subscriber: str
@@ -91,7 +92,7 @@ class DeliveredFrame(NamedTuple):
 
 
 class ResolvedFrame(NamedTuple):
-    """The events of a frame and their fate; ``first`` and ``epoch`` None where they were not acknowledged.
+    """The events of a frame and their fate; ``first`` and ``epoch`` are None if the events were not acknowledged.
 
     ``sent_at_ns``: eight bytes for each event.
     """
@@ -183,7 +184,7 @@ def frames(noted: Columns) -> pa.Table:
     if (lengths % 2).any() or len(lists) != len(stamp):
         raise ValueError("a stamp holds pairs of atom and number")
     offsets = np.concatenate([[0], np.cumsum(lengths // 2)]).astype(np.int32)
-    # A node's own number may be negative, which says how it is to be read: see `sequencing.cut`.
+    # A node's own number may be negative, which shows how to read it: see `sequencing.cut`.
     pairs = pa.StructArray.from_arrays([pa.array(flat[::2]), pa.array(np.abs(flat[1::2]))], fields=list(_STAMP))
     rows = _table_of(
         FRAMES,
@@ -201,7 +202,7 @@ def frames(noted: Columns) -> pa.Table:
 
 
 def _metas(metas: Sequence[bytes]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return kind, events and publisher of each; as `sequencing.frames.parse_meta` does of one."""
+    """Return kind, events and publisher of each meta; as `sequencing.frames.parse_meta` does for one."""
     parts = pc.split_pattern(pa.array(metas, pa.binary()).cast(pa.string()), " ", max_splits=4)
     if pc.min(pc.list_value_length(parts)).as_py() < 5:
         raise ValueError("not the meta of a frame")
@@ -231,7 +232,7 @@ def stamps(host: str, noted: Columns) -> pa.Table:
 
 
 def rows_of(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows that were noted one by one; a column that a row leaves out is null."""
+    """Return rows that were noted one by one; a column that a row omits is null."""
     listed = list(rows)
     schema = _schema_of(table.name)
     return pa.table([pa.array([row.get(field.name) for row in listed], field.type) for field in schema], schema=schema)
@@ -249,13 +250,13 @@ def _schema_of(name: str) -> pa.Schema:
 
 
 def _firsts(values: IntArray, events: IntArray) -> IntArray:
-    """Return of each frame's values the first."""
+    """Return the first of each frame's values."""
     firsts: IntArray = values[np.cumsum(events) - events]
     return firsts
 
 
 def _lists(values: IntArray, events: IntArray) -> pa.ListArray:
-    """Return of each frame all values, null for one event: the row has it already."""
+    """Return all values of each frame; null for one event, which the row has already."""
     several = events > 1
     listed = np.where(several, events, 0)
     offsets = np.concatenate([[0], np.cumsum(listed)]).astype(np.int32)

@@ -1,13 +1,13 @@
 """Sessions to delivery logs and back, as streams: memory does not grow with the deliveries.
 
-*To logs.* A log for each subscriber, as `gamecast audit` reads them, and beside them what was published. An event is
-called ``REGION EPOCH-SEQUENCE`` unless the session knows its id. What a log has no field for comes as further fields,
-which readers of logs ignore, and which coming back are columns again: ``epoch``, ``sequence``, ``received_at_ns``,
-``host``, ``incarnation``. A subscriber that connected several times has one order in its log, one connection after the
-other; ``connection_index`` is then the index within the connection.
+*To logs.* A log for each subscriber, as `gamecast audit` reads them, and a file of published events beside them. An
+event is called ``REGION EPOCH-SEQUENCE`` unless the session knows its id. Columns that a log has no field for become
+further fields, which readers of logs ignore, and which become columns again on the way back: ``epoch``, ``sequence``,
+``received_at_ns``, ``host``, ``incarnation``. A subscriber that connected several times has one order in its log, one
+connection after the other; ``connection_index`` is then the index within the connection.
 
-*To a session.* `deliveries`, `stays` and, from a file of what was published, `publishes`. Frames, stamps, receives and
-probes are in no log, and are not made up.
+*To a session.* `deliveries`, `stays` and, from a file of published events, `publishes`. Frames, stamps, receives and
+probes are in no log, and are not invented.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ STAY_EXTRAS = ("left_at_ns", "epoch", "host", "incarnation", "stay_number")
 
 @dataclass(slots=True)
 class Converted:
-    """What was converted.
+    """The result of a conversion.
 
-    ``left_out``: what the other form cannot say, → how many rows; ``dropped``: what recorders could not keep, likewise.
+    ``left_out``: kind of row that the other form cannot express → number of rows; ``dropped``: the same of rows that
+    the recorders could not keep.
     """
 
     deliveries: int = 0
@@ -59,14 +60,14 @@ class Converted:
     quarantined: dict[str, str] = field(default_factory=dict)
 
     def leave_out(self, what: str, rows: int = 1) -> None:
-        """Count what is not converted."""
+        """Count rows that are not converted."""
         self.left_out[what] = self.left_out.get(what, 0) + rows
 
 
 def session_to_logs(source: Path, target: Path) -> Converted:
-    """Write a session's deliveries as logs into a directory that is new or empty, and beside it what was published.
+    """Write a session's deliveries as logs into a directory that is new or empty, and the published events beside it.
 
-    Raises `InvalidInput` for what is no session, `UsageError` if the directory cannot be taken.
+    Raises `InvalidInput` if the source is not a session, `UsageError` if the directory cannot be used.
     """
     reader = SessionReader.open(source)
     done = Converted()
@@ -93,9 +94,9 @@ def session_to_logs(source: Path, target: Path) -> Converted:
 
 
 def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | None, version: str) -> Converted:
-    """Write logs into a new session; ``published``: the file of what was published, if there is one.
+    """Write logs into a new session; ``published``: the file of published events, if there is one.
 
-    Raises `InvalidInput`, naming file and line, for what is no log, and `UsageError` if the directory cannot be taken;
+    Raises `InvalidInput`, naming file and line, for an invalid log, and `UsageError` if the directory cannot be used;
     nothing is left in it then.
     """
     _require_new(target)
@@ -103,7 +104,7 @@ def logs_to_session(sources: Sequence[Path], target: Path, *, published: Path | 
     try:
         _write_session(sources, target, published, version, done)
     except BaseException:
-        shutil.rmtree(target)  # it was new, and is no session that anybody should take for whole
+        shutil.rmtree(target)  # it was new, and must not be taken for a whole session
         raise
     return done
 
@@ -145,7 +146,7 @@ def _write_session(
 
 
 class _Logs:
-    """The logs of a directory, appended to in any order; they get their names when all is well."""
+    """The logs of a directory, appended to in any order; they get their final names when all are complete."""
 
     def __init__(self, directory: Path) -> None:
         self.names: set[str] = set()
@@ -197,7 +198,7 @@ def _offsets(reader: SessionReader) -> dict[Connection, int]:
 
 
 def _dropped(reader: SessionReader) -> dict[str, int]:
-    """Return what recorders could not keep of what logs have."""
+    """Return the rows that recorders could not keep, of the tables that logs are made from."""
     most: dict[tuple[str, str, str], int] = {}
     for batch in reader.rows(LOSSES):
         for row in batch.to_pylist():
@@ -250,7 +251,7 @@ def _stay_line(row: Mapping[str, Any], offsets: Mapping[Connection, int]) -> byt
 
 
 def _last_revisions(reader: SessionReader) -> Iterator[dict[str, Any]]:
-    """Yield of each stay what was known last; these are as many as joins, not as deliveries."""
+    """Yield the last revision of each stay; these are as many as joins, not as deliveries."""
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
     for batch in reader.rows(STAYS):
         for row in batch.to_pylist():
@@ -261,7 +262,7 @@ def _last_revisions(reader: SessionReader) -> Iterator[dict[str, Any]]:
 
 
 def _write_published(reader: SessionReader, file: Path, done: Converted) -> int:
-    """Write what was acknowledged, if anything is known of it; return how much."""
+    """Write the acknowledged events, if any are known; return their number."""
     written = 0
     partial = file.with_name(file.name + ".partial")
     with partial.open("wb") as stream:
@@ -303,7 +304,7 @@ def _delivery_row(record: Mapping[str, Any]) -> dict[str, Any]:
     if row["sequence"] is None or row["epoch"] is None:
         row["sequence"] = row["epoch"] = None
     elif row["event"] == _event_id(row):
-        row["event"] = None  # we called it so ourselves
+        row["event"] = None  # the conversion made this name itself
     return row
 
 
@@ -339,7 +340,7 @@ def _publish_row(record: dict[str, Any], file: Path, line: int) -> dict[str, Any
 
 
 def _extras(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the further fields that are what they would be as columns; a stranger's may be anything."""
+    """Return the further fields that fit the columns of their names; in logs of other programs they may be anything."""
     found: dict[str, Any] = {}
     for name in names:
         value = record.get(name)

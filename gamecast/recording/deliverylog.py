@@ -1,21 +1,21 @@
-"""Delivery logs: JSON Lines, one delivery a line, as `gamecast audit` reads them, whoever wrote them.
+"""Delivery logs: JSON Lines, one delivery in each, as `gamecast audit` reads them, from any program.
 
     {"subscriber": "s1", "index": 0, "event": "any unique id", "region": "forest", "sender": "s2"}
 
 ``index`` is the place in that subscriber's delivery order, so lines may be in any order and a subscriber's log may be
 in several files. ``sent_at_ns`` and ``delivered_at_ns`` are optional, further fields are ignored, and so are empty
-lines. Files may be gzip-compressed, whatever they are called.
+lines. Files may be gzip-compressed, under any name.
 
-A subscriber that joins and leaves regions may say so, a line for each stay in a region, anywhere in its log:
+A subscriber that joins and leaves regions may report it, with a line for each stay in a region, anywhere in its log:
 
     {"subscriber": "s1", "stay": "forest", "from": 3, "to": 40, "asked_at_ns": 1700…, "joined_at_ns": 1700…}
 
-``from`` and ``to`` are indices: of the first delivery behind its asking for the region, and of the first behind its
-leaving, which is missing where it never left. ``joined_at_ns`` is when it was told that it is in, missing where it
-was not; ``asked_at_ns`` is optional. Without such lines, a subscriber has the regions that it delivered anything of.
+``from`` and ``to`` are indices: ``from`` of the first delivery after it requested the region, ``to`` of the first after
+it left. ``to`` is missing if it never left. ``joined_at_ns`` is when it was reported to be in, missing if it was not;
+``asked_at_ns`` is optional. Without such lines, a subscriber has the regions of which it delivered anything.
 
-What was published is in a file of its own, JSON Lines with ``event`` and ``region``. To judge stays, it tells also each
-event's ``position`` ("epoch-sequence", the order in its region) and ``published_at_ns``, when its publisher called
+The published events are in a file of its own, JSON Lines with ``event`` and ``region``. To judge stays, it also has
+each event's ``position`` ("epoch-sequence", the order in its region) and ``published_at_ns``, when its publisher called
 publish, by the clock of ``joined_at_ns``.
 """
 
@@ -51,18 +51,18 @@ _POSITION = re.compile(r"(\d{1,18})-(\d{1,18})")
 IntArray = npt.NDArray[np.int64]
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of lines read since the last call."""
+"""Called from time to time with the number of lines read since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLogs:
-    """What some log files hold: one sequence a subscriber, in delivery order, sorted by name."""
+    """The contents of some log files: one sequence for each subscriber, in delivery order, sorted by name."""
 
     sequences: tuple[DeliverySequence, ...]
     index_gaps: int
-    """Indices below a subscriber's last one that no line carries: a log that leaves out lines, or was cut."""
+    """Indices below a subscriber's last one that no line has: the log omits lines, or was cut."""
     stays: tuple[Stay, ...] = ()
-    """Of the subscribers that join and leave; ``start`` and ``end`` are places in their sequences."""
+    """The stays of subscribers that join and leave; ``start`` and ``end`` are places in their sequences."""
 
 
 def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = None) -> DeliveryLogs:
@@ -97,10 +97,10 @@ def read_delivery_logs(files: Iterable[Path], *, on_progress: Progress | None = 
 
 
 def read_published(file: Path, *, on_progress: Progress | None = None) -> list[Published]:
-    """Read JSON Lines with ``event`` and ``region``: everything that was published, in any order.
+    """Read JSON Lines with ``event`` and ``region``: all published events, in any order.
 
-    Those with ``position`` and ``published_at_ns`` come as `Placed`. Raises `InvalidInput`, naming file and line, for a
-    line without the first two, for one of the others that is malformed or alone, and for an event that comes twice.
+    Events with ``position`` and ``published_at_ns`` are returned as `Placed`. Raises `InvalidInput`, naming file and
+    line, for a line without the first two, for one of the others that is malformed or alone, and for a repeated event.
     """
     published: dict[str, Published] = {}
     for line, record in read_records(file, on_progress):
@@ -115,7 +115,7 @@ def read_published(file: Path, *, on_progress: Progress | None = None) -> list[P
 
 
 def write_published(file: Path, published: Iterable[Published]) -> None:
-    """Write what `read_published` reads."""
+    """Write a file that `read_published` reads."""
     lines = []
     for each in published:
         line: dict[str, object] = {"event": each.event, "region": each.region}
@@ -126,16 +126,16 @@ def write_published(file: Path, published: Iterable[Published]) -> None:
 
 
 def published_beside(directory: Path) -> Path:
-    """Return the file in which a recorder of delivery logs notes what was published: beside their directory.
+    """Return the file in which a recorder of delivery logs notes the published events: beside their directory.
 
-    Not in it, where it would be taken for a log.
+    Inside it, the file would be taken for a log.
     """
     directory = directory.absolute()
     return directory.with_name(directory.name + ".published.jsonl")
 
 
 def find_published(files: Sequence[Path]) -> Path | None:
-    """Return the file of `published_beside` if all these logs lie in one directory and it is there."""
+    """Return the file of `published_beside` if all these logs are in one directory and it exists."""
     directories = {file.absolute().parent for file in files}
     if len(directories) == 1:
         beside = published_beside(directories.pop())
@@ -147,8 +147,8 @@ def find_published(files: Sequence[Path]) -> Path | None:
 def find_delivery_logs(arguments: Iterable[Path]) -> list[Path]:
     """Return the files that the arguments name: a directory stands for all ``*.jsonl`` and ``*.jsonl.gz`` in it.
 
-    A file named twice is read once, and a recorded session that stands among the logs, as the demo leaves it, is not
-    read. Raises `InvalidInput` for what does not exist, and for a directory without logs.
+    A file named twice is read once. A recorded session among the logs, as the demo leaves it, is not read. Raises
+    `InvalidInput` for a path that does not exist, and for a directory without logs.
     """
     found: dict[Path, Path] = {}
     named = list(arguments)
@@ -176,7 +176,7 @@ class DeliveryLogWriter:
     """Writes one subscriber's deliveries to one file, in order; gzip-compressed if the file's name ends in ``.gz``.
 
     Lines go to ``FILE.partial``, which `close` renames to FILE: a file under its own name is a whole log. Leaving the
-    ``with`` block by an exception keeps the partial file under that name, to look at. Writing blocks.
+    ``with`` block by an exception keeps the partial file under that name, for inspection. Writing blocks.
     """
 
     __slots__ = ("_compressed", "_index", "_partial", "_raw", "_stream", "_subscriber", "file")
@@ -202,7 +202,8 @@ class DeliveryLogWriter:
         delivered_at_ns: int | None = None,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        """Append a delivery; its index is the number of those before. ``extra`` fields come after the known ones."""
+        """Append a delivery; its index is the number of deliveries before. ``extra`` fields come after the known
+        ones."""
         line: dict[str, object] = {
             "subscriber": self._subscriber,
             "index": self._index,
@@ -266,7 +267,7 @@ def _add(parts: dict[str, _Part], record: dict[str, object], number: int, line: 
     get = record.get
     subscriber, event, region, sender = get("subscriber"), get("event"), get("region"), get("sender")
     index, sent, delivered = get("index"), get("sent_at_ns"), get("delivered_at_ns")
-    # One pass for a good line; what is wrong with a bad one is found out afterwards.
+    # One pass for a good line; the error of a bad one is searched afterwards.
     if not (
         type(subscriber) is str and type(event) is str and type(region) is str and type(sender) is str
         and subscriber and event and region and sender
@@ -289,7 +290,7 @@ def _add(parts: dict[str, _Part], record: dict[str, object], number: int, line: 
 
 
 def check_delivery(record: dict[str, object], file: Path, line: int) -> None:
-    """Raise `InvalidInput`, naming file and line, for what is no delivery."""
+    """Raise `InvalidInput`, naming file and line, if the record is not a delivery."""
     get = record.get
     index = get("index")
     names = (get(name) for name in _REQUIRED)
@@ -358,7 +359,7 @@ def _is_time(value: object) -> TypeGuard[int | None]:
 
 
 def _sequence(subscriber: str, part: _Part, names: Sequence[Path]) -> tuple[DeliverySequence, IntArray, int]:
-    """Return the deliveries in order, their indices, and how many of these are missing between."""
+    """Return the deliveries in order, their indices, and how many indices are missing between them."""
     index = np.frombuffer(part.index, np.int64)
     order = np.argsort(index, kind="stable")
     ordered = index[order]

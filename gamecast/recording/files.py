@@ -1,10 +1,11 @@
-"""The Parquet files of one recorder: rows are gathered, written in row groups, and the files rolled all at once.
+"""The Parquet files of one recorder: rows are gathered, written in row groups, and all files are rolled together.
 
-A file is written under a name that readers leave out, synced to disk and renamed when it is rolled; then its directory
-is synced, too. So what `SessionFiles.roll` returned survives a kill -9 and a power cut. All tables are rolled together:
-what is there of a session covers the same time in each.
+A file is written under a name that readers ignore, synced to disk and renamed when it is rolled; then its directory is
+synced, too. So the files that `SessionFiles.roll` returned survive a kill -9 and a power cut. All tables are rolled
+together: the visible part of a session covers the same time in each.
 
-What the disk does not take is dropped and counted, with all that was written to the same file since the last roll.
+Rows that the disk does not take are dropped and counted, with all that was written to the same file since the last
+roll.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from analytics.session.schema import (
 )
 
 ROW_GROUP_ROWS = 131_072
-"""Rows are gathered in memory up to so many. Readers take a row group at a time."""
+"""This many rows are gathered in memory at most. Readers take a row group at a time."""
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 """The same in bytes, as Arrow counts them."""
 
 SEARCHED = ("index", "sequence")
-"""Beside the time, columns of whose row groups a reader learns what is in them; to say that of all numbers took a tenth
-of the writing's time."""
+"""Columns, beside the time, of whose row groups readers learn the ranges; for all numbers, these statistics took a
+tenth of the writing's time."""
 
 ENCODING = "DELTA_BINARY_PACKED"
 _PATH = {"int64": "%s", "int64s": "%s.list.element"}
-"""Kinds of columns that are numbers → what Parquet calls such a column."""
+"""Kinds of columns that are numbers → the name of such a column in Parquet."""
 
 HOUR_NS = 3_600_000_000_000
 
@@ -93,7 +94,7 @@ class SessionFiles:
 
     @property
     def open_bytes(self) -> int:
-        """What the files that are open have on disk."""
+        """The size on disk of the open files."""
         return sum(each.stream.tell() for each in self._open.values())
 
     def add(self, table: Table, rows: pa.Table) -> None:
@@ -108,7 +109,7 @@ class SessionFiles:
                 self._write(key)
 
     def roll(self) -> list[Path]:
-        """Finish all files, and return those that are visible now and stay."""
+        """Finish all files, and return those that are now visible and durable."""
         for key in list(self._gathered):
             self._write(key)
         finished: list[tuple[_Open, Path]] = []
@@ -178,11 +179,11 @@ class SessionFiles:
             try:
                 end()
             except OSError:
-                continue  # it is lost already
+                continue  # it is already lost
 
 
 def writable_schema(table: Table) -> pa.Schema:
-    """Return the table's Arrow schema with strings as dictionaries: names come again and again."""
+    """Return the table's Arrow schema with strings as dictionaries: names are repeated often."""
     schema = table.arrow_schema()
     for place, column in enumerate(table.columns):
         if column.kind == "string":

@@ -1,4 +1,4 @@
-"""Notes of frames, gathered by the column until there are enough of them to be made into rows of a table."""
+"""Notes of frames, gathered in columns until there are enough of them to make rows of a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from analytics.session.schema import EVENTS, Table
 from gamecast.recording.columns import UNREADABLE, Columns
 
 GATHERED_NOTES = 8_192
-"""So many notes are gathered before they are made into rows."""
+"""This many notes are gathered before they are made into rows."""
 
 SLICE_NOTES = 512
-"""So many notes are made into rows at a time; then other threads have their turn."""
+"""This many notes are made into rows at a time; then other threads have their turn."""
 
 
 def let_others_go_on() -> None:
-    """Let another thread go on that waits: else Python lets one that computes go on for 5 ms, and the game waits."""
+    """Let another waiting thread run: otherwise Python lets a computing thread run for 5 ms, and the game waits."""
     time.sleep(0)
 
 
@@ -29,7 +29,8 @@ class Gathering:
     def __init__(self, table: Table, kind: type[NamedTuple], make: Callable[[Columns], pa.Table]) -> None:
         self.table = table
         self.unreadable_events = 0
-        """Events, or rows of a table without runs, of which no rows could be made; whoever counts them sets it to 0."""
+        """Events, or rows of a table without runs, of which no rows could be made; the code that counts them sets it to
+        0."""
         self._fields: tuple[str, ...] = kind._fields
         self._make = make
         self._columns = self._none()
@@ -45,7 +46,7 @@ class Gathering:
             column += found
 
     def take(self) -> Iterator[pa.Table]:
-        """Make rows of what was gathered, part by part."""
+        """Make rows of the gathered notes, part by part."""
         taken, self._columns = self._columns, self._none()
         for start in range(0, len(taken[0]), SLICE_NOTES):
             yield from self._rows([column[start : start + SLICE_NOTES] for column in taken])
@@ -54,7 +55,7 @@ class Gathering:
     def _rows(self, notes: list[list[Any]]) -> Iterator[pa.Table]:
         try:
             rows = self._make(notes)
-        except UNREADABLE:  # one of them has a stamp or times that are none
+        except UNREADABLE:  # one of them has an invalid stamp or invalid times
             if len(notes[0]) > 1:
                 for note in zip(*notes, strict=True):
                     yield from self._rows([[field] for field in note])

@@ -1,10 +1,10 @@
-"""A live network recorded from beside: it is read, and nobody in it hears of that.
+"""Record a live network from outside: it is only read, and no member of it notices.
 
-What is announced tells which plans there are, hence which streams to read at which node: links show a frame where it
-leaves a node for the next one, egress streams where it leaves the network. A frame's time at a node is when it was read
-there, by this host's clock, so the times of one frame compare without a word of other clocks.
+The announcements list the plans, and so the streams to read at each node: links show a frame where it leaves a node for
+the next one, egress streams where it leaves the network. A frame's time at a node is the time when it was read there,
+by this host's clock. So the times of one frame can be compared without other clocks.
 
-No name is introduced, no region is asked for, and no plan comes to be: memberships, atoms and epochs stay as they are.
+Nothing is added to the network, no name, region or plan: memberships, atoms and epochs stay as they are.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from sequencing.record import Record
 
 BLOCK_MS = 500
 CLOCK_S = 1.0
-"""How often each node's server is asked for its time."""
+"""Seconds between requests to each node's server for its time."""
 
 OLD_STREAMS_S = 60.0
-"""For so long what an older plan left behind is read on: its last frames are under way."""
+"""Seconds for which the streams of an older plan are still read: its last frames are in flight."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class OutsideTap:
         self.stamps: Counter[str] = Counter()
         """Node → frames seen there."""
         self.missed = 0
-        """Frames that were on a link and were gone before they were read."""
+        """Frames that were removed from a link before they were read."""
         self.events = 0
         self._recorder = recorder
         self._url = url
@@ -68,18 +68,18 @@ class OutsideTap:
         self._members: dict[tuple[str, str], dict[str, Any]] = {}
         self._stays = 0
         self._from_begin = False
-        """Whether what is new is read from its begin: what was there when the tap started is not."""
+        """Whether new streams are read from their beginning; those that existed when the tap started are not."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self.failure: Exception | None = None
 
     @property
     def plan(self) -> Plan | None:
-        """The newest plan that is known."""
+        """The newest known plan."""
         return self._plans[-1][0] if self._plans else None
 
     async def start(self) -> None:
-        """Learn what is announced, and begin; raises `NetworkError` or `OtherSideError` if the network is not there."""
+        """Learn the plans, and begin; raises `NetworkError` or `OtherSideError` if the network is not available."""
         await self._control.ping()
         newest = await self._control.newest()
         if newest is not None:
@@ -91,7 +91,7 @@ class OutsideTap:
         self._task = asyncio.create_task(self._follow(), name="gamecast record news")
 
     async def close(self) -> None:
-        """Read what there is, and stop."""
+        """Read the remaining frames, and stop."""
         self._stopping = True
         tasks = [self._task] if self._task is not None else []
         tasks += [task for node in self._nodes.values() for task in node.tasks]
@@ -132,14 +132,14 @@ class OutsideTap:
     def _forget_old(self) -> None:
         known = len(self._plans)
         horizon = time.monotonic() - OLD_STREAMS_S
-        # A plan is left behind when the one after it has been there for long.
+        # A plan is left behind once its successor has existed for long enough.
         while len(self._plans) > 1 and self._plans[1][1] < horizon:
             self._plans.pop(0)
         if len(self._plans) != known:
             self._turn_to_plans()
 
     def _turn_to_plans(self) -> None:
-        """Read what the plans that count use; of what is gone nobody needs to know."""
+        """Read the streams that the current plans use, and stop reading those of old ones."""
         streams: dict[str, set[tuple[str, int]]] = {}
         links: dict[str, set[str]] = {}
         urls: dict[str, str] = {}
@@ -178,7 +178,7 @@ class OutsideTap:
                 await backoff.wait()
                 continue
             self._take(node, look)
-            # The next request at once: links are trimmed soon.
+            # Send the next request at once: links are trimmed soon.
             await asyncio.sleep(0)
 
     async def _ask_clock(self, node: _Node) -> None:
@@ -249,7 +249,7 @@ class OutsideTap:
         return None
 
     def _note_members(self, record: Record) -> None:
-        """Note who is in what now, as far as the record counts it."""
+        """Note which regions each subscriber has now, as far as the record counts them."""
         at = time.time_ns()
         there = {
             (subscriber, region)
@@ -282,7 +282,7 @@ class OutsideTap:
 
 
 def _first_sent_at_ns(body: bytes) -> int | None:
-    """Return when the first event of a frame was published, None for a body that does not say."""
+    """Return when the first event of a frame was published, None if the body does not contain it."""
     head = body.removeprefix(b"\x00")[:32]
     try:
         found = orjson.loads(head[1 : head.index(b",")])

@@ -1,12 +1,12 @@
-"""Probes between recording servers: how long the direct way takes, and how far their clocks are apart.
+"""Probes between recording servers: how long the direct connection takes, and how far their clocks are apart.
 
-Each server that records with a `Recording.probe_host` answers UDP at that address, and asks every other one now and
-then. Who answers where is in a hash of the control store, an entry a server, which says it anew every `ANNOUNCE_S`; an
-entry that says the same for `STALE_S` is of nobody any more. No clock is compared for that.
+Each server that records with a `Recording.probe_host` answers UDP at that address, and asks every other one from time
+to time. Their addresses are in a hash of the control store, with an entry for each server, which it renews every
+`ANNOUNCE_S`. An entry that stays the same for `STALE_S` belongs to no running server. No clocks are compared for that.
 
-A datagram is answered only if it carries the token of the announcement, which whoever may read the control store knows;
-the answer is as long as the question and goes back where that came from, and no more than `ANSWERS_MAX` a second. So
-nobody is flooded by way of a game server.
+A datagram is answered only if it carries the token of the announcement, which is known to every reader of the control
+store. The answer is as long as the question and goes back to its source, and there are at most `ANSWERS_MAX` answers a
+second. So a game server cannot be used to flood another host.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from sequencing.errors import GamecastError, UsageError
 ANNOUNCE_S = 5.0
 STALE_S = 4 * ANNOUNCE_S
 PEERS_A_ROUND = 64
-"""More are asked by turns."""
+"""The most peers in one round; more take turns."""
 
 ANSWERS_MAX = 1_000
 PENDING_MAX = 1_024
-"""Probes that have no answer yet; of more, the oldest count as lost."""
+"""The most probes without an answer; beyond it, the oldest count as lost."""
 
 _DATAGRAM = struct.Struct("!4s16sBQqq")
 _MAGIC = b"gcp1"
@@ -60,7 +60,7 @@ class Prober(asyncio.DatagramProtocol):
         self.answered = 0
         """Probes of others that were answered."""
         self.returned = 0
-        """Own probes that came back."""
+        """Own probes that were answered."""
         self._network = network
         self._recorder = recorder
         self._recording = recording
@@ -89,7 +89,7 @@ class Prober(asyncio.DatagramProtocol):
         ]
 
     async def close(self) -> None:
-        """Stop, and take the announcement back if the network is there."""
+        """Stop, and withdraw the announcement if the network is available."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,7 +114,7 @@ class Prober(asyncio.DatagramProtocol):
             self._note(peer, sent, reached, answered, at_ns)
 
     def error_received(self, exc: Exception) -> None:
-        """A peer that is gone refuses: its probe does not come back, which is all there is to know."""
+        """Ignore the error: a peer that has ended refuses the probe, which simply does not return."""
 
     def _answer(self, serial: int, at_ns: int, addr: Any) -> None:
         now = time.monotonic()
@@ -174,7 +174,7 @@ class Prober(asyncio.DatagramProtocol):
             some = [peers[(turn + place) % len(peers)] for place in range(min(len(peers), PEERS_A_ROUND))]
             turn += len(some)
             for peer in some:
-                # Spread over the round: a burst would measure itself.
+                # Spread over the round: a burst would distort the measurement.
                 await asyncio.sleep(self._recording.probe_s / len(some))
                 self._send(peer)
             if not some:
@@ -191,7 +191,7 @@ class Prober(asyncio.DatagramProtocol):
 
 
 def _peer(name: str, text: bytes) -> Peer | None:
-    """Read an announcement; None for what no gamecast wrote."""
+    """Read an announcement; None if gamecast did not write it."""
     try:
         found = orjson.loads(text)
         token = bytes.fromhex(found["token"])

@@ -1,4 +1,4 @@
-"""The rows of a session as a stream, for what is not done in Spark; files that are not its own are left out."""
+"""Read the rows of a session as a stream, without Spark; files that do not belong to it are ignored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from analytics.session.schema import FILE_SCHEMA, FILE_SESSION, FILE_SUFFIX, REA
 
 BATCH_ROWS = 16_384
 BATCH_RUNS = 256
-"""The same of rows that are many events each."""
+"""The batch size for rows that are many events each."""
 
 
 @dataclass(slots=True)
 class SessionReader:
-    """Reads one session; ``quarantined``: file → why it was left out, of the tables that were read."""
+    """Reads one session; ``quarantined``: file → why it was ignored, of the tables that were read."""
 
     directory: Path
     session: Session
@@ -29,11 +29,11 @@ class SessionReader:
 
     @classmethod
     def open(cls, directory: Path) -> SessionReader:
-        """Raises `InvalidInput` for what is no session."""
+        """Open a session; raises `InvalidInput` if the directory is not one."""
         return cls(directory, read_session(directory))
 
     def rows(self, table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield a table's rows in batches, in no order, of a table of runs its events; a column that an older file
+        """Yield a table's rows in batches, in no order; the events of a table of runs. A column that an older file
         lacks is null."""
         names = stored_names(table, tuple(columns or table.event_names))
         schema = table.arrow_schema()

@@ -1,6 +1,6 @@
-"""The recorder of a process in a session: takes what its taps noted, and writes it, in a thread of its own.
+"""The recorder of a process in a session: takes its taps' notes and writes them, in a thread of its own.
 
-The game never waits for it: a tap that is not emptied in time drops, and what is dropped is counted, in `losses` of the
+The game never waits for it. A tap that is not emptied in time drops rows. Dropped rows are counted, in `losses` of the
 session, in `Recorder.statistics` and, once, in the log. A disk that refuses is tried again with each roll.
 """
 
@@ -43,14 +43,14 @@ from sequencing.plan import Plan
 logger = logging.getLogger("gamecast.recording")
 
 LOOK_S = 0.1
-"""How often the thread looks whether much waits."""
+"""Seconds between checks whether many rows wait."""
 
 WAIT_S = 1.0
 MUCH_ROWS = 100_000
-"""The taps are emptied when so much time has passed or so many rows wait: each time has its price."""
+"""The taps are emptied after this time, or when this many rows wait: each time has its cost."""
 
 STREAMS_KEPT = 100_000
-"""Of so many streams it is known how far their frames are noted; when there are more, some may be noted twice."""
+"""The most streams for which the recorder knows how far frames are noted; beyond it, some may be noted twice."""
 
 REASON_FIRST, REASON_IN_PLACE, REASON_REARRANGED = "first", "in place", "rearranged"
 
@@ -68,7 +68,7 @@ class Recorder:
         self.host = recording.clock
         self.name = f"{_file_name(socket.gethostname())}-{secrets.token_hex(6)}"
         self.on_rolled: Callable[[list[Path]], None] | None = None
-        """Called in the recorder's thread with the files that are finished."""
+        """Called in the recorder's thread with the files that are complete."""
         self._recording = recording
         self._files = SessionFiles(self.directory, session=session.session, recorder=self.name)
         self._users = 0
@@ -100,7 +100,7 @@ class Recorder:
         return tap
 
     def close_tap(self, tap: Tap) -> None:
-        """Take note that a connection is closed, after what its tap still has."""
+        """Note that a connection is closed, after the rest of its tap's notes."""
         tap.close()
         self._closed_taps.append(tap)
 
@@ -131,7 +131,7 @@ class Recorder:
             self._lost[table, reason] += rows
 
     def planned(self, plan: Plan) -> None:
-        """Note a plan that somebody follows from now on, unless it or a later one is noted."""
+        """Note a plan that a connection follows from now on, unless it or a later one is noted."""
         number, before = (plan.epoch, plan.version), self._plan
         if before is not None and number <= before:
             return
@@ -149,7 +149,7 @@ class Recorder:
         self.add(EPOCHS.name, row)
 
     def statistics(self) -> RecordingStatistics:
-        """Return what is written and what is lost."""
+        """Return the numbers of rows written and lost."""
         trouble = self._files.trouble
         return RecordingStatistics(
             directory=self.directory,
@@ -161,7 +161,7 @@ class Recorder:
         )
 
     def release(self) -> None:
-        """End one use; the last one writes what is left, which blocks."""
+        """End one use; the last one writes the rest, which blocks."""
         with _opening:
             self._users -= 1
             if self._users:
@@ -188,8 +188,8 @@ class Recorder:
                     next_roll = time.monotonic() + self._recording.roll_s
                     self._roll()
                 if stopping and self._losses() != self._told:
-                    self._roll()  # to tell of what the last roll lost
-            except Exception:  # whatever it is, the game goes on, and so does what can be recorded
+                    self._roll()  # to record what the last roll lost
+            except Exception:  # for any error, the game continues, and so does the rest of the recording
                 logger.exception("what was noted could not be recorded")
                 self.count_lost("all", "error", 1)
             if stopping:
@@ -254,7 +254,7 @@ class Recorder:
         }
 
     def _empty(self) -> None:
-        """Turn into rows what the taps have noted: of all of them together, for each table has its price."""
+        """Turn the taps' notes into rows: those of all taps together, because each table has its cost."""
         self._emptied += cut(self._closed_taps)  # nothing comes from them after this
         single: dict[str, list[Mapping[str, Any]]] = {}
         received: dict[tuple[str, int, int], tuple[Any, ...]] = {}
@@ -296,7 +296,7 @@ class Recorder:
             gathering.unreadable_events = 0
 
     def _take_frames(self, received: Mapping[tuple[str, int, int], tuple[Any, ...]]) -> None:
-        """Gather the frames that no tap showed before."""
+        """Gather the frames that no tap has shown before."""
         seen_last, reached = self._seen_last, dict[tuple[str, int], int]()
         new: list[tuple[Any, ...]] = []
         for (region, epoch, last), frame in received.items():
@@ -313,10 +313,10 @@ class Recorder:
 
 
 def open_recorder(recording: Recording, *, version: str, ordering: str, url: str, is_private: bool = False) -> Recorder:
-    """Return the recorder of a directory in this process, started if it is not there; to be released in the end.
+    """Return the recorder of a directory in this process, started if none runs; the caller releases it in the end.
 
-    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no session
-    that is there already can be of it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
+    ``url``: of the network's control Redis. ``is_private``: the network began with this process, so that no existing
+    session can belong to it. Blocks. Raises `UsageError` if the directory cannot be recorded into.
     """
     directory = Path(recording.directory)
     with _opening:
@@ -324,7 +324,7 @@ def open_recorder(recording: Recording, *, version: str, ordering: str, url: str
         if recorder is None:
             if is_private and is_session(directory):
                 raise UsageError(f"{directory} is a session of another network: record into a new directory")
-            columns.rows_of(CONNECTIONS, ())  # what Arrow imports when it is first used, it imports now
+            columns.rows_of(CONNECTIONS, ())  # makes Arrow import now what it would import at its first use
             session = begin_session(directory, version=version, ordering=ordering, url=redacted(url))
             recorder = _recorders[directory.resolve()] = Recorder(recording, session)
             recorder._thread.start()

@@ -1,4 +1,4 @@
-"""When the events of frames were sent, read from the frames' own text, for many frames at once."""
+"""The sending times of events, read from the frames' own text, for many frames at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def sent_times(times: Sequence[bytes], events: IntArray) -> IntArray:
-    """Return when each event was sent, of the last ``events`` of each frame; see `columns.DeliveredFrame`.
+    """Return when each event was sent, for the last ``events`` of each frame; see `columns.DeliveredFrame`.
 
     Raises one of `columns.UNREADABLE`.
     """
@@ -37,7 +37,7 @@ def _sent_times_as_written(times: Sequence[bytes], events: IntArray) -> IntArray
     bases = np.concatenate([[0], frames_end[:-1]])
     if (frames_end - bases <= events).any():
         raise ValueError("fewer numbers than events")
-    # The text is cut into what is between numbers, a number, what is between numbers, …; the former counts as null.
+    # The text is cut into parts: between numbers, a number, between numbers, …; the parts between numbers are null.
     cuts = np.zeros(2 * len(ends) + 1, np.int32)
     cuts[2::2] = ends
     cuts[3::2] = ends[:-1] + 1

@@ -1,7 +1,7 @@
-"""The tap of one connection: what it publishes, receives and delivers, noted as it happens, for a recorder's thread.
+"""The tap of one connection: it notes publishes, receives and deliveries as they happen, for a recorder's thread.
 
-The connection's event loop appends notes, a few a frame, and never waits; the recorder's thread takes them. Each end
-counts for itself, so neither needs a lock. Notes hold no payloads: what is recorded costs no memory for long.
+The connection's event loop appends notes, a few for each frame, and never waits; the recorder's thread takes them. Each
+end counts for itself, so neither needs a lock. Notes hold no payloads, so recording holds no memory for long.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sequencing.publisher import Resolved
 Row = Mapping[str, Any]
 
 RECEIVED_FRAMES_KEPT = 32_768
-"""Of each region, frames whose time of receipt is kept until they are delivered; those of older ones stay unknown."""
+"""The most frames of each region whose time of receipt is kept until delivery; for older frames it stays unknown."""
 
 LOOK_FRAMES = 8_192
-"""When the times of so many more are kept, there is a look at which of them are not needed any more."""
+"""When this many more times are kept, those no longer needed are removed."""
 
 FULL = "full"
-"""The reason of a loss: more waited than ``pending_rows_max``."""
+"""The reason of a loss: more rows waited than ``pending_rows_max``."""
 
 
 @dataclass(slots=True)
@@ -46,10 +46,10 @@ class _Stay:
 
 
 class Tap:
-    """What one connection tells; from the thread of its event loop, all but `fetch`."""
+    """The notes of one connection; all but `take` is called from the thread of its event loop."""
 
     def __init__(self, on_plan: Callable[[Plan], None], name: str, incarnation: int, *, pending_rows_max: int) -> None:
-        """Use `Recorder.tap`. ``on_plan`` is told each plan that the connection follows from then on."""
+        """Use `Recorder.tap`. ``on_plan`` is called with each plan that the connection follows from then on."""
         self.name = name
         self.incarnation = incarnation
         self.index = 0
@@ -87,15 +87,15 @@ class Tap:
     def delivered(
         self, frame: StampedFrame, publisher: str, *, first: int, sent_at_ns: Sequence[int], at_ns: int
     ) -> None:
-        """Note that the events of a frame, from number ``first`` on, are handed to the application."""
+        """Note that the events of a frame, from number ``first`` on, are delivered to the application."""
         index, events = self.index, len(sent_at_ns)
         self.index += events
         if self._put - self._taken + events > self._pending_max:
             self.lost["deliveries"] += events
             return
         self._put += events
-        # When each was sent is kept as the body's own text: a number of Python's for each event, kept until the thread
-        # comes, costs more than all else here. The text tells of all the frame's events, also of those before `first`.
+        # Sending times are kept as the body's own text: Python numbers for each event, kept until the thread comes,
+        # would cost more than all else here. The text has the times of all the frame's events, also before `first`.
         body = frame.body
         # A tuple in the order of `DeliveredFrame`, and the frame's last number in place of when it was received.
         note = (frame.region, publisher, frame.epoch, first, events, index, body[: body.find(b"]")], frame.last, at_ns)
@@ -119,7 +119,7 @@ class Tap:
             self._publishes.append((*nothing, outcome, type(error).__name__, at))
 
     def announced(self, gap: Gap) -> None:
-        """Note a gap that is handed to the application."""
+        """Note a gap that is delivered to the application."""
         row = {**gap._asdict(), "index": self.index, "announced_at_ns": time.time_ns()}
         self._note("gaps", {"subscriber": self.name, "incarnation": self.incarnation, **row})
 
@@ -136,7 +136,7 @@ class Tap:
             self._note_stay(stay, at)
 
     def joined(self, epochs: Mapping[str, int]) -> None:
-        """Note that regions are joined: region → the epoch in which it is."""
+        """Note that regions are joined: region → the epoch of the join."""
         at = time.time_ns()
         for region, epoch in sorted(epochs.items()):
             stay = self._stays.get(region)
@@ -145,7 +145,7 @@ class Tap:
                 self._note_stay(stay, at)
 
     def left(self, regions: Iterable[str]) -> None:
-        """Note that regions are left: no more of them will be handed out."""
+        """Note that regions are left: no more of their events will be delivered."""
         at = time.time_ns()
         for region in sorted(regions):
             stay = self._stays.pop(region, None)
@@ -159,7 +159,7 @@ class Tap:
         self.closed_at_ns = time.time_ns()
 
     def take(self) -> Taken:
-        """Return what was noted since the last call; for the recorder's thread."""
+        """Return the notes since the last call; for the recorder's thread."""
         taken = Taken(cut(self._deliveries), cut(self._receives), cut(self._publishes), cut(self._rows))
         self._taken += taken.rows
         return taken
@@ -196,8 +196,8 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was noted, as tuples: of the fields of `DeliveredFrame` but for the time of receipt, of a read, and of
-    `ResolvedFrame`; ``rows``: (table, row) one by one."""
+    """Notes, as tuples: the fields of `DeliveredFrame` except the time of receipt; those of a read; and those of
+    `ResolvedFrame`. ``rows``: (table, row) one by one."""
 
     deliveries: list[tuple[Any, ...]]
     receives: list[tuple[Any, ...]]
@@ -206,14 +206,14 @@ class Taken:
 
     @property
     def rows(self) -> int:
-        """How many rows that was, as the tap counted them."""
+        """The number of rows, as the tap counted them."""
         delivered: int = sum(map(itemgetter(4), self.deliveries))
         published = sum(map(len, map(itemgetter(3), self.publishes)))  # the sizes of their events
         return delivered + len(self.receives) + published + len(self.single)
 
 
 class Receipts:
-    """When frames were received that are not delivered yet, a frame being (region, epoch, last number)."""
+    """The times of receipt of frames that are not delivered yet; a frame is (region, epoch, last number)."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, int, int], int] = {}
@@ -228,12 +228,13 @@ class Receipts:
             self._look_at_frames = 2 * len(self._at) + LOOK_FRAMES
 
     def delivered(self, frames: Sequence[tuple[str, int, int]]) -> list[int | None]:
-        """Return when frames were received, None where that is not known; each region's come in their order."""
+        """Return when frames were received, None if unknown; the frames of each region are given in their order."""
         self._reached.update(zip(map(itemgetter(0), frames), frames, strict=True))
         return list(map(self._at.pop, frames, repeat(None)))
 
     def _forget(self) -> None:
-        """Forget what is not delivered any more: it came before what is, as markers do, or its region was left."""
+        """Forget frames that will not be delivered: they preceded delivered ones, as markers do, or their region was
+        left."""
         kept: list[tuple[tuple[str, int, int], int]] = []
         frames_of: Counter[str] = Counter()
         for frame, at_ns in reversed(self._at.items()):
@@ -245,7 +246,7 @@ class Receipts:
 
 
 def cut(notes: list[Any]) -> list[Any]:
-    """Take what is in a list now; another thread may append to it meanwhile."""
+    """Take the present contents of a list; another thread may append to it meanwhile."""
     taken = notes[: len(notes)]
     del notes[: len(taken)]
     return taken

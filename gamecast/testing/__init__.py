@@ -1,4 +1,4 @@
-"""For users' own tests: networks without a server, faults in them, and the checkers that judge what was delivered.
+"""For users' own tests: networks without a server, faults in them, and the checkers that judge deliveries.
 
 >>> async with gamecast.connect(memory_url(nodes=3), name="s1") as s1:
 ...     ...

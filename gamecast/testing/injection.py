@@ -1,4 +1,4 @@
-"""Faults that a test injects into a network of its own process, to see what its handlers do."""
+"""Faults that a test injects into a network of its own process, to test its handlers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Faults:
         self._url = url
 
     def gap(self, region: str, events: int = 1) -> None:
-        """Make a gap now: subscribers of the region get a `Gap` over so many events, behind all published before.
+        """Make a gap now: subscribers of the region get a `Gap` of this many events, after everything published before.
 
-        Raises `UsageError` if nobody has subscribed or published to the region yet.
+        Raises `UsageError` if no client has subscribed or published to the region yet.
         """
         _check(events)
         self._inject(lambda known: known.gap(region, events), region=region)
@@ -27,29 +27,29 @@ class Faults:
     def lose(self, region: str, events: int = 1) -> None:
         """Lose the next events that are published to the region: publishers get receipts, subscribers a `Gap`.
 
-        Events that are published together are lost together, so more of them may be lost. Raises `UsageError` if
-        nobody has subscribed or published to the region yet.
+        Events that are published together are lost together, so more of them may be lost. Raises `UsageError` if no
+        client has subscribed or published to the region yet.
         """
         _check(events)
         self._inject(lambda known: known.lose(region, events), region=region)
 
     def disconnect(self, name: str) -> None:
-        """Cut the connection of a name off: its state becomes ``disconnected``, and its calls fail or wait.
+        """Disconnect the client of a name: its status becomes ``disconnected``, and its calls fail or wait.
 
-        It tries again by itself, as over Redis, and gets what it missed after `reconnect`. Raises `UsageError` if no
+        It retries by itself, as over Redis, and gets what it missed after `reconnect`. Raises `UsageError` if no
         connection has the name.
         """
         self._inject(lambda known: known.disconnect(name), name=name)
 
     def reconnect(self, name: str) -> None:
-        """Let the connection of a name in again: within a second its state becomes ``connected``."""
+        """Let the client of a name connect again: within a second its status becomes ``connected``."""
         self._inject(lambda known: known.reconnect(name))
 
     def expire(self, name: str) -> None:
-        """Have the network go on without the connection of a name, as if it had not been heard of for too long.
+        """Expire the session of a name, as if the network had not heard of its client for too long.
 
-        Its calls and its iteration raise `SessionExpired`, and its state becomes ``failed``. A new connection of the
-        name can go on with ``since``. Raises `UsageError` if no connection has the name.
+        Its calls and its iteration raise `SessionExpired`, and its status becomes ``failed``. A new connection of the
+        name can continue with ``since``. Raises `UsageError` if no connection has the name.
         """
         self._inject(lambda known: known.expire(name), name=name)
 
@@ -64,7 +64,7 @@ class Faults:
             if name is not None:
                 _require(name, world.newest, f"no connection to {self._url} has the name {name!r}")
             if region is not None:
-                _require(region, _regions_of(world), f"nobody has subscribed or published to {region!r} yet")
+                _require(region, _regions_of(world), f"no client has subscribed or published to {region!r} yet")
             fault(world.faults)
 
         try:
@@ -78,9 +78,10 @@ class Faults:
 
 
 def faults(network: str) -> Faults:
-    """Return what injects faults into a network of this process.
+    """Return a fault injector for a network of this process.
 
-    ``network``: its URL, ``memory://NAME``, or its name. Raises `UsageError` for any other URL: a Redis is not faked.
+    ``network``: its URL, ``memory://NAME``, or its name. Raises `UsageError` for any other URL: faults of Redis cannot
+    be simulated.
 
     >>> url = memory_url()
     >>> async with gamecast.connect(url, name="server") as client:

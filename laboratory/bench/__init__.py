@@ -1,1 +1,1 @@
-"""What is measured beside what a user would pick instead: trials, peers, figures and goals."""
+"""Measurements beside the alternatives that a user would choose: trials, peers, figures and goals."""

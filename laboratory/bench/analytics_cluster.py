@@ -35,7 +35,7 @@ ENVIRONMENT = {
 
 
 def main() -> None:
-    """Compare, and print what was compared as JSON."""
+    """Compare, and print the results as JSON."""
     with tempfile.TemporaryDirectory() as scratch:
         session = Path(sys.argv[1]) if len(sys.argv) > 1 else draw(Path(scratch) / "session")
         here = analyze(session, "local[2]")
@@ -108,14 +108,14 @@ def start(main_class: str, arguments: Sequence[str], scratch: Path) -> subproces
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(port: int) -> None:
-    """Return when somebody listens there."""
+    """Return when a process listens on the port."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with socket.socket() as probe:

@@ -1,8 +1,8 @@
-"""How far the planner's arrangements are from the best there are, over random small worlds.
+"""How far the planner's arrangements are from the optimum, over random small worlds.
 
 The yardstick is `placement.exact`: the optimum of the planner's own objective over all plans that satisfy C1–C4, on
-the same nodes and under the same capacity. For worlds as small as these the planner consults it too; what is measured
-here is what the planner does without, as it must for larger ones.
+the same nodes and under the same capacity. For worlds as small as these the planner uses it, too. The measurement
+is of the planner without it, as for larger worlds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Measured:
 
 
 def run(worlds: int = 200, seed: int = 1) -> dict[str, Any]:
-    """Plan so many random worlds, find their optima, and return the figures (gaps as parts of the optimum).
+    """Plan ``worlds`` random worlds, find their optima, and return the figures (gaps as parts of the optimum).
 
     Blocks for some 0.1 s a world. The same arguments give the same figures.
     """
@@ -132,7 +132,7 @@ def small_worlds(count: int, seed: int) -> Iterator[SmallWorld]:
 
 
 def _views(shape: str, regions: str, random: Random) -> list[str]:
-    """Return the sets of regions that somebody has."""
+    """Return the sets of regions that some subscriber has."""
     count = len(regions)
     if shape == "grid":
         pairs = [(at, at + 1) for at in range(count - 1) if at % 2 == 0] + [(at, at + 2) for at in range(count - 2)]

@@ -1,4 +1,4 @@
-"""What the two processes of a trial tell each other while events flow: a few numbers in shared memory, without locks.
+"""The data that the two processes of a trial share while events flow: a few numbers in shared memory, without locks.
 
 Each number has one writer, and is aligned and eight bytes wide, so that a reader sees an old one or a new one.
 """

@@ -1,4 +1,4 @@
-"""What nobody who decodes events can exceed: one core that decodes them and calls back, and has nothing else to do."""
+"""A bound for every system that decodes events: one core that decodes them and calls back, and does nothing else."""
 
 from __future__ import annotations
 

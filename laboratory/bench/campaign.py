@@ -1,4 +1,4 @@
-"""Several runs of several peers, interleaved, and what they come to."""
+"""Several runs of several peers, interleaved, and their results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Campaign:
 
 
 def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
-    """What `gamecast bench --json` prints: medians over the runs, and ratios of our medians to the others'."""
+    """Return the document of `gamecast bench --json`: medians over the runs, and ratios of our medians to the
+    others'."""
     peers = {name: {str(size): _figures(runs) for size, runs in of_sizes.items()} for name, of_sizes in trials.items()}
     return {
         "peers": peers,
@@ -77,7 +78,7 @@ def document(trials: Trials, campaign: Campaign, ours: str) -> dict[str, Any]:
 
 
 def violations(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What one peer did not keep of: everything once, and in one order for all who share regions."""
+    """Return the promises that one peer broke: each event once, and in one order for all that share regions."""
     return [
         f"{size} subscribers: {of_size[kind]} {kind.replace('_', ' ')}"
         for size, of_size in figures.items()

@@ -1,4 +1,4 @@
-"""Who spends the CPU of a trial, and what that allows: delivery costs are steadier than rates on a busy machine."""
+"""The CPU of a trial by process, and the rate that it allows: steadier than measured rates on a busy machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PARTS = ("publishers", "servers", "relays", "subscribers")
 
 
 def process_cpu_s(pids: Iterable[int]) -> float:
-    """Return the seconds of CPU that processes of this machine have used, all their threads; NaN if one is gone."""
+    """Return the seconds of CPU that processes of this machine have used, all their threads; NaN if one has ended."""
     return math.fsum(map(_cpu_s, pids))
 
 
 def ceiling_per_s(us_per_delivery: Mapping[str, float], cores: int) -> float:
-    """Return how many deliveries/s these costs allow on so many cores that have nothing else to do.
+    """Return how many deliveries/s these costs allow on ``cores`` cores that have nothing else to do.
 
     Each part has one core at most. That is so for publishers and subscribers; several servers, or one with threads,
     would have more, which matters once they cost most.

@@ -1,4 +1,5 @@
-"""Many subscribers of many regions on one node: what each takes in their process and in Redis, and that events flow."""
+"""Many subscribers of many regions on one node: the memory of each, in its process and in Redis, and that events
+flow."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ from sequencing.checkers import Published
 from sequencing.errors import UsageError
 
 SHARED = 2
-"""How many of its neighbour's regions each subscriber has: enough that the order of those matters to both."""
+"""The number of its neighbour's regions that each subscriber has: enough that their order matters to both."""
 
 PROCESSES = 4
-"""Of subscribers: what is told to all of them takes some seconds, in which one process would miss its heartbeats."""
+"""Processes of subscribers: an announcement to all takes some seconds, and one process would miss its heartbeats."""
 
 OPENING_AT_ONCE = 16
 """In each process."""
@@ -69,7 +70,7 @@ class World:
 
 
 def measure_crowd(world: World, *, events: int, seed: int) -> dict[str, Any]:
-    """Let all of them connect, then join all at once, then publish so many events; then plain Pub/Sub beside it.
+    """Let all of them connect, then join all at once, then publish ``events`` events; then plain Pub/Sub beside it.
 
     Blocks for some minutes with 1,000 subscribers. Raises `TrialError`, `EmbeddedServerError`, and `UsageError` where
     the system allows too few open files.
@@ -184,7 +185,7 @@ def _growth(before: dict[str, int], after: dict[str, int], seconds: float) -> di
 
 
 def _families(url: str) -> tuple[dict[str, int], int]:
-    """Return the bytes of Redis keys by what they are of, and those of all that grow with the regions."""
+    """Return the bytes of Redis keys by kind, and those of all kinds that grow with the regions."""
     families: Counter[str] = Counter()
     with Redis.from_url(url, decode_responses=True) as redis:
         keys = list(redis.scan_iter(count=1_000))
@@ -198,7 +199,7 @@ def _families(url: str) -> tuple[dict[str, int], int]:
 
 
 class _Crowd:
-    """All subscribers, in `PROCESSES` processes, which do one thing after the other when told to."""
+    """All subscribers, in `PROCESSES` processes, which carry out one request after the other."""
 
     def __init__(self, world: World, url: str, *, plain: bool) -> None:
         self._boards = [Board(_context) for _ in range(min(PROCESSES, world.subscribers))]
@@ -250,7 +251,7 @@ def _run(world: World, numbers: Sequence[int], url: str, board: Board, plain: bo
     allow_connections(len(numbers))
     try:
         asyncio.run((_PlainSubscribers if plain else _Subscribers)(world, numbers, url, board).serve(pipe))
-    except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
+    except BaseException as error:  # noqa: BLE001  the parent waits for any error
         pipe.send(("failed", told(error)))
 
 
@@ -263,7 +264,7 @@ class _Subscribers:
         self.casts: dict[int, gamecast.Client] = {}
 
     async def serve(self, pipe: Connection) -> None:
-        """Do what is asked for until killed."""
+        """Carry out requests until killed."""
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             while True:
                 answer: dict[Any, Any] = {}
@@ -315,9 +316,9 @@ class _PlainSubscribers(_Subscribers):
 
 
 def _memory() -> dict[str, int]:
-    """Return the bytes of this process: all that it has, and what remains when the C library gives back what is free.
+    """Return the bytes of this process: all that it has, and the rest after the C library returns its free memory.
 
-    The former on Linux only, else the most that it ever had; the latter with glibc only, else the same.
+    The former on Linux only, otherwise the maximum so far; the latter with glibc only, otherwise the same.
     """
     gc.collect()
     resident = _resident_bytes()

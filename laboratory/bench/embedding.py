@@ -1,4 +1,4 @@
-"""What it costs to embed gamecast: CPU, memory and modules of importing it and of connecting, beside its foundations.
+"""The cost of embedding gamecast: CPU, memory and modules of importing it and of connecting, beside its foundations.
 
 Each program has a process of its own, in which nothing else runs, and finds its modules compiled, as an installation
 leaves them.
@@ -63,10 +63,10 @@ asyncio.run(main())
     "--version": AS_SCRIPT.format("--version"),
     "--help": AS_SCRIPT.format("--help"),
 }
-"""What is measured; given the URL of a network in which somebody else leads."""
+"""The measured programs; each is given the URL of a network in which another process leads."""
 
 BASES = {IMPORT: FOUNDATIONS, CONNECTION: IMPORT, "first event": IMPORT, "--version": CLICK, "--help": CLICK}
-"""What each of them is measured by."""
+"""The program that each is compared with."""
 
 CPU_MAX = {IMPORT: 1.6, CONNECTION: 1.3, "--version": 2.0, "--help": 2.0}
 MEMORY_MAX = {IMPORT: 1.4, CONNECTION: 1.3}
@@ -92,7 +92,7 @@ child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet
 _, status, used = os.wait4(child, 0)
 print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
-"""Starts a program from a process that is smaller than any: the memory of who starts one counts as its own."""
+"""Starts a program from a very small process, because the memory of the parent counts as the program's own."""
 
 COUNT = "import atexit, sys; atexit.register(lambda: print(len(sys.modules), file=sys.stderr))\n"
 
@@ -101,7 +101,7 @@ RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def measure_embedding(*, runs: int, begin: Callable[[str, int], None] | None = None) -> dict[str, Any]:
-    """Return what ``gamecast bench embedding --json`` prints: medians of the runs. ``begin``: told of each that begins.
+    """Return the document of ``gamecast bench embedding --json``: medians of the runs. ``begin``: called with each run.
 
     Blocks. Raises `EmbeddedServerError`, and `OtherSideError` when a program fails.
     """

@@ -20,7 +20,7 @@ COME_BACK_S = (0.02, 0.1, 0.5, 1.0, 2.0)
 
 @dataclass(slots=True)
 class Seen:
-    """What one client saw: events by number, in order; and region → after which position."""
+    """The events that one client saw, by number, in order; and region → the position after which it began."""
 
     events: array[int] = field(default_factory=lambda: array("q"))
     latencies_ms: array[float] = field(default_factory=lambda: array("d"))
@@ -32,14 +32,14 @@ class Seen:
 
 
 class Client:
-    """What both kinds of clients do."""
+    """The parts that both kinds of clients share."""
 
     def __init__(self, name: str, regions: Sequence[str], session: aiohttp.ClientSession) -> None:
         self.name, self.regions, self.seen = name, tuple(regions), Seen()
         self.drops = 0
         self.joined = asyncio.Event()
         self.published: dict[int, tuple[str, Position | None]] = {}
-        """Number → region and position (None: there are none) of what was acknowledged."""
+        """Number → region and position (None: there are none) of the acknowledged events."""
         self.unanswered: dict[int, tuple[str, str]] = {}
         self._session = session
         self._raw: aiohttp.ClientWebSocketResponse | None = None
@@ -47,7 +47,7 @@ class Client:
         self._ending = False
 
     async def run(self, url: str) -> None:
-        """Be there until `end`, whatever happens."""
+        """Stay connected until `end`, reconnecting after any failure."""
         tries = 0
         while not self._ending:
             try:
@@ -66,7 +66,7 @@ class Client:
                 tries += 1
 
     def drop(self) -> None:
-        """Be gone without a word; comes back by itself."""
+        """Drop the connection without closing it; the client reconnects by itself."""
         if self._raw is not None and (connection := self._raw._response.connection) is not None:
             self.drops += 1
             self.joined.clear()
@@ -82,7 +82,7 @@ class Client:
                 await self._raw.send_str(self._publication(number, region, payload))
 
     async def end(self) -> None:
-        """Be gone for good."""
+        """Disconnect for good."""
         self._ending = True
         if self._raw is not None:
             await self._raw.close()
@@ -161,7 +161,7 @@ class GatewayClient(Client):
 
 
 class SocketIoClient(Client):
-    """Speaks Engine.IO 4 over WebSocket, and joins its rooms anew."""
+    """Speaks Engine.IO 4 over WebSocket, and joins its rooms again after a reconnect."""
 
     PATH = "/socket.io/?EIO=4&transport=websocket"
 

@@ -28,7 +28,7 @@ class ServerProcess:
 
     @property
     def memory_bytes(self) -> int:
-        """What of its memory is resident."""
+        """The resident memory in bytes."""
         return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
     @property
@@ -107,7 +107,7 @@ async def socketio(redis_url: str, until: Connection) -> None:
 
 
 async def _ended(url: str, until: Connection) -> None:
-    """Tell where, and wait until nobody needs it any more."""
+    """Report the URL, and wait until it is no longer needed."""
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     loop.add_reader(until.fileno(), end.set)

@@ -47,7 +47,7 @@ class Soak:
 
 
 def soak(plan: Soak) -> dict[str, Any]:
-    """Run both, one after the other, over fresh Redis servers; return what was measured."""
+    """Run both, one after the other, over fresh Redis servers; return the measurements."""
     peers = {"gamecast": _measured(plan, gateway, GatewayClient)}
     versions = {"aiohttp": version("aiohttp"), "gamecast": version("gamecast")}
     if find_spec("socketio") is not None:
@@ -164,7 +164,7 @@ def _spread(clients: Sequence[Client], wanted: int) -> Sequence[Client]:
 
 
 def _lost(clients: Sequence[Client]) -> int:
-    """Count what was acknowledged and did not come to a client that had its region then."""
+    """Count acknowledged events that did not reach a client that had their region at the time."""
     by_region: dict[str, list[tuple[Position | None, int]]] = {}
     for client in clients:
         for number, (region, place) in client.published.items():

@@ -1,4 +1,4 @@
-"""What the bench is to show, figure by figure, beside what it did show."""
+"""The goals of the bench, figure by figure, beside the measured values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from laboratory.bench.embedding import BASES, CPU_MAX, MEMORY_MAX
 
 GOAL_SIZE = 32
-"""With so many subscribers, everybody reading all is to show what it costs."""
+"""With this many subscribers, the cost of reading everything must show."""
 
 _THROUGHPUT = {"streams": 4.0, "pubsub": 6.0, "single-stream": 20.0}
 _BATCHED = "batched-streams"
@@ -22,7 +22,7 @@ _DELAYS = {"p50_ms": 1.2, "p99_ms": 1.5}
 _DENSE_THROUGHPUT = {"single-stream": 3.0, "streams": 2.0}
 _DENSE_DELAYS = {"p50_ms": 1.2, "p99_ms": 1.3}
 _FULL_SPEED_WITH = "500"
-"""Full speed is the same at each rate of what is paced: it is told once."""
+"""Full speed is the same at each rate of the paced phase: it is reported once."""
 _TWO_NODES = 0.5
 _RECORDING = 0.10
 _SCRIPT_US, _SCRIPT_FLAT = 18.0, 1.2

@@ -27,7 +27,7 @@ Kind = Literal["in place", "epochs"]
 KINDS: tuple[Kind, ...] = "in place", "epochs"
 
 ALONE = 20
-"""Joins with nobody else about, for their delay: the next begins when one has ended."""
+"""Joins without other traffic, for their delay: the next begins when one has ended."""
 
 SUBSCRIBE_S_MAX = 300.0
 STALLED_S = 30.0
@@ -37,9 +37,9 @@ STALLED_S = 30.0
 class Walk:
     """Regions on a ring, around which servers stand in equal distances; each has ``view`` regions from its own on.
 
-    In each turn all join the next ``step`` regions at once: where overlaps are declared (all pairs that somebody will
-    ever have both of) they leave as many behind them, else they stay in all. ``shared``: whether all servers share
-    what connections of a process can share.
+    In each turn all join the next ``step`` regions at once. If overlaps are declared (all pairs that some server will
+    ever have both of), they leave as many behind them; otherwise they stay in all. ``shared``: whether all servers
+    share the sockets of one `gamecast.share`.
     """
 
     regions: int = 1_000
@@ -72,7 +72,7 @@ class Walk:
 
 @dataclass(slots=True)
 class Turn:
-    """What became of the joins of one turn. ``latency_ms``: from calling subscribe to its return; ``cpu_ms``: a join,
+    """The joins of one turn. ``latency_ms``: from calling subscribe to its return; ``cpu_ms``: a join,
     of the process with the servers, the manager's and redis-server.
     """
 

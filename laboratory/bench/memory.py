@@ -1,4 +1,4 @@
-"""What the system keeps in memory, and how much of it: frames that wait, frames that are kept, regions, subscribers."""
+"""The memory of the system's parts: frames that wait, frames that are kept, regions, subscribers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ATOM = Atom(AtomId(101), (REGION, OTHER), "n1")
 
 @dataclass(frozen=True, slots=True)
 class FrameMemory:
-    """Bytes of a frame with so many events, means over `FRAMES`.
+    """Bytes of a frame with ``events`` events, means over `FRAMES`.
 
     ``body_bytes``: the events as they travel; ``held_bytes``: in a subscriber where it waits for others;
     ``kept_bytes``: in Redis, in an egress stream; ``plain_bytes``: in Redis, the same events in a plain stream, an
@@ -80,13 +80,14 @@ async def measure_frames(frames: int = FRAMES) -> list[FrameMemory]:
 
 
 def held_bytes(stamped: Sequence[StampedFrame]) -> float:
-    """Return what each frame takes in a subscriber that cannot deliver it, for one of the other region is missing."""
+    """Return the bytes of each frame in a subscriber that cannot deliver it, because one of the other region is
+    missing."""
     delivery = Delivery(1, (REGION, OTHER), (ATOM,))
     gc.collect()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        # Read as they come off a socket: byte strings of their own, and numbers one above what is awaited.
+        # Read as from a socket: separate byte strings, and numbers one above the awaited one.
         delivery.receive(
             StampedFrame(REGION, 1, frame.last, _own(frame.meta), b"%d,%d" % (ATOM.id, number), _own(frame.body))
             for number, frame in enumerate(stamped, start=2)
@@ -105,7 +106,7 @@ def _own(text: bytes) -> bytes:
 
 
 def _stream_bytes(url: str, events: int) -> tuple[int, int]:
-    """Return the bytes of the egress stream, and of a plain one with so many entries."""
+    """Return the bytes of the egress stream, and of a plain one with ``events`` entries."""
     with Redis.from_url(url) as redis:
         for start in range(0, events, 100):
             pipeline = redis.pipeline(transaction=False)

@@ -1,4 +1,4 @@
-"""The processes that the bench starts do not outlive it, however it ends, and tell it in a line what failed."""
+"""Make processes of the bench end with their parent, however it ends, and report failures to it in one line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sequencing.errors import GamecastError
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone; the terminal's ^C is for that one, who then ends us."""
+    """End this process when its parent has ended; the terminal's ^C is for the parent, which then ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def told(error: BaseException) -> str:
-    """Return the line that tells the parent of an error; one that is not gamecast's leaves its traceback, too."""
+    """Return the line that reports an error to the parent; an error that is not gamecast's leaves its traceback,
+    too."""
     if isinstance(error, GamecastError):
         return str(error)
     print_exception(error)

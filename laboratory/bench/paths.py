@@ -1,4 +1,4 @@
-"""What a longer path costs: the same events over one node and over several that each of them visits."""
+"""The cost of a longer path: the same events over one node and over several that each of them visits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _value(figures: Mapping[str, Any], measure: str) -> float:
 
 
 def _per_hop(one: Mapping[str, Any], figures: Mapping[str, Any], hops: int) -> dict[str, float]:
-    """Return what each hop adds: µs of CPU an event at full speed, and ms of delay of the paced ones."""
+    """Return the cost of each hop: µs of CPU an event at full speed, and ms of delay of the paced ones."""
     if not hops:
         return {}
     added_us = {part: (figures[COST][part] - one[COST][part]) * FAN_OUT / hops for part in PARTS}

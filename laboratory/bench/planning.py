@@ -37,7 +37,7 @@ STAGES: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class PlanningCost:
-    """What planning for one size took: seconds and MiB by stage, microseconds a join and a leave."""
+    """The cost of planning for one size: seconds and MiB by stage, microseconds a join and a leave."""
 
     subscribers: int
     regions: int
@@ -137,7 +137,7 @@ def _stage(cost: PlanningCost, stage: str) -> Iterator[None]:
 
 
 def _forget_peak() -> None:
-    """Let the process's peak memory begin anew, where the system can (Linux); elsewhere peaks only rise."""
+    """Reset the process's peak memory, where the system can (Linux); elsewhere peaks only rise."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -123,7 +123,7 @@ class _Traffic:
         return late_s
 
     async def _delivered(self, remaining: int) -> None:
-        """Returns when no more than `remaining` deliveries are under way; what does not come for long is given up."""
+        """Return when at most `remaining` deliveries are in flight; give up those that do not arrive for long."""
         seen, seen_at = self._board.delivered, time.monotonic()
         while self._due - self._board.delivered > remaining:
             await asyncio.sleep(_POLL_S)

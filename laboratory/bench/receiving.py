@@ -17,7 +17,7 @@ from laboratory.bench.workload import Payload, Phases, World
 
 @dataclass(frozen=True, slots=True)
 class ReceivingReport:
-    """What was delivered over all phases, judged by the ids alone; the delays are those of the paced phase."""
+    """The deliveries of all phases, judged by the ids alone; the delays are those of the paced phase."""
 
     expected: int
     lost: int
@@ -102,7 +102,7 @@ def count_pairs_out_of_order(orders: Sequence[Sequence[int]], world: World, regi
 
 
 class Recorder:
-    """What one subscriber was given, in order; arrays, which the garbage collector need not walk."""
+    """The deliveries to one subscriber, in order; arrays, which the garbage collector need not walk."""
 
     def __init__(self, measured_from: int) -> None:
         self.events = array("q")
@@ -122,7 +122,8 @@ class Recorder:
 
 
 async def _report_progress(recorders: Sequence[Recorder], board: Board) -> float:
-    """Tells the publishers how far the subscribers are, until told to stop; the cores used in the fast phase."""
+    """Report the subscribers' progress to the publishers, until told to stop; return the cores used in the fast
+    phase."""
     delivered = 0
     phase, phase_cpu_s, phase_began_ns = WAITING, 0.0, 0
     cpu_cores = 0.0

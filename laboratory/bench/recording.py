@@ -1,4 +1,4 @@
-"""What recording costs: the same events with and without it, by turns, in one run."""
+"""The cost of recording: the same events with and without it, by turns, in one run."""
 
 from __future__ import annotations
 

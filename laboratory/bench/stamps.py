@@ -1,4 +1,4 @@
-"""What it takes to number frames: bytes beside their events, by atoms and nodes, and the server's time for one."""
+"""The cost of numbering frames: bytes beside their events, by atoms and nodes, and the server's time for one."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ async def measure_stamps(lengths: Sequence[int], atoms: Sequence[int] = ATOMS, f
 async def measure_script(
     neighbours: Sequence[int] = NEIGHBOURS, frames: int = LONE_FRAMES
 ) -> dict[str, dict[str, float]]:
-    """Publish frames alone in a region on one node whose subscribers have so many others, too; some seconds.
+    """Publish frames alone in a region on one node whose subscribers have other regions, too; takes some seconds.
 
-    Returns number of others → ``script_us``, what the script takes by Redis's own count, and ``stamp_bytes``, means.
+    Returns number of others → ``script_us``, the script's time by Redis's own count, and ``stamp_bytes``, means.
     """
     found: dict[str, dict[str, float]] = {}
     for count in neighbours:
@@ -90,7 +90,7 @@ async def measure_script(
 
 
 def _plan(urls: Sequence[str], lengths: Sequence[int], atoms: Sequence[int]) -> Plan:
-    """Every hub is a region with so many atoms, spread over the nodes of its path, one with each of its spokes."""
+    """Every hub is a region with some atoms, spread over the nodes of its path, one with each of its spokes."""
     names = [f"n{number}" for number in range(1, len(urls) + 1)]
     paths: dict[str, tuple[str, ...]] = {}
     planned: list[Atom] = []

@@ -1,4 +1,4 @@
-"""What a crowd of connections needs around it: a server that takes them all, a manager, and files to open."""
+"""The surroundings of a crowd of connections: a server that takes them all, a manager, and files to open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEADS_S_MAX = 30.0
 
 @contextmanager
 def server_for(subscribers: int) -> Iterator[EmbeddedServer]:
-    """A private redis-server that so many subscribers can connect to."""
+    """Start a private redis-server that this many subscribers can connect to."""
     connections = CONNECTIONS_A_SUBSCRIBER * subscribers + 100
     with EmbeddedServer(settings={"maxclients": str(connections)}) as server:
         yield server
@@ -34,8 +34,8 @@ def server_for(subscribers: int) -> Iterator[EmbeddedServer]:
 
 @contextmanager
 def managed(url: str) -> Iterator[int]:
-    """A manager in a process of its own, whose id is told: no server does the work of leading all others beside its
-    own. It leads when this begins; raises `TrialError` when it does not come to that.
+    """Start a manager in a process of its own, and yield its id, so that no server has the work of leading beside its
+    own. It leads when this begins; raises `TrialError` if it does not become leader.
     """
     process = _context.Process(target=_manage, args=(url,), daemon=True)
     process.start()
@@ -55,7 +55,7 @@ def managed(url: str) -> Iterator[int]:
 
 
 def allow_connections(subscribers: int) -> None:
-    """Let this process open the files that so many subscribers take; raises `UsageError` where it may not."""
+    """Let this process open enough files for this many subscribers; raises `UsageError` if it may not."""
     wanted = CONNECTIONS_A_SUBSCRIBER * subscribers + 200
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:

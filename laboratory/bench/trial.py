@@ -111,7 +111,8 @@ class _Process:
         self._pipe.send(word)
 
     def expect(self, word: str, other: _Process, progress: Callable[[], int] = lambda: 0) -> Any:
-        """What comes with that word; raises TrialError when either process fails, or when nothing moves for long."""
+        """Return the data sent with a word; raises TrialError when either process fails, or when nothing moves for
+        long."""
         seen, seen_at = progress(), time.monotonic()
         while True:
             speakers = {process._pipe: process for process in (self, other) if not process._done}
@@ -141,7 +142,7 @@ def _run(work: Callable[..., Any], task: tuple[Any, ...], pipe: Connection) -> N
     end_with_parent()
     try:
         pipe.send(("done", work(*task, pipe)))
-    except BaseException as error:  # noqa: BLE001  whatever it was, the parent is waiting to hear of it
+    except BaseException as error:  # noqa: BLE001  the parent waits for any error
         pipe.send(("failed", told(error)))
 
 

@@ -1,4 +1,4 @@
-"""What every peer of the bench is asked to carry: the world, its events, and the phases of one trial."""
+"""The load that every peer of the bench carries: the world, its events, and the phases of one trial."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ring(size: int) -> World:
 
 
 def dense(size: int) -> World:
-    """Subscribers that have 40 of 77 regions each, at random: a world in which everybody sees half of everything."""
+    """Subscribers that have 40 of 77 regions each, at random: a world in which each sees half of everything."""
     dice = random.Random(size)
     members = tuple(tuple(sorted(dice.sample(range(DENSE_REGIONS), DENSE_REGIONS_EACH))) for _ in range(size))
     title = f"{size} subscribers with {DENSE_REGIONS_EACH} of {DENSE_REGIONS} regions each"
@@ -111,12 +111,12 @@ def _overlaps(members: Iterable[frozenset[str]]) -> int:
 class Phases:
     """One trial: a warm-up, then `events` as fast as the peer allows, then `paced_s` seconds of `rate_per_s` events/s.
 
-    In the fast phases at most `window_events` events are under way, so that a peer that would rather lose than wait, or
-    buffer without a limit, is neither helped nor harmed; once there are as many, publishers wait until half of them
-    have been delivered to all. The first 0.2 s of the paced phase are not measured.
+    In the fast phases at most `window_events` events are in flight. So a peer that would rather lose events than wait,
+    or buffer them without a limit, is neither helped nor harmed. When the window is full, publishers wait until half of
+    the events have been delivered to all. The first 0.2 s of the paced phase are not measured.
 
-    Before they begin, both processes freeze what they have imported: else every full garbage collection walks the bench
-    itself (70,000 objects, 45 ms), and more often for a peer that has more events under way.
+    Before they begin, both processes freeze what they have imported. Otherwise every full garbage collection walks the
+    bench itself (70,000 objects, 45 ms), and more often for a peer that has more events in flight.
     """
 
     events: int
@@ -157,8 +157,8 @@ class Phases:
 def payload_of(event: int, due_s: float | None = None) -> Payload:
     """About 190 bytes of JSON, stamped with the clock that all processes of a machine share.
 
-    ``due_s``: when it was to be published, now by default. Who waits for each publication and falls behind would else
-    hide how long its events had to wait.
+    ``due_s``: when it was to be published, now by default. Otherwise a publisher that waits for each publication and
+    falls behind would hide how long its events had to wait.
     """
     return {
         "id": event,

@@ -1,1 +1,1 @@
-"""How much a network carries: the highest rate at which delays and hold times stay within bounds."""
+"""The capacity of a network: the highest rate at which delays and hold times stay within bounds."""

@@ -22,7 +22,7 @@ DELAY, HOLD, BOUND = "#2563eb", "#ca8a04", "#dc2626"
 
 
 def report(result: Mapping[str, Any]) -> RenderableType:
-    """A line for each rate, with a bar of its p99 on a logarithmic scale, and what it comes to; 80 columns."""
+    """Return a line for each rate, with a bar of its p99 on a logarithmic scale, and the result; 80 columns."""
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("events\nper s", "deliveries\nper s", "p50\nms", "p99\nms", "hold p99\nms", "within"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -21,7 +21,7 @@ BUSY_CORES = 0.85
 
 @dataclass(slots=True)
 class Capacity:
-    """What was found. ``finished``: whether the bracket is as narrow as asked for, and not time ran out."""
+    """The result. ``finished``: whether the bracket became as narrow as requested before time ran out."""
 
     search: Search
     nodes: int | None
@@ -43,7 +43,7 @@ class Capacity:
 
     @property
     def limit(self) -> str | None:
-        """The part that had nothing left where it failed, as far as its CPU tells; None where none can be named."""
+        """The part without reserves where it failed, as far as its CPU shows; None if none can be named."""
         failed = self.search.failed_per_s
         if failed is None:
             return None
@@ -98,8 +98,8 @@ def find_capacity(
 ) -> Capacity:
     """Search on a network, None for one of ``nodes`` nodes that is started for it.
 
-    Blocks; once all is set up, it starts no run after ``seconds_max``. ``begin`` is told the rate of each run, and what
-    is known. Raises `GamecastError` and its kinds.
+    Blocks; once everything is set up, it starts no run after ``seconds_max``. ``begin`` is called with the rate of each
+    run and the findings so far. Raises `GamecastError` and its kinds.
     """
     capacity = Capacity(search, nodes if url is None else None, size, seconds)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The publishers' process of a capacity measurement: they keep to a schedule, whatever comes of their events."""
+"""The publishers' process of a capacity measurement: they keep to a schedule, even if their events are delayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laboratory.capacity.task import Task, regions_of
 from sequencing.errors import BufferFull
 
 TICK_S = 0.0005
-"""What is due within it is published together, as a game's server does with what happens in one of its ticks."""
+"""Events due within it are published together, as a game's server publishes the events of one tick."""
 HOPELESS_S = 5.0
 """Publishers that are so far behind their schedule do not catch up: the rest of the run is left out, as lost."""
 

@@ -90,7 +90,7 @@ def _report(recorders: list[_Recorder], world: World, region_of: list[int]) -> d
 
 
 class _Recorder:
-    """What one subscriber is given in the run under way; arrays, which the garbage collector need not walk."""
+    """The deliveries to one subscriber in the current run; arrays, which the garbage collector need not walk."""
 
     def __init__(self, cast: gamecast.Client) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -113,7 +113,7 @@ class _Recorder:
         return statistics.hold.since(self._hold), statistics.received_frames - self._frames
 
     async def follow(self) -> None:
-        """Record until cancelled. What is late from a run before is that run's loss."""
+        """Record until cancelled. Late events of an earlier run are that run's loss."""
         kind = gamecast.Event
         async for batch in self._cast.batches():
             now_ns = time.monotonic_ns()

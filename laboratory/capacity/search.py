@@ -1,8 +1,8 @@
-"""The search for the highest rate that a network carries within bounds: which rate to try next, and what is known.
+"""The search for the highest rate that a network carries within bounds: the next rate to try, and the findings.
 
-Pure: what a run at a rate came to is given. Rates double until one fails, or halve until one passes; then the bracket
-is halved, by ratio, until it is narrow. A machine that does other things, too, spoils single runs, so a rate passes or
-fails by the majority of its runs, and what was found is the highest rate below all that fail.
+It is pure: the result of a run at a rate is passed in. Rates double until one fails, or halve until one passes; then
+the bracket is halved, by ratio, until it is narrow. Other work on the machine spoils single runs, so a rate passes or
+fails by the majority of its runs. The result is the highest rate below all that fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What must not be exceeded: the 99th percentile of delays and that of hold times, in ms."""
+    """The bounds of a passing run: the 99th percentile of delays and that of hold times, in ms."""
 
     p99_ms: float
     hold_ms: float

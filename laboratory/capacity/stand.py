@@ -1,7 +1,7 @@
-"""Where capacity is measured: a network, a process with publishers and one with subscribers, kept for all runs.
+"""The stand of a capacity measurement: a network, a process with publishers and one with subscribers, for all runs.
 
 The workload is that of `gamecast bench`: S subscribers on S regions, three each, about 190 bytes of JSON an event. The
-publishers keep to a schedule, whatever comes of their events.
+publishers keep to a schedule, even if their events are delayed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sequencing.errors import GamecastError
 
 READY_S_MAX = 60.0
 DRAIN_S_MAX = 20.0
-"""How long what was published is waited for; what has not come by then is lost to the run."""
+"""How long the last published events are awaited; those that have not arrived by then are lost to the run."""
 
 
 class StandError(GamecastError):
@@ -124,7 +124,7 @@ class Child:
         return self._process.pid
 
     def say(self, what: object) -> None:
-        """Give it something to do. Raises `StandError` if it is gone."""
+        """Send it a request. Raises `StandError` if it has ended."""
         try:
             self._pipe.send(what)
         except OSError as error:
@@ -155,7 +155,7 @@ def _run(work: Callable[..., None], task: object, pipe: Connection) -> None:
     end_with_parent()
     try:
         work(task, pipe)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the parent is waiting to hear of it
+    except BaseException as error:  # noqa: BLE001 - the parent waits for any error
         with suppress(OSError):
             pipe.send(("failed", told(error)))
 

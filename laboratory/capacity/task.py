@@ -1,4 +1,4 @@
-"""What the publishers and the subscribers of a capacity measurement have in common."""
+"""The data that the publishers and the subscribers of a capacity measurement have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from laboratory.bench.workload import World
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What both processes are given: the control URL, the world, and a name that no other measurement has."""
+    """The task of both processes: the control URL, the world, and a name that no other measurement has."""
 
     url: str
     world: World

@@ -1,4 +1,4 @@
-"""What a run and its servers tell each other while events flow: a few numbers in shared memory, without locks.
+"""The data that a run and its servers share while events flow: a few numbers in shared memory, without locks.
 
 Each number has one writer at a time, and is aligned and eight bytes wide, so that a reader sees an old one or a new
 one. A server that is killed leaves its numbers to its next life.
@@ -13,7 +13,7 @@ from laboratory.processes.children import spawn
 
 
 class Phase(IntEnum):
-    """What servers are to do."""
+    """The present task of the servers."""
 
     ROAM = 0
     """Publish, join and leave."""
@@ -26,7 +26,7 @@ class Phase(IntEnum):
 
 
 class Slot(IntEnum):
-    """What a server tells."""
+    """The numbers that a server reports."""
 
     SESSIONS = 0
     """Connections that it has begun to open."""
@@ -39,7 +39,7 @@ class Slot(IntEnum):
     OPEN = 5
     """Whether it has a connection."""
     PHASE = 6
-    """What it was told last."""
+    """The last phase that it has seen."""
 
 
 class Board:
@@ -51,7 +51,7 @@ class Board:
 
     @property
     def phase(self) -> Phase:
-        """What servers are to do now."""
+        """The present task of the servers."""
         return Phase(self._numbers[0])
 
     @phase.setter

@@ -1,4 +1,4 @@
-"""Clocks that jump: Redis servers that are told another time of day than the machine has.
+"""Clocks that jump: Redis servers that see another time of day than the machine has.
 
 Debian's libfaketime, preloaded into a server, adds what a file says to the time of day; monotonic clocks go on as they
 are. It reads the file once a second or so. Python processes are left alone: gamecast's own waits are monotonic.
@@ -24,8 +24,8 @@ LIBRARY = "faketime/libfaketimeMT.so.1"
 FOLDERS = tuple(Path(root) for root in ("/usr/lib", "/usr/local/lib"))
 
 C_LIBRARY = "libc.so.6"
-"""Is preloaded too: its allocator takes the place of Debian's jemalloc, which asks for the time before libfaketime can
-tell it, and hangs."""
+"""It is preloaded, too: its allocator replaces Debian's jemalloc, which asks for the time before libfaketime can
+answer, and hangs."""
 
 SHARED_MEMORY = Path("/dev/shm")
 SEEN_S_MAX = 4.0
@@ -35,7 +35,7 @@ TRIED_S = 3_600
 
 
 class Clock:
-    """The time of day that one server is told."""
+    """The time of day that one server sees."""
 
     def __init__(self, file: Path, library: Path | None) -> None:
         """``file``: is written now, and says how many seconds to add; ``library``: see `clock_library`, without which
@@ -54,7 +54,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a server is started with."""
+        """The environment variables to start a server with."""
         if self._library is None:
             return {}
         return {

@@ -19,7 +19,7 @@ from laboratory.chaos.schedule import LEADER, Fault, Kind
 from laboratory.patience import Deadline
 
 DISK_ROOM_BYTES = 7
-"""What the append-only file may still grow by when the disk is full: less than any entry takes."""
+"""The most that the append-only file may still grow when the disk is full: less than any entry takes."""
 
 LEADER_S_MAX = 4.0
 LEADER_LOOK_S = 0.1
@@ -32,8 +32,8 @@ FULL_MEMORY = "1mb"
 class Struck:
     """A fault as it was carried out: times are the machine's monotonic clock in nanoseconds.
 
-    ``whom``: the node or process that it befell; ``note``: what there is to say about it; ``took_over``: whether
-    somebody else led while the leader was stopped.
+    ``whom``: the node or process that it struck; ``note``: a remark about it; ``took_over``: whether another candidate
+    led while the leader was stopped.
     """
 
     kind: Kind
@@ -58,9 +58,9 @@ def cannot() -> tuple[Kind, ...]:
 
 
 async def carry_out(network: Network, faults: Sequence[Fault], struck: list[Struck]) -> None:
-    """Let the faults of a schedule happen, each at its time from now; they are told in ``struck`` as they end.
+    """Carry out the faults of a schedule, each at its time from now; append each to ``struck`` as it ends.
 
-    When this is cancelled, what is stopped or held back stays so: the network is to be closed.
+    If this is cancelled, processes stay stopped and bytes held back: the network is to be closed.
     """
     begun = time.monotonic()
     turns: dict[str, asyncio.Lock] = {}
@@ -78,7 +78,7 @@ async def carry_out(network: Network, faults: Sequence[Fault], struck: list[Stru
 
 
 async def _leader(network: Network) -> tuple[str | None, str | None]:
-    """Wait for somebody to lead; return the token and the process, None for both when nobody does for long."""
+    """Wait for a leader; return the token and the process, None for both if there is none for long."""
     deadline = Deadline(LEADER_S_MAX)
     while not deadline.passed:
         token, whom = await network.leader()
@@ -174,5 +174,5 @@ async def _fill_disk(server: EmbeddedServer, seconds: float) -> str:
 
 
 def _runs(pid: int) -> bool:
-    """Return whether a child runs, and leave it to whoever waits for it."""
+    """Return whether a child runs, without reaping it for the process that waits for it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None

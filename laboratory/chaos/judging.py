@@ -16,9 +16,9 @@ from sequencing.delivery import Missing
 class Judgement:
     """How often each promise was broken; ``violations``: in words, the gravest first.
 
-    ``lost``: events that a session had to deliver and did not, of those with a receipt, in an egress stream, or
-    delivered by anybody, and of which no gap told. ``uncertain``: events of which a publisher was told that nobody
-    knows.
+    ``lost``: events that a session had to deliver and did not, and that no gap announced, of those with a receipt, in
+    an egress stream, or delivered by any session. ``uncertain``: events whose publisher was told that their fate is
+    unknown.
     """
 
     published: int
@@ -32,7 +32,7 @@ class Judgement:
     gaps: int
     uncertain: int
     uncertain_published: int
-    """How many of those were published all the same."""
+    """How many of those were published after all."""
     violations: tuple[str, ...]
 
     @property
@@ -43,10 +43,10 @@ class Judgement:
 
 
 def judge_run(notes: Notes, kept: Iterable[Kept], unrest: str = "", *, lossy: range = range(0)) -> Judgement:
-    """Judge what servers noted.
+    """Judge the notes of servers.
 
-    ``kept``: what is in the egress streams at the end; ``unrest``: why the network did not come to rest in time, if so;
-    ``lossy``: the epochs in which events may be lost, if a gap tells so.
+    ``kept``: the events in the egress streams at the end; ``unrest``: why the network did not come to rest in time, if
+    so; ``lossy``: the epochs in which events may be lost, if a gap announces it.
     Raises `InvalidInput` for an event with two regions or senders.
     """
     there: set[str] = set()
@@ -103,8 +103,8 @@ def _unexpected(notes: Notes) -> Iterator[str]:
 
 
 def _losses(life: Life, drawn: Mapping[str, list[Drawn]], published_ms: Mapping[str, float]) -> int:
-    """Count what is missing between a stay's first and last events, after its join, and, for those that stayed, at
-    the end, and was announced by no gap."""
+    """Count the events that are missing and announced by no gap: between a stay's first and last events, after its
+    join, and, for sessions that stayed, at the end."""
     lost = 0
     session = life.session
     for (region, since, until), joined_ms in zip(session.joined, session.joined_ms, strict=True):

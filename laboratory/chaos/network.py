@@ -34,7 +34,7 @@ MANAGERS = ("manager-1", "manager-2")
 REGIONS = tuple(f"region-{letter}" for letter in "abcdefghij")
 
 NODE_URL = "node"
-"""The port of a proxy by which everybody reaches the node; the control's proxy has one more for each process."""
+"""The port of a proxy by which all processes reach the node; the control's proxy has one more for each process."""
 
 CHECK_EVERY_S = 0.2
 START_AGAIN_S = 0.5
@@ -50,7 +50,7 @@ class ChaosError(GamecastError):
 
 
 class Network:
-    """An async context manager; whatever it starts ends with it."""
+    """An async context manager; everything that it starts ends with it."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Network:
         command: Callable[..., None],
     ) -> None:
         """``directory``: where all logs go, removed with this process unless ``lasting``; ``lossy``: only the first
-        node keeps what it has, the others have nothing after a restart, and say so; ``walk``: whether servers only
-        go from a region to the next ones; ``clock_library``: by which the clocks of Redis servers can jump;
+        node keeps its data, the others have nothing after a restart, and say so; ``walk``: whether servers only go from
+        a region to the next ones; ``clock_library``: the library that makes the clocks of Redis servers jump;
         ``command``: runs ``gamecast ARGUMENTS`` in a process of its own, so it can be pickled."""
         self.directory = directory
         self.server_names = tuple(f"server-{number}" for number in range(1, servers + 1))
@@ -84,7 +84,7 @@ class Network:
         self.ended_by_themselves: list[tuple[str, int, int]] = []
         """(process, status, when in ns)."""
         self.held: set[str] = set()
-        """Processes that a fault keeps down, and that nobody is to start again."""
+        """Processes that a fault keeps down, and that must not be started again."""
         self._seed = seed
         self._walk = walk
         self._command = command
@@ -92,7 +92,7 @@ class Network:
         self._supervisor: asyncio.Task[None] | None = None
 
     def delivery_file(self, server: str) -> Path:
-        """Return where a server notes what it sees."""
+        """Return the file of a server's notes."""
         return self.directory / f"{server}.notes.jsonl"
 
     async def __aenter__(self) -> Self:
@@ -175,7 +175,7 @@ class Network:
         return token.decode(), self.proxies[NODES[0]].who(token.decode())
 
     async def kept(self) -> list[Kept]:
-        """Return what is in the egress streams; raises `NetworkError` when a server does not answer."""
+        """Return the events in the egress streams; raises `NetworkError` if a server does not answer."""
         found: list[Kept] = []
         for node, server in self.redis.items():
             connection = RedisConnection(server.url)
@@ -205,7 +205,7 @@ class Network:
             await connection.close()
 
     def busy_servers(self) -> list[str]:
-        """Return the servers that have something under way, and what."""
+        """Return the servers that have something in flight, and what."""
         phase, busy = self.board.phase, []
         for number, name in enumerate(self.server_names):
             told = {slot: self.board.get(number, slot) for slot in Slot}
@@ -221,8 +221,8 @@ class Network:
         return busy
 
     async def end_servers(self, seconds: float) -> list[str]:
-        """Have the servers close and end; return those that had to be killed, after they told in their logs what they
-        were at."""
+        """Have the servers close and end; return those that had to be killed, after they have logged what they were
+        doing."""
         if self._supervisor is not None:
             self._supervisor.cancel()
         self.board.phase = Phase.STOP

@@ -1,4 +1,4 @@
-"""What came of a run, as figures and as a story."""
+"""The outcome of a run, as figures and as a story."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ VIOLATION_LETTERS_MAX = 600
 @dataclass(frozen=True)
 class Outcome:
     """``struck``: the faults as they were carried out, of ``scheduled`` ones; ``settled_s``: how long the network took
-    to come to rest after the last traffic; ``ended_by_themselves``: (process, exit status, when in ns) of those that
-    no fault had ended; ``hanging``: servers that did not end when they were told to; ``directory``: where all
-    logs are, if it is ``lasting`` or a promise was broken; ``left_out``: what this machine has no means for."""
+    to come to rest after the last traffic; ``ended_by_themselves``: (process, exit status, when in ns) of processes
+    that no fault had ended; ``hanging``: servers that did not end when asked to; ``directory``: where all logs are, if
+    it is ``lasting`` or a promise was broken; ``left_out``: faults that this machine cannot produce."""
 
     seed: int
     seconds: float
@@ -145,8 +145,8 @@ class Outcome:
             f"took {self.settled_s:.1f} s until all was at rest."
         )
         yield Text(
-            f"{judgement.receipts:,} events got receipts; of {judgement.uncertain:,} nobody could tell their publisher"
-            f", and {judgement.uncertain_published:,} of those were published. Failed publishes: "
+            f"{judgement.receipts:,} events got receipts; the fate of {judgement.uncertain:,} was unknown to their "
+            f"publisher, and {judgement.uncertain_published:,} of those were published. Failed publishes: "
             f"{_counts(self.refused)}. Connections given up: {_counts(self.reopened)}."
         )
         for kind in self.left_out:

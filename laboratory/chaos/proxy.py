@@ -1,7 +1,7 @@
 """A TCP proxy before a Redis server, in a process of its own, that can cut connections and hold bytes back.
 
-It listens on several ports, so that it can tell which process spoke to it, and it notes the leader candidates: the
-lease in the control Redis names its holder by a token, which managers tell when they look.
+It listens on several ports, so that it can distinguish the processes. It notes the leader candidates: the lease in the
+control Redis names its holder by a token, which managers send when they check it.
 """
 
 from __future__ import annotations

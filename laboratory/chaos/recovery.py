@@ -1,4 +1,4 @@
-"""How long a network took to recover from what befell it, told by what the servers noted."""
+"""How long a network took to recover from its faults, by the notes of the servers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from laboratory.chaos.notes import Life, Notes
 from laboratory.chaos.schedule import Kind
 
 LEASE_NS = 3_000_000_000
-"""Who stays away may have led: until another one does, everybody is concerned; then only who is away."""
+"""A process that stays away may have led: all are affected until another one leads; then only that process."""
 
 EXCUSE_NOBODY = {Kind.CLOCK_JUMPED}
 """Nothing waits for a time of day: a stall during such a fault counts as if there was none."""
 
 TIME_NS = 1_500_000_000
-"""What comes to an end so late cannot be told from what does not recover."""
+"""A recovery this late cannot be distinguished from none."""
 
 Interval = tuple[float, float]
 
@@ -37,10 +37,10 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """``seconds``: kind → of each fault, in the order of their ends, the time from its end (or that of the last fault
-    that overlapped with its recovery) until each server had been handed an event published after that;
-    ``unrecovered``: faults after which this did not come before the end of the traffic; ``longest_stall``: without any
-    fault under way but those of `EXCUSE_NOBODY`, ``longest_silence``: while others were befallen."""
+    """``seconds``: kind → for each fault, in the order of their ends, the time from its end (or that of the last fault
+    that overlapped with its recovery) until an event published after that was delivered at each server;
+    ``unrecovered``: faults after which this did not happen before the end of the traffic; ``longest_stall``: without
+    any current fault but those of `EXCUSE_NOBODY`; ``longest_silence``: while others were struck."""
 
     seconds: Mapping[Kind, Sequence[float]]
     unrecovered: int
@@ -87,7 +87,7 @@ def measure(notes: Notes, struck: Sequence[Struck], *, begin_ns: int, end_ns: in
 
 
 def _recovery(fault: Struck, struck: Sequence[Struck], reached: Mapping[str, _Reached]) -> tuple[float, float]:
-    """Return from when to count, and when everybody was served again; infinite for never."""
+    """Return the time to count from, and the time when all servers had deliveries again; infinite for never."""
     at: float = fault.end_ns
     while True:
         away = {
@@ -137,13 +137,13 @@ def _by_server(notes: Notes) -> dict[str, list[Life]]:
 
 
 def _gone(life: Life, struck: Sequence[Struck], end_ns: int) -> int:
-    """Return until when a session that never closed was there: until its server was killed, or to the end."""
+    """Return until when a session that never closed was alive: until its server was killed, or to the end."""
     killed = (f.begin_ns for f in struck if f.whom == life.server and f.kind is Kind.SERVER_KILLED)
     return min((at for at in killed if at >= life.closed_ns), default=end_ns)
 
 
 def _concerns_all(fault: Struck) -> Interval:
-    """Return when a fault excuses that somebody else waits."""
+    """Return when a fault excuses the waiting of others."""
     if fault.kind is Kind.SERVER_AWAY:
         return fault.begin_ns, min(fault.end_ns, fault.begin_ns + LEASE_NS)
     return fault.begin_ns, fault.end_ns
@@ -168,7 +168,7 @@ def _with_regions(life: Life, begin: float, end: float) -> Iterator[Interval]:
 
 
 def _without(faults: Sequence[Interval], since: float, until: float) -> Iterator[Interval]:
-    """Yield the parts of an interval in which no fault was under way; faults are in the order of their beginnings."""
+    """Yield the parts of an interval without a current fault; faults are in the order of their beginnings."""
     for begin, end in faults:
         if end <= since:
             continue

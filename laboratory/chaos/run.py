@@ -28,7 +28,7 @@ RECOVER_S = 3.0
 
 REST_S_MAX = 30.0
 QUIET_S = 1.5
-"""A network that hands out nothing for so long, and has nothing under way, is at rest."""
+"""A network that delivers nothing for this long, and has nothing in flight, is at rest."""
 
 END_S_MAX = 20.0
 LOOK_EVERY_S = 0.25
@@ -81,7 +81,7 @@ async def run_chaos(
     try:
         outcome = await _run(network, faults, seed, seconds, progress, lasting=lasting, left_out=left_out)
     except ChaosError:
-        network.release(keep=True)  # it tells where to look
+        network.release(keep=True)  # the error says where to look
         raise
     except BaseException:
         network.release(keep=False)
@@ -169,7 +169,7 @@ def _follows(network: Network, number: int) -> bool:
 
 
 async def _rest(network: Network) -> str:
-    """Have servers settle, publish one more round, and wait until all is handed out; return what is not, if so."""
+    """Have servers settle, publish one more round, and wait until all is delivered; return what is not, if anything."""
     board = network.board
     deadline = Deadline(REST_S_MAX)
     for phase in (Phase.SETTLE, Phase.LAST):

@@ -1,6 +1,6 @@
-"""What befalls a network, and when: a list of faults that is drawn from a seed and nothing else.
+"""The faults of a network and their times: a list that is drawn from a seed and nothing else.
 
-Faults come in rounds, alone or several that overlap, and a quiet time follows each round: then everything is to
+Faults come in rounds, alone or several that overlap. A quiet time follows each round, in which everything has to
 recover. Kinds are dealt like cards, so that each comes up before one comes up again as often.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What can befall a network."""
+    """The kinds of faults."""
 
     REDIS_KILLED = "redis_killed"
     RELAY_KILLED = "relay_killed"
@@ -62,13 +62,13 @@ DEALT = {
     Kind.DISK_FULL: Dealt(1, "node", 0.3, 1.5),
     Kind.CLOCK_JUMPED: Dealt(2, "node", 2.0, 5.0),
 }
-"""A leader's lease is 2 s long, and a connection counts as gone after 10 s: what is to outlast them lasts longer."""
+"""A leader's lease is 2 s long, and a silent connection is removed after 10 s: faults that outlast them last longer."""
 
 JUMPS_S = 5, 120
 """How far a clock jumps, ahead or back; when the fault ends, it jumps back to where it should be."""
 
 ROUNDS = (1, 1, 3, 5)
-"""How many faults a round may have: half of the rounds are single faults, of which the cost can be told."""
+"""The numbers of faults in a round: half of the rounds are single faults, whose cost can be measured."""
 
 APART_S = 0.1, 0.8
 """Between the beginnings of two faults of one round."""
@@ -80,7 +80,7 @@ FIRST_S = 2.0
 """Until then, servers find each other."""
 
 BACK_S = 1.5
-"""Who was befallen is left alone for so long: a process takes its time to start."""
+"""A process that was struck is left alone for this long, because it takes time to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def make_schedule(
                 fault = Fault(at, kind, target, duration, jump)
                 faults.append(fault)
                 free_at[fault.target] = fault.end_s + BACK_S
-                if kind is not Kind.SERVER_AWAY:  # nobody waits for who stays away
+                if kind is not Kind.SERVER_AWAY:  # no process waits for a server that stays away
                     end = max(end, fault.end_s)
             at += random.uniform(*APART_S)
         begin = end + random.uniform(*QUIET_S)

@@ -1,12 +1,12 @@
-"""A game server: publishes and roams through a network of which anything may fail, and notes all that it sees.
+"""A game server: publishes and roams through a network in which anything may fail, and notes everything that it sees.
 
-It uses what every user has, `gamecast.connect` and nothing beneath. Its notes are lines of JSON, each written at once,
-so that SIGKILL takes none: ``at`` is the machine's monotonic clock in nanoseconds, ``did`` says what it is.
+It uses only the interface of every user, `gamecast.connect`. Its notes are lines of JSON, each written at once, so that
+SIGKILL loses none: ``at`` is the machine's monotonic clock in nanoseconds, ``did`` is the kind of note.
 
     open      session                             a connection is open: a session of its own begins
     ask       region                              `subscribe` is called …
     joined    region                              … and has returned
-    left      region                              `unsubscribe` has returned, and what came before is handed out
+    left      region                              `unsubscribe` has returned, and earlier events are delivered
     publish   event, region                       `publish_async` is called …
     receipt   event, epoch, sequence              … and the event has its receipt
     fail      event, error, uncertain, says       … or an error; uncertain: it may have been published all the same
@@ -37,13 +37,13 @@ from laboratory.chaos.board import Board, Phase, Slot
 
 REGIONS_MAX = 4
 WALKERS_REGIONS = 2
-"""A server follows one region at least and so many at most."""
+"""A server follows between one region and this many."""
 
 PUBLISH_EVERY_S = 0.02, 0.2
 ROAM_EVERY_S = 0.5, 3.0
 AGAIN_S = 0.2
 TICK_S = 0.02
-"""How often the board is looked at."""
+"""How often the board is read."""
 
 CLOSE_S_MAX = 15.0
 IMPATIENT_S = 1.5
@@ -63,7 +63,7 @@ class _Notes:
     def __init__(self, file: Path) -> None:
         self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         if os.fstat(self._fd).st_size:
-            os.write(self._fd, b"\n")  # whoever wrote before may have been killed in the middle of a line
+            os.write(self._fd, b"\n")  # an earlier writer may have been killed in the middle of a line
 
     def write(self, *notes: dict[str, object]) -> None:
         at = time.monotonic_ns()
@@ -138,7 +138,7 @@ class _Session:
             await self.client.open()
             if server.walks:
                 await self.client.declare_overlaps(pairwise(server.regions))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is noted, and the next connection tries again
+        except Exception as error:  # noqa: BLE001 - any error is noted, and the next connection tries again
             server.trouble("open", error)
             return
         self.notes.write({"did": "open", "session": self.session})
@@ -269,8 +269,8 @@ class _Session:
 
     async def _leave(self, region: str) -> None:
         await self.client.unsubscribe(region)
-        # What was ready before is still handed out; only then what is asked for anew can be told from it.
-        while self.client.statistics().inbox_events or region in self.joining:  # noqa: ASYNC110 - nobody tells
+        # Events that were ready before are still delivered; only after that can later ones be distinguished from them.
+        while self.client.statistics().inbox_events or region in self.joining:  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.001)
         self.notes.write({"did": "left", "region": region})
         self.mine.discard(region)

@@ -22,14 +22,14 @@ from sequencing.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """A frame on its way to its region's ingress."""
+    """A frame in flight to its region's ingress."""
 
     message: Message
     frame: PublishedFrame
 
     @property
     def metadata_bytes(self) -> int:
-        """What the frame weighs beyond its payload."""
+        """The frame's bytes beyond its payload."""
         return len(self.frame.meta) + len(self.frame.region)
 
 
@@ -44,20 +44,20 @@ class Forward:
 
     @property
     def metadata_bytes(self) -> int:
-        """What the frame weighs beyond its payload."""
+        """The frame's bytes beyond its payload."""
         return _weight(self.linked.frame)
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A finished frame on its way to a subscriber."""
+    """A finished frame in flight to a subscriber."""
 
     message: Message
     frame: StampedFrame
 
     @property
     def metadata_bytes(self) -> int:
-        """What the frame weighs beyond its payload."""
+        """The frame's bytes beyond its payload."""
         return _weight(self.frame)
 
 
@@ -110,7 +110,7 @@ class Atoms(Process):
                 raise unknown(packet)
 
     def _pass_on(self, node: Node) -> None:
-        """Send what a node has in its links, and to subscribers what it has finished."""
+        """Send the contents of a node's links, and its finished frames to subscribers."""
         for target, link in node.links.items():
             for linked in link:
                 message = self.on_its_way[linked.frame.body]

@@ -1,4 +1,4 @@
-"""What is claimed of the protocols, put to the test on measured rows: each claim with its verdict and the figures."""
+"""The claims about the protocols, tested on measured rows: each claim with its verdict and the figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 SAME = 1.02
-"""What differs by less is no difference."""
+"""Values that differ by less count as equal."""
 
 
 @dataclass(frozen=True, slots=True)

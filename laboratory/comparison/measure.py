@@ -1,4 +1,4 @@
-"""A protocol run on a workload, and what it cost."""
+"""Run a protocol on a workload, and measure its costs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ GRACE_MS = 600_000.0
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a protocol did with a workload. Latencies are of deliveries to others than the sender.
+    """The costs of a protocol on a workload. Latencies are of deliveries to others than the sender.
 
     ``stretch``: time to deliver over direct delay, as a ratio of sums; ``stretch_p50``, ``stretch_max``: the same by
-    destination, the median and the worst one's; ``metadata_bytes``: a packet that carries a
-    message, beyond its payload, on average; ``control_bytes``: all that is not payload, for each multicast;
-    ``busiest``: packets in and out of the busiest process, for each multicast; ``held_max``: messages that a process
-    has received and not delivered, at the worst moment; ``undelivered``: deliveries that are missing at the end.
+    destination, the median and the worst one's; ``metadata_bytes``: a packet that carries a message, beyond its
+    payload, on average; ``control_bytes``: all that is not payload, for each multicast; ``busiest``: packets in and out
+    of the busiest process, for each multicast; ``held_max``: messages that a process has received and not delivered, at
+    the worst moment; ``undelivered``: deliveries that are missing at the end.
     """
 
     multicasts: int
@@ -84,7 +84,7 @@ class _Run:
         self._latencies: list[float] = []
         self._taken_ms: dict[str, float] = defaultdict(float)
         self._direct_ms: dict[str, float] = defaultdict(float)
-        """By destination, of what it was delivered from others."""
+        """By destination, for its deliveries from others."""
         self._load: Counter[str] = Counter()
         self._packets = self._carriers = 0
         self._carried_bytes = self._all_bytes = 0
@@ -187,7 +187,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """Of a packet, which goes to many: what it carries and weighs. It is kept, so that no other one has its id."""
+    """The content and weight of a packet, which goes to many. The packet is kept, so that no other one has its id."""
 
     packet: object
     messages: tuple[Message, ...]

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all cases share. ``file``: a topology, None for a drawn one; ``rtt``, ``weight``: how to read it."""
+    """The common part of all cases. ``file``: a topology, None for a drawn one; ``rtt``, ``weight``: how to read it."""
 
     kind: Kind
     group_size: int
@@ -35,13 +35,13 @@ class World:
     weight: str | None = None
 
     def topology(self) -> Topology | None:
-        """Read the file; raises what is wrong with it."""
+        """Read the file; raises an error for an invalid one."""
         return read_topology(self.file, rtt=self.rtt, weight=self.weight) if self.file is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How many processes, in how many groups, publish how many events/s each."""
+    """A case: the number of processes, of groups, and of events/s that each process publishes."""
 
     processes: int
     groups: int

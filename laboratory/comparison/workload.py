@@ -1,4 +1,4 @@
-"""What protocols are compared on: where processes are, who is in which group, and who publishes when.
+"""The workload on which protocols are compared: places of processes, members of groups, and times of publishing.
 
 Topologies and groups are those of placement (`laboratory.placing.transit_stub`, `placement.workloads`,
 `laboratory.topologies`).
@@ -28,11 +28,11 @@ from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Plan
 
 Kind = Literal["correlated", "uncorrelated", "zipf", "wandering"]
-"""Of groups: of neighbours; of anybody; the paper's, sizes by Zipf's law; the cells that wandering avatars see."""
+"""Kinds of groups: of neighbours; of any processes; the paper's, sizes by Zipf's law; the cells that avatars see."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PAYLOAD = "x" * 100
 CLUSTER, CLUSTERS_MIN = 8, 4
-"""Processes of a cluster, as the paper's 128 in 16; not fewer clusters, or nobody is far from anybody."""
+"""Processes of a cluster, as the paper's 128 in 16; not fewer clusters, or all processes are close to each other."""
 AVATARS, STEPS = 2, 20
 
 
@@ -82,10 +82,10 @@ def draw_workload(
     topology: Topology | None = None,
     name: str = "",
 ) -> Workload:
-    """Draw who stands where, groups, and publishing at random times.
+    """Draw places, groups, and publishing at random times.
 
-    ``groups`` of 1 is one group of all; of wandering avatars the nearest square number of cells, without those that
-    nobody sees. ``group_size``: of (un)correlated groups. ``rate``: events/s of each process. ``topology``: a
+    ``groups`` of 1 is one group of all; of wandering avatars the nearest square number of cells, without those that no
+    avatar sees. ``group_size``: of (un)correlated groups. ``rate``: events/s of each process. ``topology``: a
     transit-stub internetwork of 10,000 hosts, drawn by the seed, if None. Places do not depend on groups and rates, nor
     groups on rates. Raises `UsageError` where there is no room for so many.
     """

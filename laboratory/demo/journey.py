@@ -1,9 +1,10 @@
 """Game servers on the move: one driver takes a workload's changes and publications in the order of the trace.
 
 So trace time is one for all servers, however fast it goes. The driver asks for regions and does not wait until they
-are joined: the match goes on meanwhile, as a real one would. Only while `JOINS_PENDING_MAX` calls of subscribe are
-under way, or `EVENTS_PENDING_MAX` events wait for their receipts, does trace time stand still: as fast as possible, the
-match would else be over before anybody is anywhere. A server that is to leave a region before it is in gives it up.
+are joined: the match continues meanwhile, as a real one would. Trace time stands still only while `JOINS_PENDING_MAX`
+calls of subscribe are in flight, or `EVENTS_PENDING_MAX` events wait for their receipts. Otherwise, as fast as
+possible, the match would be over before any server is in a region. A server that has to leave a region before it is in
+cancels the join.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CLOCK_NS = time.time_ns() - time.monotonic_ns()
 
 
 class Port(Protocol):
-    """A game server's way into a network. What it hands out goes to `Journey.delivered`."""
+    """A game server's access to a network. Its deliveries go to `Journey.delivered`."""
 
     async def subscribe(self, *regions: str) -> None:
         """Return when all that is published from then on will be delivered."""
@@ -40,23 +41,23 @@ class Port(Protocol):
 
     @property
     def decided(self) -> int:
-        """How many deliveries are decided upon and not handed out yet: whatever else comes, comes after them."""
+        """The number of decided deliveries that are still to be made; everything else comes after them."""
 
 
 class Journey:
-    """One replay by servers that roam: what they deliver, and their stays."""
+    """One replay by servers that roam: their deliveries, and their stays."""
 
     def __init__(self, workload: Workload, ports: Mapping[str, Port]) -> None:
         self.deliveries: dict[str, list[Delivered]] = {name: [] for name in workload.servers}
         self.stays: list[Stay] = []
         self.settled = 0
-        """How many stays there were when the servers had settled."""
+        """The number of stays when the servers had settled."""
         self._complete = asyncio.Event()
         self._workload = workload
         self._ports = ports
         self._open: dict[tuple[str, str], Stay] = {}
         self._newest: dict[tuple[str, str], tuple[int, str]] = {}
-        """(server, region) → place and id of what was delivered last."""
+        """(server, region) → place and id of the last delivery."""
         self._last: dict[str, Placed] | None = None
         """Region → its last event, when all is published and all joins are through."""
         self._placed: tuple[Placed, ...] = ()
@@ -98,7 +99,7 @@ class Journey:
         return {publication.event: future.result() for publication, _, future in self._published}
 
     def place(self, positions: Mapping[str, Position]) -> None:
-        """Take the positions, by event, of all that was published: the last deliveries can be told from now on."""
+        """Take the positions, by event, of all published events: from now on, the last deliveries can be determined."""
         self._placed = tuple(
             Placed(publication.event, publication.region, positions[publication.event], called_ns)
             for publication, called_ns, _ in self._published
@@ -107,7 +108,7 @@ class Journey:
         self._look()
 
     async def until_complete(self) -> None:
-        """Return when all is delivered that has to be; what comes later is not taken any more."""
+        """Return when everything required is delivered; later deliveries are ignored."""
         await self._complete.wait()
 
     def travels(self, *, epochs: int | None = None, in_place: int | None = None) -> Travels:
@@ -115,7 +116,7 @@ class Journey:
         return Travels(tuple(self.stays), self.settled, self._placed, epochs, in_place)
 
     def delivered(self, server: str, batch: Sequence[Delivered]) -> None:
-        """Take what a server was handed out, in order."""
+        """Take a server's deliveries, in order."""
         if self._complete.is_set():
             return
         seen = self.deliveries[server]
@@ -185,5 +186,5 @@ class Journey:
 
 
 def now_ns() -> int:
-    """Return nanoseconds since the Unix epoch, by a clock that nobody sets meanwhile."""
+    """Return nanoseconds since the Unix epoch, by a clock that is not adjusted meanwhile."""
     return time.monotonic_ns() + _CLOCK_NS

@@ -1,4 +1,4 @@
-"""What the demo found: both replays, judged by the same checkers, as figures and as a story."""
+"""The outcome of the demo: both replays, judged by the same checkers, as figures and as a story."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Outcome:
 
     @property
     def replayed(self) -> Replay:
-        """What is recorded."""
+        """The replay that is recorded."""
         return self.ours
 
     @property
@@ -177,7 +177,7 @@ class Outcome:
 
 
 def judged(workload: Workload, replay: Replay) -> Verdict:
-    """Return the checkers' verdict on a replay in which nobody roamed."""
+    """Return the checkers' verdict on a replay in which no server roamed."""
     return judge(
         _history(replay),
         published=workload.published(),
@@ -248,7 +248,7 @@ def _servers(number: int, what: str) -> str:
 
 
 def _told(travels: Travels, workload: Workload) -> str:
-    """Return what is told of servers that roamed."""
+    """Return the sentences about servers that roamed."""
     joins, in_place, epochs = len(travels.join_ms), travels.in_place or 0, travels.epochs or 0
     told = (
         f"The servers followed their players: a server is in the regions that its players see, and leaves one "

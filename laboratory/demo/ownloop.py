@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class OwnLoop:
-    """A context with a running event loop. What still runs at its end is cancelled, and waited for."""
+    """A context with a running event loop. Tasks that still run at its end are cancelled, and waited for."""
 
     def __init__(self, name: str) -> None:
         self._started: Future[asyncio.AbstractEventLoop] = Future()
@@ -29,7 +29,7 @@ class OwnLoop:
         self._thread.join()
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it there, and return what it returns; to cancel this is to cancel that."""
+        """Run a coroutine there, and return its result; cancelling this call cancels the coroutine."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
     def _run(self) -> None:

@@ -1,11 +1,11 @@
-"""The same workload over plain Redis Pub/Sub on the same servers: what a game would do without gamecast.
+"""The same workload over plain Redis Pub/Sub on the same servers: a game without gamecast.
 
 Each region is a channel on one of the servers, chosen by hash. Each game server has one subscribing and one publishing
 connection to every Redis server, as redis-py's own examples do it.
 
-Game servers are programs of their own, which read when they come to it. On one event loop they would all read at the
-same instants, and whatever has come from several Redis servers by then is taken in the same order by all: on a quiet
-machine that keeps an order which nothing in Pub/Sub promises. So each game server has an event loop of its own here.
+Game servers are separate programs, which read at their own times. On one event loop they would all read at the same
+instants, and all would take the messages of several Redis servers in the same order. On a quiet machine that keeps an
+order which nothing in Pub/Sub promises. So each game server has an event loop of its own here.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _GameServer:
         await self._stack.aclose()
 
     async def listen(self, subscription: redis.asyncio.client.PubSub) -> None:
-        """Deliver what comes over one connection, for ever."""
+        """Deliver the messages of one connection, for ever."""
         async for message in subscription.listen():
             if message["type"] != "message":
                 continue
@@ -113,7 +113,7 @@ class _GameServer:
         await self._complete.wait()
 
     async def publish(self, publications: Sequence[Publication], pace: Pace) -> None:
-        """Publish in order, a pipeline to each Redis server for what is due at once."""
+        """Publish in order, with a pipeline to each Redis server for messages due at the same time."""
         due: list[Publication] = []
         for publication in publications:
             ahead_s = pace.ahead_s(publication.t_s)
@@ -179,5 +179,5 @@ async def send(sender: str, clients: Sequence[redis.asyncio.Redis], due: Sequenc
 
 
 def place_of(region: str, servers: int) -> int:
-    """Return which of so many servers has the region's channel."""
+    """Return which of ``servers`` servers has the region's channel."""
     return crc32(region.encode()) % servers

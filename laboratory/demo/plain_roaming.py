@@ -1,7 +1,7 @@
 """Servers that roam over plain Redis Pub/Sub, as `laboratory.demo.plain` replays those that stay.
 
-To tell in which order each channel's server took the events, a witness on every Redis server hears of all channels: one
-connection gets everything in the order in which its server handles it.
+To find in which order each channel's server took the events, a witness on every Redis server subscribes to all
+channels: one connection gets everything in the order in which its server handles it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def replay_plain_roaming(
             with suppress(TimeoutError):
                 async with asyncio.timeout(IDLE_S_MAX * slowness()):
                     await witness.complete.wait()
-            # What it never heard of counts as the last of all.
+            # Events that the witness never received count as the last of all.
             journey.place(dict.fromkeys(journey.receipts(), (2, 0)) | witness.positions)
 
         background += [receive(name, place) for name in ports for place in range(len(redis_urls))]
@@ -127,7 +127,7 @@ class _PlainPort:
         return sent
 
     async def send(self) -> None:
-        """Publish in order, a pipeline to each server for what there is."""
+        """Publish in order, with a pipeline to each server for the waiting messages."""
         while True:
             await self._queued.wait()
             self._queued.clear()
@@ -138,7 +138,7 @@ class _PlainPort:
                     sent.set_result(None)
 
     async def messages(self, place: int) -> AsyncIterator[dict[str, bytes]]:
-        """Yield what comes from a server of the channels that are wanted, and to which this is subscribed by now."""
+        """Yield messages from a server in the wanted channels to which this is already subscribed."""
         async for message in self._subscriptions[place].listen():
             channel = message["channel"].decode()
             if message["type"] == "message":

@@ -33,11 +33,11 @@ from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
 
 EVENTS_MAX = 1000
-"""The slowest protocols take some milliseconds an event with eight servers, and everybody agrees with everybody."""
+"""The slowest protocols take some milliseconds an event with eight servers, because all have to agree with all."""
 
 
 def bounded(workload: Workload) -> Workload:
-    """Return a workload with so many events that every protocol comes to an end with it."""
+    """Return a workload with so few events that every protocol can finish it."""
     return replace(workload, publications=workload.publications[:EVENTS_MAX])
 
 
@@ -56,7 +56,7 @@ def setup_of(workload: Workload, protocol: str) -> Setup:
 async def replay_protocol(
     workload: Workload, protocol: str, url: str, *, speed: float, progress: Progress
 ) -> tuple[Replay, Record]:
-    """Replay over the mailboxes of a server; what has not come after a silence counts as lost."""
+    """Replay over the mailboxes of a server; messages that have not arrived after a silence count as lost."""
     setup = setup_of(workload, protocol)
     network = uuid4().hex
     journal = Journal(find_protocol(protocol), setup)
@@ -123,12 +123,12 @@ class ProtocolOutcome:
 
     @cached_property
     def broken(self) -> tuple[Violation, ...]:
-        """What the protocol claims and did not keep."""
+        """The broken claims of the protocol."""
         return tuple(violations(self.record, find_protocol(self.protocol).guarantees))
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What the checkers of delivery orders say, whether it was promised or not."""
+        """The result of the checkers of delivery orders, whether order was promised or not."""
         return judged(self.workload, self.replayed)
 
     @cached_property

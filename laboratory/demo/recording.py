@@ -20,9 +20,9 @@ PROBES_PER_S_MAX = 200
 
 
 def session_recording(directory: Path, *, servers: int, probes: bool) -> Recording | None:
-    """Return how to record the servers of a demo, None without pyarrow. A session that is there is removed.
+    """Return the recording options of a demo's servers, None without pyarrow. An existing session is removed.
 
-    ``probes``: whether the servers' direct way is this machine's. Raises `UsageError` if something else is there.
+    ``probes``: whether the servers' direct connection is this machine's. Raises `UsageError` if another file is there.
     """
     if first_missing("recording", "recording"):
         return None

@@ -22,7 +22,7 @@ IDLE_S_MAX = 10.0
 the machine is busy."""
 
 BURST_EVENTS = 32
-"""As fast as possible still means that servers take turns: after so many events another one goes on."""
+"""Even as fast as possible, servers take turns: after this many events another one continues."""
 
 Progress = Callable[[int], None]
 """Called with the number of deliveries since the last call."""
@@ -41,7 +41,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What each game server delivered, in its order."""
+    """The deliveries of each game server, in its order."""
 
     published: int
     deliveries: dict[str, list[Delivered]]
@@ -82,12 +82,12 @@ class Travels:
 
     @property
     def leaves(self) -> int:
-        """How many stays ended, of those that were joined."""
+        """The number of stays that ended, of those that were joined."""
         return sum(stay.end is not None and stay.joined_at_ns is not None for stay in self.stays)
 
     @property
     def cut_short(self) -> int:
-        """How many joins were given up, because the server was to leave before it was in."""
+        """The number of joins that were cancelled, because the server had to leave before it was in."""
         return sum(stay.end is not None and stay.joined_at_ns is None for stay in self.stays)
 
 
@@ -175,8 +175,8 @@ async def replay_over(servers: Mapping[str, Client], workload: Workload, *, spee
 
 
 async def require_there(casts: Iterable[Client]) -> None:
-    """Raise what keeps any connection from delivering: on a busy machine the network may have taken it for gone, and
-    nothing that it missed is lost then."""
+    """Raise the error that keeps a connection from delivering: on a busy machine the network may have removed it, and
+    then nothing that it missed is lost."""
     await asyncio.gather(*(cast.ping() for cast in casts))
 
 
@@ -212,7 +212,7 @@ async def finish(
 ) -> bool:
     """Wait for all publishers, then for all receivers or for silence; errors of any are raised, all tasks ended.
 
-    Returns whether all receivers are done: what has not come when it is silent does not come any more.
+    Returns whether all receivers are done: anything that has not arrived when it is silent never will.
     """
     everyone = [*publishing, *receiving, *background]
     try:

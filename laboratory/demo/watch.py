@@ -1,4 +1,4 @@
-"""What a network does while servers roam, seen from beside: which epochs it begins, and which joins need them."""
+"""Watch a network from outside while servers roam: which epochs it begins, and which joins need them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Grant(NamedTuple):
 
 
 class Watch:
-    """Follows what is announced, from `start` to `close`, and does nothing else in the network."""
+    """Follows the announcements, from `start` to `close`, and does nothing else in the network."""
 
     def __init__(self, url: str) -> None:
         """``url``: of the control Redis."""
@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def epochs(self) -> int:
-        """How many new epochs were announced."""
+        """The number of new epochs announced."""
         return self._record.plan.epoch - self._first_epoch if self._record is not None else 0
 
     def in_place(self, stays: Iterable[Stay]) -> int:

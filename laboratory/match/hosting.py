@@ -1,20 +1,20 @@
-"""A match hosted by game servers: who subscribes to what, and who publishes what, in recorded order.
+"""A match hosted by game servers: the regions of each server, and the events that it publishes, in recorded order.
 
-*Who hosts whom.* A squad lives on one server, since its members talk to each other and come back to life at each
-other's side. A player's squad is the first that it is in during the replayed window; who is in none is a group of one.
-In the order in which their first members joined, groups go to the server that hosts the fewest players so far, the
-first of several such; if there are fewer groups than servers, the largest group is halved until there are enough. So
-both teams are on every server, and servers overlap where teams meet: at the flags. That is how servers that share one
-world overlap: by who plays with whom, not by who stands where.
+*Hosting.* A squad lives on one server, since its members talk to each other and respawn beside each other. A player's
+squad is the first that it is in during the replayed window; a player without a squad is a group of one. In the order in
+which their first members joined, groups go to the server that hosts the fewest players so far, the first of several
+such. If there are fewer groups than servers, the largest group is halved until there are enough. So both teams are on
+every server, and servers overlap where teams meet: at the flags. Servers that share one world overlap in this way: by
+which players play together, not by where players stand.
 
-*Who publishes.* An event is published by the server of its actor; where that is no player, by that of its target; where
-neither is, by the server that the CRC-32 of the region's name picks. It goes to the cell of its place. Events without a
-place are not published.
+*Publishing.* An event is published by the server of its actor; if that is no player, by that of its target; if neither
+is, by the server that the CRC-32 of the region's name picks. It goes to the cell of its place. Events without a place
+are not published.
 
-*Who subscribes.* A server has the cells that its players' views touch in the window (`laboratory.match.cells`),
-and those that it publishes to. A position holds until the player's next one, or until the player leaves. A server that
-roams has, at each time, the cells that its players' views touch then (`laboratory.match.roaming`); what it
-publishes to others goes to who is there.
+*Subscribing.* A server has the cells that its players' views touch in the window (`laboratory.match.cells`), and those
+that it publishes to. A position holds until the player's next one, or until the player leaves. A server that roams has,
+at each time, the cells that its players' views touch then (`laboratory.match.roaming`); the events that it publishes
+elsewhere go to the servers that are there.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Workload:
         return deliveries
 
     def steps(self) -> Iterator[Publication | tuple[str, Change]]:
-        """Yield what happens after the servers have settled, by time: who comes and goes, then what is published."""
+        """Yield the steps after the servers have settled, by time: joins and leaves, then publications."""
         changes = agenda(self.changes)
         following = next(changes, None)
         for publication in self.publications:
@@ -181,7 +181,7 @@ def build_workload(
         seen: dict[str, list[list[View]]] = {server: [] for server in names}
         for player, own in views.items():
             seen[server_of[player]].append(own)
-        # Behind the last event nothing would tell who comes and goes.
+        # Behind the last event, no event would show the joins and leaves.
         end_s = math.nextafter(publications[-1].t_s, math.inf)
         changes = {server: changes_of(seen[server], end_s=end_s, linger_s=linger_s) for server in names}
         membership = {server: regions_ever(changes[server]) for server in names}
@@ -207,7 +207,7 @@ def build_workload(
 
 
 def server_names(servers: int) -> tuple[str, ...]:
-    """Return the names of so many game servers."""
+    """Return the names of ``servers`` game servers."""
     return tuple(f"server-{number}" for number in range(1, servers + 1))
 
 
@@ -269,7 +269,7 @@ def _player_of(event: MatchEvent, players: Mapping[str, object]) -> str | None:
 def _groups(
     match: Match, rows: Iterable[int], joined: Iterable[str], publishers: Iterable[str | None]
 ) -> list[list[str]]:
-    """Return the players of the window, those who are seen or publish, by squad, in the order in which they joined."""
+    """Return the players of the window, those seen or publishing, by squad, in the order in which they joined."""
     positions = match.positions
     blank: Sequence[str] = [""] * len(positions)
     team, squad = (positions.extra.get(name, blank) for name in ("team", "squad"))
@@ -332,7 +332,7 @@ def _membership(
 def _views(
     match: Match, window: _Window, rows: Sequence[int], *, cell_m: float, radius_m: float
 ) -> dict[str, list[View]]:
-    """Return what each player sees in the window: from its start on, or the player's first position in it."""
+    """Return the views of each player in the window: from its start on, or the player's first position in it."""
     positions = match.positions
     cells = cells_of_views(positions.x_m[rows], positions.z_m[rows], cell_m=cell_m, radius_m=radius_m)
     times = np.maximum(positions.t_s[rows], window.start_s).tolist()
@@ -343,7 +343,7 @@ def _views(
         if event.kind == "leave" and event.actor in views and window.start_s <= event.t_s < window.end_s:
             views[event.actor].append((event.t_s, frozenset()))
     for own in views.values():
-        own.sort(key=lambda view: view[0])  # who leaves sees nothing any more, so that comes last of its time
+        own.sort(key=lambda view: view[0])  # a player that leaves sees nothing, so that view is the last of its time
     return views
 
 
@@ -378,7 +378,7 @@ def _publications(
 
 
 def _payload(event: MatchEvent, name: str) -> Payload:
-    """Return what is published: nothing empty, and the other columns of the trace as they are."""
+    """Return the payload of an event: nothing empty, and the other columns of the trace as they are."""
     payload: Payload = {"id": name, "t_s": event.t_s, "kind": event.kind}
     for key, value in (("actor", event.actor), ("target", event.target), ("detail", event.detail)):
         if value:

@@ -1,9 +1,9 @@
-"""Where game servers go while a match is replayed: which regions each joins and leaves, and when.
+"""The paths of game servers while a match is replayed: which regions each joins and leaves, and when.
 
 *The rule.* A server is in the cells that the views of its players touch. It joins a cell when the first view touches
-it, and leaves it when no view has touched it for `LINGER_S`: so a player who walks along an edge does not make it come
-and go, and a squad that is back at once finds everything in place. Nobody sees anything before the first position, or
-between leaving the game and the next position.
+it, and leaves it when no view has touched it for `LINGER_S`: so a player that walks along an edge does not make it join
+and leave, and a squad that is back at once finds everything in place. A player sees nothing before the first position,
+or between leaving the game and the next position.
 
 Times are the trace's, in seconds. All of this is known before the replay begins, and nothing here waits.
 """
@@ -28,7 +28,7 @@ View = tuple[float, frozenset[Cell]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a server does at one moment: it joins regions, leaves others, or both. Never empty."""
+    """The actions of a server at one moment: it joins regions, leaves others, or both. Never empty."""
 
     t_s: float
     joins: frozenset[str]
@@ -62,7 +62,7 @@ def changes_of(players: Iterable[Sequence[View]], *, end_s: float, linger_s: flo
 def settled(changes: Mapping[str, Sequence[Change]]) -> dict[str, frozenset[str]]:
     """Return the regions that each server is in before the replay begins: those where players are seen first of all.
 
-    A match begins when its servers are set up; who comes later is followed while it runs.
+    A match begins when its servers are set up; players that come later are followed while it runs.
     """
     first_s = _first_s(changes)
     return {
@@ -71,7 +71,7 @@ def settled(changes: Mapping[str, Sequence[Change]]) -> dict[str, frozenset[str]
 
 
 def agenda(changes: Mapping[str, Sequence[Change]]) -> Iterator[tuple[str, Change]]:
-    """Yield what is done after that: server and change, by time, servers of one moment as they come."""
+    """Yield the later actions: server and change, by time, servers of one moment in their order."""
     first_s = _first_s(changes)
     own_agendas = ([(change.t_s, server, change) for change in own] for server, own in changes.items())
     for t_s, server, change in heapq.merge(*own_agendas, key=lambda entry: entry[0]):

@@ -90,7 +90,7 @@ class _Flag:
 
 
 class _Battle:
-    """The state of the game, and what has been recorded of it."""
+    """The state of the game, and the record so far."""
 
     def __init__(self, chance: random.Random) -> None:
         self._random = chance

@@ -1,8 +1,8 @@
-"""A recorded match: its players, their positions and what happened, read from three CSV files.
+"""A recorded match: its players, their positions and its events, read from three CSV files.
 
 ``PREFIX_players.csv``, ``PREFIX_positions.csv`` and ``PREFIX_events.csv``, each of them plain or as ``….csv.gz``;
-UTF-8, comma-separated, one header row. Columns that must be there: ``player``; ``t_s, player, x_m, z_m``; ``t_s,
-kind``. All others may be missing, and columns that are not known here are carried along.
+UTF-8, comma-separated, one header row. Required columns: ``player``; ``t_s, player, x_m, z_m``; ``t_s, kind``. All
+others are optional, and unknown columns are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS_PER_PIECE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Somebody who took part; ``extra`` holds the other columns that are not empty, as text."""
+    """A participant; ``extra`` holds the other columns that are not empty, as text."""
 
     name: str
     extra: Mapping[str, str]

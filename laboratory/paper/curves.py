@@ -42,7 +42,7 @@ class Curve:
 
 
 def by_groups(seeds: range, *, subscribers: int, largest: float) -> Curve:
-    """Return the curve of Figure 3: the seed's heuristic on Zipf groups."""
+    """Return the curve of Figure 3: the paper's heuristic on Zipf groups."""
 
     def drawn(seed: int, groups: float) -> BoolArray:
         return zipf_groups(subscribers, int(groups), np.random.default_rng([seed, int(groups)]), largest=largest)
@@ -51,7 +51,7 @@ def by_groups(seeds: range, *, subscribers: int, largest: float) -> Curve:
 
 
 def by_occupancy(seeds: range, *, subscribers: int, groups: int = OCCUPANCY_GROUPS) -> Curve:
-    """Return the curve of Figure 4: the seed's heuristic where everybody is in each group with one probability."""
+    """Return the curve of Figure 4: the paper's heuristic if each subscriber is in each group with one probability."""
 
     def drawn(seed: int, occupancy: float) -> BoolArray:
         random = np.random.default_rng([seed, round(1000 * occupancy)])

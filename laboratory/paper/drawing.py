@@ -1,4 +1,4 @@
-"""The seed's figures drawn again, with what the seed says of its own drawn in; matplotlib is the extra ``plots``."""
+"""The figures of Lumezanu 2006 drawn again, beside the paper's own values; matplotlib is the extra ``plots``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CLAIM = "#666666"
 
 
 def require_matplotlib() -> None:
-    """Raise `ExtraMissing` unless matplotlib is there."""
+    """Raise `ExtraMissing` unless matplotlib is installed."""
     require("plots", "--plots")
 
 

@@ -1,4 +1,6 @@
-"""One run of the seed's experiment (002 §4.1, §4.2): a drawn internetwork, drawn groups, and every scheme on them."""
+"""One run of the experiment of Lumezanu 2006 (§4.1, §4.2): a drawn internetwork, drawn groups, and every scheme on
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ HOSTS, GROUPS, HEURISTIC, RANDOM, OURS = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The parameters; the defaults are the seed's, and for what it leaves open see `placement.workloads.paper`."""
+    """The parameters; the defaults are the paper's, and for those that it leaves open see
+    `placement.workloads.paper`."""
 
     nodes: int = 10_000
     subscribers: int = 128
@@ -39,7 +42,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What one scheme comes to. ``stretch``, ``mean_ratio``: by destination, nan for those that receive nothing.
+    """The results of one scheme. ``stretch``, ``mean_ratio``: by destination, nan for those that receive nothing.
 
     ``handled``, ``ordered``: the busiest node's events/s, in those of the busiest receiver; None for the lower bound,
     which is no network. ``hops``: nodes that an event passes, on average; ``stamp_bytes``: what it carries.
@@ -58,8 +61,8 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One seed and one number of groups. ``clique``: what some node of every network has to handle (events/s of groups
-    that all overlap pairwise), in those of the busiest receiver; ``seconds``: that our placement took."""
+    """One seed and one number of groups. ``clique``: the load that some node of every network has to handle (events/s
+    of groups that all overlap pairwise), in those of the busiest receiver; ``seconds``: the time of our placement."""
 
     seed: int
     groups: int
@@ -115,7 +118,7 @@ def _run(experiment: Experiment, seed: int, groups: int, distances: Distances) -
 
 
 def clique(work: Workload) -> float:
-    """Return what some node of every network has to handle, in what the busiest receiver receives."""
+    """Return the load that some node of every network has to handle, in parts of the busiest receiver's."""
     receiver = float(work.received.max(initial=0.0)) or 1.0
     rule = PlanObjective("receiver", 1, receiver, receiver)
     return World(meetings(work.membership, "overlap"), work.region_rates, rule, 1).clique[1] / receiver

@@ -1,4 +1,4 @@
-"""What many runs come to, as the document that `gamecast lab simulate paper --json` prints and as CSV."""
+"""The results of many runs, as the document that `gamecast lab simulate paper --json` prints and as CSV."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def against_bound(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _loads(runs: Sequence[Run]) -> dict[str, Any]:
-    """The busiest node in parts of the busiest receiver: what it orders, what it handles, and what none can avoid."""
+    """The busiest node in parts of the busiest receiver: its ordered and handled load, and the unavoidable one."""
     schemes = {
         scheme: {
             "ordered": _spread([run.schemes[scheme].ordered for run in runs]),
@@ -103,7 +103,7 @@ def pooled(runs: Sequence[Run], scheme: str) -> FloatArray:
 
 
 def tables(runs: Sequence[Run], curves: Mapping[str, Curve]) -> dict[str, str]:
-    """Return CSV texts by name: the stretch of each destination, what each run comes to, and the curves."""
+    """Return CSV texts by name: the stretch of each destination, the results of each run, and the curves."""
     stretch = [
         (run.seed, run.groups, scheme, destination, _rounded(value), _rounded(ratio))
         for run in runs

@@ -1,17 +1,17 @@
-"""What a placed network is compared with.
+"""The networks that a placed network is compared with.
 
 - `lower_bound`: each region through its own 1-median. No scheme in which a region's events share a node has a smaller
   mean delay; it is no network, for nothing orders regions against each other.
 - `central`: one sequencer for all, at the 1-median. Short ways, and one node that handles everything.
 - `scattered`: a given network on hosts drawn uniformly (Lumezanu 2006, §3.3: "would lead to poor performance").
-- `paper`: the seed's own heuristic, as far as it says (below).
+- `paper`: the heuristic of Lumezanu 2006, as far as it is specified (below).
 - `vector_bytes`: what vector timestamps would add to each event instead of `stamp_bytes`.
 
-**The seed's heuristic** (§3.2, §3.3, §4.3) in our reading. *Which atoms share a node*: those of related overlaps,
+**The paper's heuristic** (§3.2, §3.3, §4.3) in our reading. *Which atoms share a node*: those of related overlaps,
 "identical to, subsets of, or supersets of existing overlaps", such that "no sequencing machine sees more messages than
 receivers". So an overlap, in the order in which groups are added, goes to the first node that it leaves a witness: a
 receiver that is in all groups ordered there. Read as subsets of members instead, nodes would not decrease beyond an
-occupancy of 0.15, as the seed's Figure 4 has it; read so, they do, and one node is left above 0.9. *The graph*: C1 and
+occupancy of 0.15, as the paper's Figure 4 has it; read so, they do, and one node is left above 0.9. *The graph*: C1 and
 C2 are met by a chain of the nodes in the order in which they were created; a group's path is its part of the chain.
 *Where*: "on nearby nodes": the first on a random subscriber's host, each next on the nearest host that is still free.
 """
@@ -64,7 +64,8 @@ def scattered(network: Placed, hosts: int, random: np.random.Generator) -> Place
 
 
 def sequencing_nodes(members: BoolArray, order: IntArray) -> list[dict[tuple[int, int], None]]:
-    """Return the overlaps (pairs of groups) of each of the seed's sequencing nodes; ``order``: how groups are added."""
+    """Return the overlaps (pairs of groups) of each of the paper's sequencing nodes; ``order``: that of adding
+    groups."""
     witnesses: list[BoolArray] = []
     overlaps: list[dict[tuple[int, int], None]] = []
     for place, group in enumerate(order.tolist()):
@@ -83,7 +84,7 @@ def sequencing_nodes(members: BoolArray, order: IntArray) -> list[dict[tuple[int
 
 
 def paper(distances: Distances, random: np.random.Generator) -> Placed:
-    """Return the network that the seed's heuristic makes, groups being added in random order.
+    """Return the network that the paper's heuristic makes if groups are added in random order.
 
     Groups without an overlap get an ingress-only node each, on the host of a random member. Raises `UsageError` if
     there are more nodes than hosts.
@@ -127,7 +128,8 @@ def _nearby(distances: Distances, nodes: int, start: int) -> list[int]:
 
 
 def stamp_bytes(network: Placed, regions: int) -> FloatArray:
-    """Return what each region's events carry, as the seed counts it: epoch, region sequence, atoms and numbers.
+    """Return the stamp bytes of each region's events, as the paper counts them: epoch, region sequence, atoms and
+    numbers.
 
     Ours leave out the atoms of regions that end at one node, and carry that node's number instead.
     """

@@ -5,16 +5,15 @@ and each is itself a random connected graph of transit nodes. To each transit no
 connected graphs too, each by one link between a random node of it and its transit node. *Extra* links join random
 stubs to a second transit node, or two stubs to each other. The parameters are those of GT-ITM's ``ts`` files:
 
-====================================  ======================================================
-``stubs`` a transit node              ``extra_transit_stub``, ``extra_stub_stub`` links
-``top`` (transit domains)             their number, ``alpha``, ``beta``, the edge method
-``transit`` (nodes of each)           the same for the nodes of a transit domain
-``stub`` (nodes of each)              the same for the nodes of a stub domain
+====================================  ====================================================== ``stubs`` a transit node
+``extra_transit_stub``, ``extra_stub_stub`` links ``top`` (transit domains)             their number, ``alpha``,
+``beta``, the edge method ``transit`` (nodes of each)           the same for the nodes of a transit domain ``stub``
+(nodes of each)              the same for the nodes of a stub domain
 ====================================  ======================================================
 
 *Edge methods*: ``pure`` joins any two nodes with the probability alpha (GT-ITM's method 3, that of its examples);
 ``waxman`` with alpha · exp(−d / (beta · L)), d being their distance and L the largest one possible (method 1). As in
-GT-ITM a graph is drawn anew until it is connected.
+GT-ITM, graphs are drawn until one is connected.
 
 *Delays.* All nodes lie in one plane, one unit being one millisecond: domains in a square of ``top.scale_ms``, transit
 nodes in a square of ``transit.scale_ms`` around their domain's centre, stubs in a square of ``stub_reach_ms`` around
@@ -40,7 +39,7 @@ from placement.topology import FloatArray, IntArray, Network, network
 from sequencing.errors import UsageError
 
 DRAWS_MAX = 2_000
-"""A random graph that is never connected in so many draws has parameters that nobody means."""
+"""A random graph that is never connected in this many draws has useless parameters."""
 DRAWS_AT_ONCE = 64
 TRANSIT = -1
 UNEVEN_PRICE = 0.01
@@ -77,7 +76,7 @@ class TransitStub:
         return self.top.nodes * self.transit.nodes * (1 + self.stubs * self.stub.nodes)
 
     def resized(self, nodes: int) -> TransitStub:
-        """Return parameters for so many nodes, as nearly as transit nodes a domain and stubs a transit node allow.
+        """Return parameters for ``nodes`` nodes, as nearly as transit nodes a domain and stubs a transit node allow.
 
         Domains and stubs keep their sizes; there are about as many transit nodes a domain as stubs to each of them.
         """
@@ -94,7 +93,7 @@ class TransitStub:
 
 @dataclass(frozen=True)
 class Internetwork:
-    """A transit-stub network, and for each of its nodes what it is.
+    """A transit-stub network, and the role of each of its nodes.
 
     ``domain``: of every node the number of its transit domain; ``stub``: the number of its stub, -1 for transit nodes.
     ``place_ms``: nodes × 2, where they lie in the plane.

@@ -1,4 +1,4 @@
-"""What a plan amounts to: path lengths, loads, components."""
+"""The figures of a plan: path lengths, loads, components."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class PlanFigures:
     overlaps: int
     """Pairs of regions with two or more subscribers in common."""
     violations: Mapping[str, str]
-    """What `sequencing.conditions.violations` found."""
+    """The result of `sequencing.conditions.violations`."""
     reckoned: Membership | None = None
-    """Who was counted, if that is not the membership."""
+    """The members that were counted, if these are not the membership."""
 
     @cached_property
     def path_nodes(self) -> np.ndarray:

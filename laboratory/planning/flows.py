@@ -1,7 +1,7 @@
-"""A large plan in summary: its nodes, what flows between them, what each carries, and which regions matter most.
+"""A large plan in summary: its nodes, the flows between them, the load of each, and the most important regions.
 
 Nodes stand from left to right as the paths run; a link is an arc as wide as the events/s that cross it. Below, each
-node's load is a bar: what enters the network there, and on top what passes through.
+node's load is a bar: the events that enter the network there, and on top those that pass through.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODES_LABELLED_MAX = 24
 ARC_POINTS_MAX = 14.0
 """Width of the busiest link's arc, where the nodes are not too close together for it."""
 ARC_NODES_HIGH = 4
-"""An arc over so many nodes may be as high as the picture allows."""
+"""An arc over this many nodes may be as high as the picture allows."""
 ENTERS, PASSES, FLOW, INK, FAINT, LIMIT = "#2563eb", "#93c5fd", "#0f766e", "#1f2937", "#6b7280", "#dc2626"
 
 
@@ -100,7 +100,7 @@ def _highest(figures: PlanFigures, order: tuple[str, ...]) -> float:
 
 
 def _reach(nodes: int) -> float:
-    """Return how high an arc over so many nodes is, as a part of the most that there may be."""
+    """Return the height of an arc over ``nodes`` nodes, as a part of the maximum."""
     return 0.25 + 0.75 * min(1.0, nodes / ARC_NODES_HIGH)
 
 

@@ -1,6 +1,6 @@
 """Grid worlds: subscribers that stand in a grid of regions and see the cells near them.
 
-What large game worlds look like to a planner: millions of views, each of them local. The same seed makes the same
+Large game worlds look like this to a planner: millions of views, each of them local. The same seed makes the same
 world.
 """
 

@@ -30,7 +30,7 @@ WHOLE_NODES_MAX = 24
 
 
 def require_drawable(file: Path) -> None:
-    """Raise `UsageError` unless matplotlib is there and ``file`` is named like a picture that it can write."""
+    """Raise `UsageError` unless matplotlib is installed and ``file`` is named like a picture that it can write."""
     if file.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--picture {file}: the name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     require("plots", "--picture")
@@ -51,7 +51,7 @@ def draw_plan(figures: PlanFigures, file: Path) -> None:
         and len(plan.atoms) <= WHOLE_ATOMS_MAX
         and len(plan.nodes) <= WHOLE_NODES_MAX
     )
-    # Names are not formulas, whatever characters they have.
+    # Names must not be read as formulas, even if they contain such characters.
     with quiet_style(), rc_context({"text.parse_math": False}):
         figure = Figure(facecolor="white")
         (draw_lines if whole else draw_flows)(figures, figure)

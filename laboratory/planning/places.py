@@ -26,9 +26,9 @@ SUBSCRIBERS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PlanOnHosts:
-    """A plan, the host of each of its nodes that has one, and what its delays come to, in ms.
+    """A plan, the host of each of its nodes that has one, and its delays, in ms.
 
-    ``central_ms``: what one sequencer at the 1-median would come to; ``direct_ms``: without any.
+    ``central_ms``: the delay with one sequencer at the 1-median; ``direct_ms``: without any.
     """
 
     plan: Plan
@@ -82,7 +82,7 @@ def plan_on_hosts(
     """Place a network for a membership: its arrangement and its hosts together (`placement.placing`).
 
     ``host_of``: subscriber → host; those that it leaves out stand on the host that has their name. ``names``: of the
-    nodes that there may be; None for as many as the seed's load rule asks for, n1, n2, …. A region's events are
+    possible nodes; None for as many as the paper's load rule asks for, n1, n2, …. A region's events are
     published by its subscribers in equal parts. Raises `UsageError` for a subscriber without a host.
     """
     work = _workload(membership, topology, host_of, rates)
@@ -105,7 +105,7 @@ def plan_on_hosts(
 
 
 def read_hosts(file: Path) -> dict[str, str]:
-    """Read ``subscriber,host`` rows. Raises `InvalidInput` for a subscriber that is there twice."""
+    """Read ``subscriber,host`` rows. Raises `InvalidInput` for a repeated subscriber."""
     found: dict[str, str] = {}
 
     def take(subscriber: str, host: str) -> None:

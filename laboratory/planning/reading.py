@@ -102,7 +102,7 @@ def read_overlaps(file: Path) -> frozenset[Pair]:
 
 
 def read_rates(file: Path) -> dict[str, float]:
-    """Read ``region,rate`` rows, events/s; a region that is there twice has its last rate. Raises `InvalidInput`."""
+    """Read ``region,rate`` rows, events/s; a repeated region has its last rate. Raises `InvalidInput`."""
     rates: dict[str, float] = {}
 
     def take(region: str, rate: str) -> None:

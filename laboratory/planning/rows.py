@@ -1,4 +1,4 @@
-"""Rows of two named cells, from CSV or JSON Lines that somebody else wrote.
+"""Rows of two named cells, from CSV or JSON Lines of other programs.
 
 CSV: UTF-8, comma-separated, a row a line. If the first row names both columns it is a header, and they are found by it
 in any order among others; without a header each row is the two cells. JSON Lines: an object a line, with both names
@@ -26,7 +26,7 @@ JSON_SUFFIXES = {".jsonl", ".ndjson"}
 
 @dataclass(slots=True)
 class Skipped:
-    """Rows that were passed over because they are malformed: how many, and what is wrong with the first."""
+    """Rows that were skipped because they are malformed: their number, and the error in the first."""
 
     count: int = 0
     first: str | None = None
@@ -38,7 +38,7 @@ class Skipped:
 
 
 class MalformedRow(ValueError):
-    """A row, or a cell of it, cannot be what it should be; the reader knows the file and the line."""
+    """A row, or a cell of it, is invalid; the reader knows the file and the line."""
 
 
 def read_rows(file: Path, columns: Row, take: Callable[[str, str], None], *, skipped: Skipped | None = None) -> None:

@@ -58,7 +58,7 @@ def _story(
     elif figures.components:
         yield Text(f"No atom is needed, in {components}: what needs order ends at one node, and has that node's.")
     else:
-        yield Text("No atom is needed: nobody could tell the order of any two regions.")
+        yield Text("No atom is needed: no subscriber could see the order of any two regions.")
     if len(lengths):
         yield Text(f"Paths visit {lengths.mean():.2f} nodes on average, {lengths.max()} at most.")
     yield from map(Text, why)

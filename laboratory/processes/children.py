@@ -23,7 +23,7 @@ from typing import Any
 spawn = get_context("spawn")
 
 TELL = signal.SIGUSR1
-"""Has a child tell in its log what it is at: of use where one hangs."""
+"""Has a child log what it is doing: of use if one hangs."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def interrupts_held() -> Iterator[None]:
 
 
 class Guard:
-    """Kills processes, and removes a directory, when the process that made it is gone, however that went."""
+    """Kills processes, and removes a directory, when the process that made it has ended for any reason."""
 
     # Lines are "+PID", "-PID" and "keep"; the kernel closes the pipe with the process that holds its other end.
     _SCRIPT = """
@@ -95,7 +95,7 @@ class Guard:
         self._tell("keep\n")
 
     def close(self) -> None:
-        """Return when what was left is killed and removed."""
+        """Return when the rest is killed and removed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -110,7 +110,7 @@ class Child:
     """One process, through all its lives. Not safe for use from several threads."""
 
     def __init__(self, name: str, work: Callable[..., Any], task: tuple[Any, ...], log_file: Path, guard: Guard):
-        """``work(*task)`` is what it does; what it says on its outputs is appended to ``log_file``."""
+        """``work(*task)`` is its work; its outputs are appended to ``log_file``."""
         self.name = name
         self._work = work
         self._task = task
@@ -127,7 +127,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, stopped or not."""
+        """Whether the process exists, stopped or not."""
         return self._process is not None and not wait([self._process.sentinel], timeout=0)
 
     def start(self) -> None:

@@ -29,8 +29,8 @@ class ForwarderProcess:
         log_file: Path,
         guard: Guard,
     ) -> None:
-        """``serve(*task, pipe)`` is what it does; ``labels``: what to call the ports that it listens on, in the order
-        in which it tells them first. Starts nothing."""
+        """``serve(*task, pipe)`` is its work; ``labels``: the names of the ports that it listens on, in the order in
+        which it reports them first. Starts nothing."""
         self._labels = tuple(labels)
         self._pipe, self._far_pipe = spawn.Pipe()
         self._child = Child(name, serve, (*task, self._far_pipe), log_file, guard)
@@ -87,7 +87,7 @@ class Forwarder(ABC):
     """Listens on a port for each label, and opens a connection to the label's target for each that comes."""
 
     def __init__(self, targets: Mapping[str, int], pipe: Connection) -> None:
-        """``targets``: label → port on this machine; ``pipe``: to who started the process."""
+        """``targets``: label → port on this machine; ``pipe``: to the process that started this one."""
         self._targets = targets
         self._pipe = pipe
         self._over = asyncio.Event()
@@ -108,7 +108,7 @@ class Forwarder(ABC):
     async def carry(
         self, link: Link, *, back: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry what is read to where it is written, until it ends; ``back``: from the server to the client."""
+        """Carry data from a reader to a writer, until the end; ``back``: from the server to the client."""
 
     def obey(self, word: str, *arguments: str) -> Any:
         """Do what `ForwarderProcess.ask` was called with, and return the answer."""

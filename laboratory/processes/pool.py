@@ -13,7 +13,7 @@ from typing import TypeVar
 from laboratory.processes.children import end_with_parent, interrupts_held
 
 LOOK_S = 0.5
-"""How often to look whether there was a Ctrl-C: Python does not notice one that comes just before it waits."""
+"""Seconds between checks for a Ctrl-C: Python does not notice one that comes just before it waits."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ def mapped(work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, 
 
 
 def _leave_out_cancelled(told: threading.ExceptHookArgs) -> None:
-    """Say nothing of a pool's thread that would fail what is cancelled already."""
+    """Suppress the error of a pool's thread that would fail a cancelled task."""
     if not issubclass(told.exc_type, InvalidStateError):
         threading.__excepthook__(told)
 

@@ -1,1 +1,1 @@
-"""The classic protocols in drawn worlds and in scripts, and logs of executions, whoever wrote them."""
+"""The classic protocols in drawn worlds and in scripts, and logs of executions from any program."""

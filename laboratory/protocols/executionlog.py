@@ -1,17 +1,15 @@
-"""Execution logs: JSON Lines, one event a line, as `gamecast lab classify` reads them, whoever wrote them.
+"""Execution logs: JSON Lines, one event in each, as `gamecast lab classify` reads them, from any program.
 
-    {"process": "p1", "event": "send", "message": "m1", "to": ["p2", "p3"]}
-    {"process": "p2", "event": "receive", "message": "m1"}
-    {"process": "p3", "event": "crash"}
-    {"process": "p1", "event": "gap"}
-    {"process": "p1", "event": "view", "view": 2, "members": ["p1", "p2"]}
+    {"process": "p1", "event": "send", "message": "m1", "to": ["p2", "p3"]} {"process": "p2", "event": "receive",
+    "message": "m1"} {"process": "p3", "event": "crash"} {"process": "p1", "event": "gap"} {"process": "p1", "event":
+    "view", "view": 2, "members": ["p1", "p2"]}
 
 The lines of one process are in its order; those of different processes may be mixed in any way, and be in several
 files. A message is sent once, and received by any number of processes; a receive is the delivery to the application. A
 gap says that messages may be missing there, a view that its members are together from there on.
 Events of other kinds are ignored, and so are further fields and empty lines. Files may be gzip-compressed.
 
-Optional: ``to`` (without it, a message is for whoever receives it, so that nothing can be missed), ``group`` (without
+Optional: ``to`` (without it, a message is for all its receivers, so that nothing can be missed), ``group`` (without
 it, messages with the same ``to`` are of one group), and the times ``at_ms``, by a clock that all processes share, and
 ``local_ms``, by the process' own.
 """
@@ -29,11 +27,11 @@ from classic.executions.record import Event, Kind, Record, Sent
 from sequencing.errors import InvalidInput
 
 Line = tuple[str, dict[str, Any]]
-"""Where it stands, and what it says."""
+"""The place of a line, and its content."""
 
 
 def read_execution(files: Iterable[Path]) -> Record:
-    """Read logs into one record; raises `InvalidInput`, naming file and line, for what is malformed or cannot be."""
+    """Read logs into one record; raises `InvalidInput`, naming file and line, for a malformed or impossible line."""
     lines = [line for file in files for line in _read(file)]
     events: dict[str, list[Event]] = {}
     receivers: dict[str, list[str]] = {}

@@ -17,7 +17,7 @@ from classic.protocols.setup import Assumption
 from laboratory.protocols.worlds import World, choose_group, draw
 
 QUIET_MS = 5_000.0
-"""Nothing takes so long: what is not delivered when no application has seen anything for this time, never is."""
+"""No step takes this long: a message that is not delivered when no application has seen anything for it, never is."""
 TOKEN_PASSES_MAX = 50_000
 FAR = (1.0, 1.0, 4.0, 25.0)
 """Mean delays of links, milliseconds: some are far from each other."""
@@ -25,7 +25,7 @@ STALLED = 0.1
 """How often a packet is late by up to `STALL_MS`."""
 STALL_MS = 200.0
 REPORT_MS = 60.0
-"""Within this time after a crash, the others are told."""
+"""Within this time after a crash, it is reported to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def refute(
 
 
 CLAIMS = (Guarantee.VALIDITY, Guarantee.FIFO, Guarantee.CAUSAL, Guarantee.TOTAL, Guarantee.SYNCHRONOUS)
-"""From the weakest that are worth claiming; who is synchronous can claim no more."""
+"""From the weakest that are worth claiming; a synchronous protocol can claim no more."""
 
 
 def nearest_wrong_claim(protocol: type[Process]) -> Guarantee | None:
@@ -132,7 +132,7 @@ class Run:
         heapq.heappush(self._agenda, (time, next(self._serial), action))
 
     def _step(self, name: str, take: Callable[[], list[Effect]]) -> None:
-        """Have a process take a step and carry out its effects, unless it has crashed or crashes on the way."""
+        """Have a process take a step and carry out its effects, unless it has crashed or crashes during the step."""
         if name in self._dead:
             return
         effects = take()

@@ -1,9 +1,9 @@
-"""Scenario scripts of the classic protocols: who takes part, what happens step by step, and what comes of it.
+"""Scenario scripts of the classic protocols: the participants, the steps, and the result.
 
-As with the explorer's scripts, the head tells the world; after ``---`` comes one step a line, indented below it what
-the process does; after the last ``---`` what each process has delivered, what kind of execution it was, and what is
-wrong with it. Only heads and steps are read, the rest is written anew, so a script that is played comes out as it went
-in, or something has changed.
+As with the explorer's scripts, the head describes the world. After ``---`` there is one step in each line, and indented
+below it the process's effects. After the last ``---`` there are the deliveries of each process, the kind of the
+execution, and its violations. Only heads and steps are read, the rest is written again. So a script that is played
+comes out as it went in, or something has changed.
 
 ::
 
@@ -152,7 +152,7 @@ def _is_all_delivered(stepper: Stepper) -> bool:
 
 
 def _told(process: str, effects: Iterable[Effect]) -> Iterator[str]:
-    """Tell effects; the same packet to several processes is told once."""
+    """Yield the lines for effects; the same packet to several processes is one line."""
 
     def kind(effect: Effect) -> object:
         return effect.packet if isinstance(effect, Send) else id(effect)

@@ -1,8 +1,8 @@
 """Worlds for the classic protocols: as bad as their declared assumptions allow, and no worse.
 
-What a protocol does not assume, a world does: links overtake where FIFO is not assumed, senders are outside where
-groups need not be closed, groups overlap where one is not asked for, processes crash where that is survived. A crash
-may come in the middle of a step, when some of its packets are sent and others are not.
+A world does everything that a protocol does not exclude: links overtake where FIFO is not assumed, senders are outside
+where groups need not be closed, groups overlap where one is not required, processes crash where that is survived. A
+crash may come in the middle of a step, when some of its packets are sent and others are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from classic.protocols.setup import Assumption, Setup
 
 NAMES = "abcdef"
 PUBLISH_UNTIL_MS = 120.0
-"""Short beside the slowest packets, so that much is under way at once."""
+"""Short beside the slowest packets, so that many are in flight at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A process crashes in its so-many-th step, when it has carried out so many effects of it."""
+    """A process crashes in a step, counted by number, when it has carried out some effects of it."""
 
     process: str
     step: int
@@ -95,7 +95,7 @@ def draw(protocol: type[Process], seed: int, *, dropping: Iterable[Assumption] =
             leaving = random.choice([p for p in processes if p not in world.late])
             world = replace(world, leaves=((random.uniform(0, PUBLISH_UNTIL_MS), leaving),))
     elif issubclass(protocol, Joinable):
-        # Who joins asks the first process. Neighbours may leave at once, and the others' places change under them.
+        # A joining process asks the first. Neighbours may leave at once, and the others' places then change.
         leaving_ones = random.sample(processes[1:], random.randint(0, len(processes) - 1))
         leaves = tuple((random.uniform(0, PUBLISH_UNTIL_MS), process) for process in leaving_ones)
         world = replace(world, leaves=tuple(leave for leave in leaves if leave[1] not in world.late))

@@ -87,12 +87,12 @@ class Compared:
 
     @property
     def against_central(self) -> float:
-        """How many times shorter than by way of a central sequencer."""
+        """The factor by which it is shorter than through a central sequencer."""
         return self.central_ms / self.ours_ms
 
     @property
     def against_random(self) -> float:
-        """How many times shorter than on random hosts."""
+        """The factor by which it is shorter than on random hosts."""
         return self.random_ms / self.ours_ms
 
 

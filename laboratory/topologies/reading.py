@@ -1,20 +1,19 @@
-"""Read a topology from whatever file describes it.
+"""Read a topology from any supported file.
 
 =====================  ========================================================================================
 ``NAME.graphml``       an edge attribute holds each link's one-way delay: ``latency_ms``, or another by ``weight``
-``NAME.gml``           the same
-``NAME_edges.csv``     a row for each link: ``a,b,delay_ms`` among others (another column by ``weight``), and beside
-                       it, if there is one, ``NAME_nodes.csv`` with ``node`` and ``label``
-any other ``.csv``     a square matrix, first row and first column naming the hosts
+``NAME.gml``           the same ``NAME_edges.csv``     a row for each link: ``a,b,delay_ms`` among others (another
+column by ``weight``), and beside it, if there is one, ``NAME_nodes.csv`` with ``node`` and ``label`` any other ``.csv``
+a square matrix, first row and first column naming the hosts
 =====================  ========================================================================================
 
 Delays are one way; ``rtt`` halves what is read. All may be gzip-compressed (``.gz``).
 
-What is missing or odd: a link without a delay is an error in a graph file, which names its ends. In an edge table it
+Missing or odd data: a link without a delay is an error in a graph file, which names its ends. In an edge table it
 gets the *median of the table's other delays* (tables that compute delays from coordinates leave a link blank where one
 end has none; zero would make such links the shortest of all), or ``blank_ms``; the topology's notes say how many. In a
 matrix a missing or negative cell is an error that names row and column. Matrices may be asymmetric. Their diagonal is
-what two machines at one place are apart.
+the distance of two machines at one place.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ WEIGHT_OF_GRAPHS, WEIGHT_OF_TABLES = "latency_ms", "delay_ms"
 def read_topology(
     file: Path, *, rtt: bool = False, weight: str | None = None, blank_ms: float | None = None
 ) -> Topology:
-    """Read a topology; see the module for the kinds of files, which are told by their names.
+    """Read a topology; see the module for the kinds of files, which are recognised by their names.
 
-    Raises `InvalidInput`, naming the file and the line, or the row and the column, for what cannot be read as one, and
-    `UsageError` for options that the kind of file has no use for and for hosts that cannot reach each other.
+    Raises `InvalidInput`, naming the file and the line, or the row and the column, for invalid contents, and
+    `UsageError` for options that the kind of file does not have and for hosts that cannot reach each other.
     """
     plain = file.name.removesuffix(".gz")
     part = 0.5 if rtt else 1.0

@@ -17,7 +17,7 @@ EDGES, NODES = "_edges.csv", "_nodes.csv"
 
 
 def read_tables(file: Path, weight: str, part: float = 1.0, blank_ms: float | None = None) -> Network:
-    """Read ``…_edges.csv`` and, where it is there, the table of nodes beside it.
+    """Read ``…_edges.csv`` and, if it exists, the table of nodes beside it.
 
     Hosts are named by the nodes' ``label``, with the node's id behind it where two have one label; without a table of
     nodes by what the edges call them. A blank delay becomes ``blank_ms``, or the median of the others. Raises

@@ -1,18 +1,18 @@
-"""A delay line: bytes go in, and come out in the same order, each so much later. No clock is read here."""
+"""A delay line: bytes go in, and come out in the same order, each after the delay. It does not read a clock."""
 
 from __future__ import annotations
 
 from collections import deque
 
 BYTES_MAX = 64 * 1024 * 1024
-"""What is under way on one direction of a connection: 64 MiB are 200 ms at 2.5 Gbit/s."""
+"""The most bytes in flight in one direction of a connection: 64 MiB are 200 ms at 2.5 Gbit/s."""
 
 
 class DelayLine:
     """One direction of a connection. Times are seconds of any one clock, which does not go back."""
 
     def __init__(self, delay_s: float, *, open_at_s: float = 0.0, bytes_max: int = BYTES_MAX) -> None:
-        """``open_at_s``: nothing is under way before then; ``bytes_max``: see `is_full`.
+        """``open_at_s``: nothing is in flight before then; ``bytes_max``: see `is_full`.
 
         Raises `ValueError` for a delay that is negative or not a number, and for a bound of less than a byte.
         """
@@ -28,21 +28,21 @@ class DelayLine:
 
     @property
     def is_full(self) -> bool:
-        """Whether to stop putting, as a sender does whose window is full; what is put all the same is kept."""
+        """Whether to stop putting, as a sender does whose window is full; bytes that are put nevertheless are kept."""
         return self.held_bytes >= self._bytes_max
 
     @property
     def due_s(self) -> float | None:
-        """When there is something to take next; None while nothing is under way."""
+        """When the next bytes arrive; None while nothing is in flight."""
         return self._chunks[0][0] if self._chunks else None
 
     def put(self, now_s: float, chunk: bytes) -> None:
-        """Send bytes on their way."""
+        """Put bytes in."""
         self._chunks.append((max(now_s, self._open_at_s) + self._delay_s, chunk))
         self.held_bytes += len(chunk)
 
     def take(self, now_s: float) -> list[bytes]:
-        """Return what has arrived by now and was not taken before, in the order in which it was put."""
+        """Return the bytes that have arrived and were not taken before, in the order in which they were put."""
         arrived: list[bytes] = []
         while self._chunks and self._chunks[0][0] <= now_s:
             arrived.append(self._chunks.popleft()[1])

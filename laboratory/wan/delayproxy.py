@@ -52,11 +52,11 @@ class DelayForwarder(Forwarder):
     async def carry(
         self, link: Link, *, back: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """See `Forwarder.carry`; what is under way when one side closes still arrives."""
+        """See `Forwarder.carry`; bytes in flight when one side closes still arrive."""
         leg = self._legs[link.label]
         loop = asyncio.get_running_loop()
         there_s, back_s = leg.there_ms / 1000, leg.back_ms / 1000
-        # The client has its connection at once, from this machine's kernel; what it says waits until it would have.
+        # The client is connected at once, by this machine's kernel; its data waits until it would be connected.
         line = DelayLine(back_s) if back else DelayLine(there_s, open_at_s=loop.time() + there_s + back_s)
         changed, taken = asyncio.Event(), asyncio.Event()
 
@@ -96,7 +96,7 @@ class DelayForwarder(Forwarder):
 class PreciseSelector(selectors.DefaultSelector):
     """Waits to the microsecond: epoll's own timeout is in milliseconds, and selectors round it up.
 
-    What DefaultSelector waits on is itself something that can be waited on, wherever it has a ``fileno``.
+    DefaultSelector's own descriptor can be waited on, wherever it has a ``fileno``.
     """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

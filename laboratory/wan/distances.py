@@ -40,7 +40,8 @@ class Distances:
 
 @dataclass(frozen=True)
 class Standing:
-    """Who stands where: ``host_of`` names a host for each game server and each node. A relay runs beside its source."""
+    """The hosts of a network: ``host_of`` names a host for each game server and each node. A relay runs beside its
+    source."""
 
     distances: Distances
     host_of: Mapping[str, str]
@@ -67,7 +68,7 @@ def stand(
 def read_distances(file: Path, *, rtt: bool = False) -> Distances:
     """Read the delays between all hosts of a matrix, or of any other topology that can be read.
 
-    ``rtt``: what is read are round trips, and one way is half of one. Raises what `read_topology` raises.
+    ``rtt``: the file has round trips, and one way is half of one. Raises what `read_topology` raises.
     """
     topology = read_topology(file, rtt=rtt)
     return Distances(topology.names, topology.ms_from(np.arange(len(topology.names))))

@@ -28,12 +28,12 @@ ASK_AGAIN_S, ASK_TIMES_MAX = 0.005, 200
 class WanNetwork:
     """An async context manager: a network of embedded nodes that are far from each other. The first is the control.
 
-    Whoever reaches a node from another machine does so through a delay proxy for these two hosts; a relay runs on the
-    machine of the node whose links it carries, and reaches that one directly.
+    Connections to a node from another machine go through a delay proxy for these two hosts. A relay runs on the machine
+    of the node whose links it carries, and reaches that node directly.
     """
 
     def __init__(self, standing: Standing, nodes: tuple[str, ...]) -> None:
-        """``standing`` knows all nodes, and whoever connects. Starts nothing."""
+        """``standing`` knows all nodes, and all clients that connect. Starts nothing."""
         self._standing = standing
         self._nodes = nodes
         self._servers = EmbeddedServers(len(nodes))
@@ -55,7 +55,7 @@ class WanNetwork:
         return [routes[url] for url in self._servers.urls]
 
     def routes(self, who: str) -> dict[str, str]:
-        """Return, node's URL → proxy's URL, how somebody reaches them; nothing leads from a node to itself."""
+        """Return, node's URL → proxy's URL, how a host reaches them; nothing leads from a node to itself."""
         assert self._proxy is not None
         host = self._standing.host_of[who]
         return {
@@ -65,7 +65,7 @@ class WanNetwork:
         }
 
     async def reads_whole(self) -> bool:
-        """Return whether a read that has waited is answered with all that is there, see `Conditions.whole_reads`."""
+        """Return whether a read that has blocked is answered with all that exists, see `Conditions.whole_reads`."""
         reader, writer = RedisConnection(self.url), RedisConnection(self.url)
         keys = [f"gamecast:{{control}}:{name}" for name in ("read-one", "read-other")]
         asking = asyncio.create_task(

@@ -1,4 +1,4 @@
-"""What a network under a matrix's delays should take, before it is run: by its paths alone, and by simulating it."""
+"""Predict the times of a network under a matrix's delays: by its paths alone, and by simulating it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sequencing.plan import Plan
 
 RUNS = 8
 JITTER_MS = 5.0
-"""Whether something comes just before the next question or just after it is a matter of less: so several runs, in each
-of which every publication is late by up to so much."""
+"""Smaller differences decide whether a frame arrives just before the next read or just after it. So there are several
+runs, in each of which every publication is late by up to this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """For what a delivery waits on its way, as the mean over deliveries of what somebody else published, in ms.
+    """The waits of a delivery, as the mean over deliveries of events from other publishers, in ms.
 
-    ``publish_ms``: until the answer to the publisher's request before is there; ``links_ms``: until a relay is back;
-    ``read_ms``: until the subscriber asks again, and until what comes first in order is there.
+    ``publish_ms``: until the answer to the publisher's previous request arrives; ``links_ms``: until a relay is back;
+    ``read_ms``: until the subscriber reads again, and until earlier events in the order have arrived.
     """
 
     publish_ms: float
@@ -83,7 +83,7 @@ def predict(
 
 
 def of_paths_alone(plan: Plan, workload: Workload, standing: Standing) -> Stretch:
-    """Return the stretch if nobody waited for anything: to the ingress, along the path, and to the destination."""
+    """Return the stretch without any wait: to the ingress, along the path, and to the destination."""
     inner_ms = _inner_ms(plan, standing)
     arrivals: dict[str, list[Arrival]] = {server: [] for server in workload.servers}
     for server, seen in arrivals.items():

@@ -1,4 +1,4 @@
-"""What a run under a matrix's delays found, as figures and as a table."""
+"""The result of a run under a matrix's delays, as figures and as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laboratory.wan.stretch import Stretch
 
 @dataclass(frozen=True, slots=True)
 class WanReport:
-    """Who stood where, and the stretch: as measured, as predicted by simulation, of the paths alone, and without us.
+    """The hosts, and the stretch: as measured, as predicted by simulation, of the paths alone, and without gamecast.
 
     ``same_plan``: whether one plan held from the first publication to the last delivery.
     """

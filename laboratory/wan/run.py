@@ -1,4 +1,4 @@
-"""`gamecast demo --wan`: a replay on the real network under a matrix's delays, beside what was predicted for it."""
+"""`gamecast demo --wan`: a replay on the real network under a matrix's delays, beside the prediction for it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from laboratory.wan.stretch import Stretch, stretch_of
 from sequencing.plan import Plan
 
 DURATION_S = 30.0
-"""How much of a match is replayed unless somebody says otherwise: it takes as long as it says."""
+"""The default part of a match that is replayed: the replay takes as long."""
 
 TICK_S_MAX = 1.0
-"""Clocks of recordings are coarse; what has one time is spread until the next time, or for so long at most."""
+"""Clocks of recordings are coarse; events of one time are spread until the next time, or for this long at most."""
 
 
 async def run_wan(
@@ -41,7 +41,7 @@ async def run_wan(
 ) -> tuple[Outcome, WanReport]:
     """Replay a workload whose servers do not roam, paced by ``speed``, and over Pub/Sub on the same servers.
 
-    ``begin``: of what is named, shows the progress.
+    ``begin``: called with the name of each part; it shows the progress.
     """
     workload = spread(workload)
     async with AsyncExitStack() as stack:
@@ -77,12 +77,12 @@ async def run_wan(
 
 
 def node_names(nodes: int) -> tuple[str, ...]:
-    """Return the names of so many nodes; the first is the control Redis too."""
+    """Return the names of ``nodes`` nodes; the first is the control Redis too."""
     return tuple(f"n{number}" for number in range(1, nodes + 1))
 
 
 def spread(workload: Workload) -> Workload:
-    """Spread what has one time evenly until the next: else a second's events come in one burst, and queue."""
+    """Spread events of one time evenly until the next: otherwise a second's events come in one burst, and queue."""
     rounds = [list(same) for _, same in groupby(workload.publications, key=lambda each: each.t_s)]
     publications: list[Publication] = []
     for place, same in enumerate(rounds):

@@ -17,8 +17,8 @@ Arrival = tuple[str, float]
 class Stretch:
     """Of each destination: the time that its events took, over the time that they would have taken directly.
 
-    That is the sum of the one over the sum of the other, over all events that somebody else published: what a publisher
-    delivers of its own has no direct way. A destination that all its events reach in no time is left out.
+    That is the sum of the one over the sum of the other, over all events from other publishers: a publisher's own
+    events have no direct way. A destination that all its events reach in no time is left out.
     """
 
     by_destination: Mapping[str, float]
@@ -54,7 +54,7 @@ class Stretch:
 
 
 def stretch_of(arrivals: Mapping[str, Iterable[Arrival]], standing: Standing) -> Stretch:
-    """Return the stretch of what each destination delivered."""
+    """Return the stretch of each destination's deliveries."""
     by_destination: dict[str, float] = {}
     deliveries, all_ms, all_direct_ms = 0, 0.0, 0.0
     for destination, seen in arrivals.items():

@@ -1,4 +1,4 @@
-"""Cheap trees on which nobody waits longer than a bound: Algorithm 6.9 of Kshemkalyani 2008, §6.11.4 (Kompella et al.).
+"""Cheap trees on which no wait exceeds a bound: Algorithm 6.9 of Kshemkalyani 2008, §6.11.4 (Kompella et al.).
 
 Two departures from the book. It takes delays to be integers and computes C_d(x, y) for each d < Δ; here a delay is any
 positive number, and paths are found by labels (cost, delay) of which none is worse than another in both; on integers

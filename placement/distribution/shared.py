@@ -27,11 +27,12 @@ def unicast(graph: Graph, source: str, destinations: Collection[str]) -> Distrib
 
 
 def reverse_paths(graph: Graph, source: str, destinations: Collection[str], *, prune: bool = True) -> Distribution:
-    """Forward what comes from the next hop towards the source, and nothing else: reverse path forwarding, §6.11.1.
+    """Forward only messages from the next hop towards the source: reverse path forwarding, §6.11.1.
 
-    With ``prune``, the tree that it leaves when all prune messages have been sent: nothing goes where nobody wants it.
-    Without, Algorithm 6.7 as it is printed, a broadcast: everybody who takes a message sends it on over all other
-    links, and who gets it from elsewhere ignores it.
+    With ``prune``, return the tree that is left when all prune messages have been sent: nothing goes where no
+    destination
+    is. Without, Algorithm 6.7 as it is printed, a broadcast: each node that takes a message sends it on over all other
+    links, and a node that gets it from elsewhere ignores it.
     """
     require_multicast(graph, source, destinations)
     next_hop = _next_hops(graph, source)
@@ -93,7 +94,7 @@ def median(graph: Graph, members: Collection[str]) -> str:
 
 
 def _next_hops(graph: Graph, root: str) -> dict[str, str]:
-    """Return node → the next hop on its way of the least delay to the root: all of one tree."""
+    """Return node → the next hop on its path of the least delay to the root: all of one tree."""
     paths = nx.single_source_dijkstra_path(graph, root, weight=DELAY)
     return {node: path[-2] for node, path in paths.items() if node != root}
 

@@ -1,4 +1,4 @@
-"""What a way of distributing costs: Kshemkalyani 2008, §6.11.3.
+"""The costs of a way of distributing: Kshemkalyani 2008, §6.11.3.
 
 Graphs are undirected; an edge has ``delay_ms`` (from 0 on), and ``cost`` where that is something else than its delay
 (what its bandwidth costs, say). A tree's *network cost* counts each edge once, its *destination cost* is the mean cost

@@ -1,4 +1,4 @@
-"""Order checkers that know nothing of stamps: they judge what was delivered by nothing but what was delivered."""
+"""Order checkers that know nothing of stamps: they judge deliveries by the deliveries alone."""
 
 from sequencing.checkers.history import DeliverySequence, History, Published
 from sequencing.checkers.offence import Offence

@@ -1,9 +1,9 @@
 """Events cut into chains: sets with one order that every subscriber's delivery order respects.
 
-A region whose order holds is one chain: any linear extension of its subscribers' orders. Against a chain, what a
-subscriber delivered before some event is an initial piece, one number; that is what makes inversions countable without
-looking at pairs of events (`sequencing.checkers.inversions`). A region whose order is broken is cut into several
-chains, so that the pairs inside it become pairs across chains and are counted exactly like the others.
+A region whose order holds is one chain: any linear extension of its subscribers' orders. Against a chain, the
+deliveries of a subscriber before some event are an initial piece, described by one number. So inversions can be counted
+without comparing pairs of events (`sequencing.checkers.inversions`). A region whose order is broken is cut into several
+chains, so that the pairs inside it become pairs across chains and are counted like all others.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _layers(
     for subscriber, sequence in enumerate(sequences):
         held = np.flatnonzero(index[sequence] >= 0)
         place[index[sequence[held]], subscriber] = held
-    # Any order of trying is right; the mean place of an event keeps the number of layers low.
+    # Any order of trying is correct; sorting by the mean place of an event keeps the number of layers low.
     mean = np.where(place >= 0, place, 0).sum(axis=1) / np.maximum((place >= 0).sum(axis=1), 1)
     order = np.lexsort((mean, component[disputed]))
     bounds = np.flatnonzero(np.diff(component[disputed][order])) + 1
@@ -123,7 +123,7 @@ def _layers(
 
 
 def _first_fit(places: npt.NDArray[np.int64]) -> IntArray:
-    """Put each row into the first layer whose last places all lie before its own; -1 is a place that is unknown."""
+    """Put each row into the first layer whose last places all lie before its own; -1 is an unknown place."""
     last = np.full((8, places.shape[1]), -1, np.int64)
     layers = np.empty(len(places), np.int64)
     used = 0

@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice, nothing that was never published."""
+"""Check that nothing was lost, delivered twice, or delivered without having been published."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ def count_duplicates(history: History) -> Count:
 def count_losses(
     history: History, published: Iterable[Published], membership: Mapping[str, AbstractSet[str]] | None = None
 ) -> tuple[Count, Count]:
-    """Count what was published and never delivered to a subscriber of its region, and what was delivered unexpectedly.
+    """Count the published events never delivered to a subscriber of their region, and the events delivered
+    unexpectedly.
 
-    Without ``membership`` (subscriber → regions), a subscriber has the regions that it delivered something of, so the
-    loss of all of a region's events goes unseen. Unexpected is a delivery (the first of each) of an event that was
-    never published, was published to another region, or is not of a region of the subscriber's.
+    Without ``membership`` (subscriber → regions), a subscriber has the regions of which it delivered anything, so the
+    loss of all events of a region is not noticed. A delivery (the first of each event) is unexpected if the event was
+    never published, was published to another region, or is not of one of the subscriber's regions.
     Raises `InvalidInput` for an event that was published to two regions.
     """
     region_of = _regions_of_published(published)

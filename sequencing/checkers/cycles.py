@@ -1,9 +1,9 @@
-"""Whether the union of all delivery orders is acyclic, and a small cycle of it where it is not.
+"""Check whether the union of all delivery orders is acyclic, and find a small cycle of it if it is not.
 
 The union is the graph with an edge from each event to the next one that the same subscriber delivered. One subscriber's
-order is a path in it, so its strongly connected components hold everything that two or more subscribers disagree on:
-two events that were delivered in opposite orders are in one component, and without a component of two or more events
-there is nothing to look for.
+order is a path in it, so its strongly connected components hold everything on which two or more subscribers disagree.
+Two events that were delivered in opposite orders are in one component. Without a component of two or more events, there
+is nothing to search.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sequencing.checkers.offence import Offence
 EDGES_SEARCHED_MAX = 300_000
 """Enough to find the smallest cycle of small components; of large ones the first cycles found must do."""
 CHORDS_EVENTS_MAX = 64
-"""Cycles of more turns than this are not shortened by chords: the search is cubic, and such cycles are not seen."""
+"""Cycles of more turns than this are not shortened by chords: the search is cubic, and such cycles do not occur."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Components:
     """The strongly connected components of the union of delivery orders."""
 
     count: int
-    """Those of two or more events."""
+    """The number of components of two or more events."""
     label: IntArray
     """The component of each event."""
     members: IntArray

@@ -1,8 +1,8 @@
-"""What the subscribers delivered, as arrays that every checker reads.
+"""The deliveries of all subscribers, as arrays that every checker reads.
 
-Nothing here knows of stamps, frames or plans: an event is an id, and all that is known of it is its region, its sender
-and the places at which the subscribers delivered it. So the same checkers judge gamecast, plain Pub/Sub, and logs that
-someone else wrote.
+The history knows nothing of stamps, frames or plans. An event is an id with its region, its sender and the places at
+which the subscribers delivered it. So the same checkers judge gamecast, plain Pub/Sub, and logs that other programs
+wrote.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ UNKNOWN_NS = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class DeliverySequence:
-    """What one subscriber delivered, in its order: one event id, region and sender a delivery.
+    """The deliveries of one subscriber, in its order: one event id, region and sender for each.
 
-    ``sent_at_ns`` is as long as the others, or empty where no delivery carries it; None stands for a missing one.
+    ``sent_at_ns`` is as long as the others, or empty if no delivery carries it; None replaces a missing one.
     """
 
     subscriber: str
@@ -43,7 +43,7 @@ class DeliverySequence:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One event that was published, and to which region: what `lost` is counted against."""
+    """One published event and its region: losses are counted against these."""
 
     event: str
     region: str
@@ -53,8 +53,8 @@ class Published:
 class History:
     """All delivery sequences with names turned into indices; subscribers are sorted by name.
 
-    ``deliveries[s]`` holds the event of each delivery of subscriber s in order; ``firsts[s]`` leaves out what s had
-    delivered before. The event arrays are indexed by event.
+    ``deliveries[s]`` holds the event of each delivery of subscriber s in order; ``firsts[s]`` leaves out repeated
+    deliveries. The event arrays are indexed by event.
     """
 
     subscribers: tuple[str, ...]
@@ -72,8 +72,8 @@ class History:
     def of(cls, sequences: Iterable[DeliverySequence]) -> History:
         """Index the sequences.
 
-        Raises `UsageError` for two sequences of one subscriber, and `InvalidInput` for an event that is in one region
-        or from one sender here, and another there: its id is then not unique, and no order can be judged.
+        Raises `UsageError` for two sequences of one subscriber. Raises `InvalidInput` for an event with two regions or
+        two senders: its id is then not unique, and no order can be judged.
         """
         ordered = sorted(sequences, key=lambda sequence: sequence.subscriber)
         for earlier, later in pairwise(ordered):

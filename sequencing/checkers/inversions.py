@@ -1,11 +1,12 @@
-"""How many pairs of events two subscribers delivered in opposite orders, without looking at pairs of events.
+"""Count the pairs of events that two subscribers delivered in opposite orders, without comparing pairs of events.
 
-Take two chains A and B (`sequencing.checkers.chains`), an event a of A, and a subscriber s that delivered it. What s
-delivered of B before a is an initial piece of what it delivered of B; call its last event f(s), and the first event of
-B that s delivered after a, g(s). An event b of B is inverted with a if some subscriber of both puts it before a, so
-b ≤ f(s), and some other puts it after, so b ≥ g(t). Where all delivered the same of B, g(t) = f(t) + 1, and the number
-of events inverted with a is max f - min f. Where they did not, the events of B are sorted into classes by who delivered
-them: within a class, the inverted ones are exactly those from min g to max f over the class's subscribers.
+Take two chains A and B (`sequencing.checkers.chains`), an event a of A, and a subscriber s that delivered it. The
+events of B that s delivered before a are an initial piece of the events of B that s delivered. Call the last event of
+the piece f(s), and the first event of B that s delivered after a, g(s). An event b of B is inverted with a if some
+subscriber of both puts it before a, so b ≤ f(s), and some other puts it after a, so b ≥ g(t). If all delivered the same
+events of B, g(t) = f(t) + 1, and the number of events inverted with a is max f - min f. Otherwise the events of B are
+sorted into classes by the subscribers that delivered them: within a class, the inverted ones are exactly those from
+min g to max f over the class's subscribers.
 
 Each pair is counted once, from the event that is in the smaller chain, and exactly. It takes O(deliveries × chains per
 subscriber) array operations: with region order intact, a chain is a region.
@@ -28,7 +29,7 @@ Places = npt.NDArray[np.int32]
 Rows = slice | IntArray
 
 CELLS_MAX = 4_000_000
-"""Events × subscribers that are compared at once where subscribers delivered different events: about 32 MB."""
+"""Events × subscribers compared at once if subscribers delivered different events: about 32 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Inversions:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What one subscriber delivered, arranged by chain.
+    """The deliveries of one subscriber, arranged by chain.
 
     Chain c's piece begins at ``offset[c]`` of ``place`` (-1: the subscriber delivered nothing of c) and has an entry
     for each event of c: the place of its delivery, or ``absent`` where it was not delivered.
@@ -115,7 +116,7 @@ def _count_across(chains: Chains, views: Sequence[_View], earliest: IntArray) ->
     count, worst = 0, -1
     for chain in range(len(chains)):
         holders = np.flatnonzero(holds[:, chain])
-        # Chains are sorted by size, so the others are smaller: the events to go through are the fewer of each pair.
+        # Chains are sorted by size, so the others are smaller: the rows are events of the smaller chain of each pair.
         others = chain + 1 + np.flatnonzero(np.count_nonzero(holds[holders, chain + 1 :], axis=0) >= 2)
         if not len(others):
             continue
@@ -138,7 +139,7 @@ def _count_across(chains: Chains, views: Sequence[_View], earliest: IntArray) ->
 
 @dataclass(frozen=True, slots=True)
 class _Gathering:
-    """The events of some chains as rows, and where some subscribers delivered them."""
+    """The events of some chains as rows, and some subscribers' views of them."""
 
     chains: Chains
     views: Sequence[_View]
@@ -165,7 +166,7 @@ class _Gathering:
 def _inverted_alike(gathering: _Gathering, pieces: Sequence[IntArray]) -> IntArray:
     """Return max f - min f for each row, where all subscribers delivered the whole chain."""
     high = np.full(len(gathering), -1, np.int32)
-    # Read without a sign, "not delivered" is the greatest number instead of the smallest: what a minimum needs.
+    # Read as unsigned, "not delivered" is the greatest number instead of the smallest, as a minimum needs.
     low = np.full(len(gathering), -1, np.int32).view(np.uint32)
     for view, piece in zip(gathering.views, pieces, strict=True):
         delivered_before = _by_place(np.arange(len(piece) + 1), piece, absent=view.absent, value_of_absent=-1)

@@ -12,7 +12,7 @@ Kind = Literal["inversion", "cycle", "publisher_order", "duplicate", "lost", "un
 class Offence:
     """An example of a violation.
 
-    What the columns hold depends on ``kind``; ``regions[i]`` is always the region of ``events[i]``.
+    The meaning of the columns depends on ``kind``; ``regions[i]`` is always the region of ``events[i]``.
 
     - inversion: two events, two subscribers: the first delivered the events in the order given, the second did not.
     - cycle: as many subscribers as events: ``subscribers[i]`` delivered ``events[i]`` before ``events[i + 1]``, and the
@@ -29,7 +29,7 @@ class Offence:
     sender: str | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return what JSON can carry, with the sentence of `describe`."""
+        """Return the offence as values for JSON, with the sentence of `describe`."""
         found: dict[str, object] = {
             "kind": self.kind,
             "events": list(self.events),

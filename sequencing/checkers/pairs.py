@@ -1,4 +1,4 @@
-"""For each two subscribers, in how many pairs of events their orders differ: the demo's table of servers."""
+"""Count, for each two subscribers, the pairs of events in which their orders differ: the demo's table of servers."""
 
 from __future__ import annotations
 

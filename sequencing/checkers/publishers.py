@@ -1,4 +1,4 @@
-"""Whether each subscriber delivered what a publisher published to a region in the order in which it was published."""
+"""Check that each subscriber delivered the events of a publisher in a region in the order of their publication."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ UNKNOWN_RANK = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class PublisherOrder:
-    """Adjacent descents, over all subscribers, regions and publishers, and the publishers that could not be judged."""
+    """Adjacent descents over all subscribers, regions and publishers, and the publishers that could not be judged."""
 
     violations: int
     unchecked: tuple[str, ...]
-    """Publishers whose own order is not known: none was given, and not all of their deliveries carry `sent_at_ns`."""
+    """Publishers whose own order is unknown: none was given, and not all of their deliveries carry `sent_at_ns`."""
     example: Offence | None
 
 
@@ -29,8 +29,8 @@ def check_publisher_order(
     """Count where a subscriber delivered an event right after one that its publisher sent to the same region later.
 
     "Right after" is among the first deliveries of that publisher's events of that region.
-    ``publication_order`` gives each publisher's events in order. Without it the times of sending are taken, where all
-    of a publisher's events have one; equal times are in no order. Ids are never guessed from.
+    ``publication_order`` gives each publisher's events in order. Without it the sending times are taken, if all of a
+    publisher's events have one; equal times are in no order. Ids are never used to guess an order.
     """
     rank, unchecked = _ranks(history, publication_order)
     violations = 0

@@ -1,13 +1,13 @@
-"""Servers that come and go: what each had to deliver of the regions that it was in, and what it did not.
+"""Servers that join and leave: which events each had to deliver of its regions, and which of them it did not.
 
-A *stay* begins when a server asks for a region and ends when it leaves. The regions of a server that stays everywhere
-to the end owe it all events; a stay owes it
+A *stay* begins when a server requests a region and ends when it leaves. A server that stays everywhere to the end must
+deliver all events of its regions. A stay requires
 
-- every event that was published after the server was told that it is in, up to the last one that it delivered before it
-  left, and where it never left, up to the very last;
-- all between the first and the last that it delivered.
+- every event that was published after the server was reported to be in, up to the last one that it delivered before it
+  left; if it never left, up to the very last;
+- all events between the first and the last that it delivered.
 
-What is before and behind whom in a region is told by positions: the order in which the region's ingress took them.
+Positions show the order of events within a region: the order in which the region's ingress accepted them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Placed(Published):
 class Stay:
     """A server in a region: the deliveries from place ``start`` in its order to before ``end`` (None: to the last).
 
-    ``start`` is where it was when it asked, and ``joined_at_ns`` is when it was told that it is in, None for never.
+    ``start`` is its place when it requested the region. ``joined_at_ns`` is when it was reported to be in, None for
+    never.
     Times are by the same clock as those of the events.
     """
 
@@ -54,12 +55,12 @@ def judge_stays(
     *,
     publication_order: Mapping[str, Sequence[str]] | None = None,
 ) -> Verdict:
-    """Judge what was delivered by servers that roam, those with a stay, and by servers that do not.
+    """Judge the deliveries of servers that roam (those with a stay) and of servers that do not.
 
     Order, cycles and repetitions are judged over all alike. A server without a stay must deliver everything of the
-    regions that it delivered anything of. Unexpected is what was not published to that region, and, of who roams, what
-    was delivered outside all stays there; each is counted once a server.
-    Raises what `judge` raises, and `InvalidInput` for an event without position where somebody roams.
+    regions of which it delivered anything. An event is unexpected if it was not published to that region or, for a
+    server that roams, was delivered outside all stays there. Each is counted once for each server.
+    Raises what `judge` raises, and `InvalidInput` for an event without position if any server roams.
     """
     published, stays = list(published), list(stays)
     roaming = {stay.subscriber for stay in stays}
@@ -90,7 +91,7 @@ class _Region:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a server delivered: region → events, and their places in its order."""
+    """The deliveries of one server: region → events, and their places in its order."""
 
     subscriber: str
     regions: dict[str, tuple[list[str], list[int]]]

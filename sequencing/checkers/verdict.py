@@ -1,4 +1,4 @@
-"""The judgement of what some subscribers delivered, against all that is promised of it."""
+"""The verdict on the deliveries of some subscribers, against everything that is promised of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sequencing.checkers.publishers import check_publisher_order
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checkers found.
+    """The findings of the checkers.
 
-    ``subscribers``, ``deliveries`` and ``regions`` say how much was judged; a repeated delivery counts as a delivery.
+    ``subscribers``, ``deliveries`` and ``regions`` are the amount judged; a repeated delivery counts as a delivery.
     """
 
     subscribers: int
@@ -33,26 +33,26 @@ class Verdict:
     publisher_order_violations: int
     publishers: int
     publishers_unchecked: tuple[str, ...]
-    """Publishers whose own order is not known, so that nothing is said about it."""
+    """Publishers whose own order is unknown, so that it cannot be judged."""
     lost: int | None
-    """None where it is not known what was published."""
+    """None if the published events are unknown."""
     unexpected: int | None
-    """Deliveries of what was not published to a region of the subscriber's; None where that is not known."""
+    """Deliveries of events not published to a region of the subscriber; None if the published events are unknown."""
     examples: tuple[Offence, ...]
-    """One violation of each kind that was found, gravest kind first."""
+    """One violation of each kind found, gravest kind first."""
 
     @property
     def first(self) -> Offence | None:
-        """The violation to look at first."""
+        """The most serious violation."""
         return self.examples[0] if self.examples else None
 
     @property
     def fine(self) -> bool:
-        """Whether no promise was seen broken."""
+        """Whether no violation was found."""
         return not self.examples
 
     def as_dict(self) -> dict[str, object]:
-        """Return what JSON can carry; ``lost`` and ``unexpected`` only where they are known."""
+        """Return values for JSON; ``lost`` and ``unexpected`` only where they are known."""
         known: dict[str, object] = {
             "subscribers": self.subscribers,
             "deliveries": self.deliveries,
@@ -80,10 +80,11 @@ def judge(
     membership: Mapping[str, AbstractSet[str]] | None = None,
     publication_order: Mapping[str, Sequence[str]] | None = None,
 ) -> Verdict:
-    """Judge what each subscriber delivered.
+    """Judge the deliveries of each subscriber.
 
-    ``published`` says what should have been delivered, to the subscribers of each region by ``membership`` (subscriber
-    → regions; else to those that delivered anything of it). ``publication_order`` is each publisher's events in order.
+    ``published`` are the events that should have been delivered, to the subscribers of each region by ``membership``
+    (subscriber → regions; without it, to those that delivered anything of the region). ``publication_order`` is each
+    publisher's events in order.
     Takes O(deliveries) while the orders agree, and O(deliveries × regions per subscriber) where they do not.
     Raises `UsageError` for two sequences of one subscriber and `InvalidInput` for an event with two regions or senders.
     """

@@ -1,8 +1,8 @@
-"""Redis Streams with many events an entry, as one would batch them by hand: what frames do without anything else.
+"""Redis Streams with many events an entry, as one would batch them by hand: frames without anything else.
 
-A stream a region, as in `laboratory.bench.peers.streams`. While a request is under way, what is published gathers, and
-goes together in the next one; nobody hears of each event that it is there. So it also shows what order, receipts and
-events that know their place cost on top of batching.
+A stream a region, as in `laboratory.bench.peers.streams`. While a request is in flight, published events gather, and
+go together in the next one; there is no receipt for a single event. So it also shows the cost of order, receipts and
+positions on top of batching.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENTRY_EVENTS = 64
 READ_COUNT = 128
 LINGER_EVENTS = 2_048
 LINGER_ROUNDS = 64
-"""When there is more than one event, a request waits for so many, or for so many rounds of the event loop."""
+"""If there is more than one event, a request waits for this many, or for this many rounds of the event loop."""
 
 READ_PAUSE_ROUNDS = 4
 """After a read the other subscribers go first, and more comes meanwhile. By measurement, as the numbers above."""
@@ -66,7 +66,7 @@ class BatchedStreamsPeer(OnRedis):
 
 
 class _Batches:
-    """What one publisher has not sent yet."""
+    """The events that one publisher has not sent yet."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis

@@ -1,4 +1,4 @@
-"""What a peer of the bench must do: publish batches, and call back on every delivery."""
+"""The interface of a peer of the bench: publish batches, and call back on every delivery."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Peer(Protocol):
     def name(self) -> str: ...
 
     def missing(self) -> str | None:
-        """What is not installed without which there is no trial, and how to come by it; None if all is there."""
+        """Return what a trial needs and is not installed, and how to install it; None if everything is installed."""
 
     def site(self, world: World) -> AbstractContextManager[Site]:
         """Fresh servers, for as long as the context lasts; entering and leaving it block for milliseconds."""
 
     def publisher(self, url: str, name: str) -> AbstractAsyncContextManager[Publish]:
-        """A publisher; what it yields takes (region, payload) pairs, and returns when it may be given the next ones."""
+        """Return a publisher; it yields a function that takes (region, payload) pairs, and returns when it can take
+        more."""
 
     async def receive(
         self, url: str, name: str, regions: Sequence[str], deliver: Deliver, active: Callable[[], None]

@@ -1,4 +1,4 @@
-"""One global Redis Stream: everyone reads all of it and drops what is not theirs."""
+"""One global Redis Stream: every subscriber reads all of it and drops events of other regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial runs on: a peer's servers, and where they are."""
+"""The site of a trial: a peer's servers, and their addresses."""
 
 from __future__ import annotations
 

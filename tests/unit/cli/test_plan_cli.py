@@ -66,7 +66,7 @@ def test_the_account_says_it_for_a_person(world: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ("s,a\nt,b\n", "No atom is needed: nobody could tell the order of any two regions."),
+        ("s,a\nt,b\n", "No atom is needed: no subscriber could see the order of any two regions."),
         (ROWS, "No atom is needed, in 1 component: what needs order ends at one node"),
         ("s1,a\ns1,b\ns2,b\ns2,c\ns3,c\ns3,a\n", "No atom is needed, in 1 component: what needs order"),
         (CHAIN, "2 atoms, in 1 component, for the order that 'acyclic' promises between regions that end at different"),

@@ -28,7 +28,7 @@ def test_gaps_and_receipts_have_positions_as_events_have() -> None:
     assert Receipt("forest", 3, 120).position == "3-120"
     assert Gap("forest", 3, 118, 120, "lost").position == "3-120"
     assert Gap("forest", 3, 118, 0, "lost").position is None
-    assert "0 if nobody knows" in str(Gap.__doc__)
+    assert "0 if it is unknown" in str(Gap.__doc__)
 
 
 @pytest.mark.parametrize("since", ["٣-٤", "3-٤", "３-4", "³-4"])
@@ -40,12 +40,12 @@ def test_digits_of_other_scripts_are_no_position(since: str) -> None:
 @pytest.mark.parametrize("arguments", [("x",), (None,), (2.5,), (True,), (0,), (1, "x"), (1, float("nan"))])
 async def test_what_take_cannot_return_is_refused_with_a_reason(arguments: tuple[Any, ...]) -> None:
     async with gamecast.connect(memory_url()) as cast:
-        with pytest.raises(gamecast.UsageError, match=r"take\(\)"):
+        with pytest.raises(gamecast.UsageError, match=r"fetch\(\)"):
             await cast.fetch(*arguments)
 
 
 def test_what_a_blocking_take_cannot_return_is_refused_with_a_reason() -> None:
-    with blocking.connect(memory_url()) as cast, pytest.raises(gamecast.UsageError, match=r"take\(\)"):
+    with blocking.connect(memory_url()) as cast, pytest.raises(gamecast.UsageError, match=r"fetch\(\)"):
         cast.fetch("x")  # type: ignore[arg-type]
 
 

@@ -37,7 +37,7 @@ def test_what_a_subscriber_says_after_what_was_heard_of_it_is_new() -> None:
 @pytest.mark.parametrize("said", [[1, 1, {"a": 1, "b": "1"}, 0], [1, 1, {"a": None}, 0], [1, 1], [1, 1, {"a": 1}], {}])
 def test_what_is_no_wish_is_refused(said: object) -> None:
     assert Interest.from_document([1, 2, {"a": 1}, 7]) == Interest(1, 2, {"a": 1}, 7)
-    with pytest.raises(PlanError, match="not a wish"):
+    with pytest.raises(PlanError, match="not a subscriber's interest"):
         Interest.from_document(said)
 
 
