@@ -1,4 +1,4 @@
-"""What the servers noted, read back: each of their sessions as the judges of simulated runs know them, and when."""
+"""Read the notes of the servers: each of their sessions as the judges of simulated runs know them, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from adapters.textlines import read_lines
-from laboratory.simulation.server import Delivered, Session
+from laboratory.simulation.server import Delivered, Diary
 from sequencing.delivery import Missing
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, decode_body, parse_meta
@@ -54,13 +54,13 @@ class Life:
 
     ``opened_ns``, ``closed_ns``: by the monotonic clock, the latter of the last note before it was to be closed;
     ``closing``: whether it was to be closed, else the server was killed, or hangs.
-    ``stays``: (region, joined, left) in ns, infinite where that did not happen. ``seen``: (event, region, epoch,
-    sequence) of what was delivered or has a receipt. ``failures``: by the error's name; ``trouble``: calls that failed,
-    as they were noted.
+    ``stays``: (region, joined, left) in ns, infinite if that did not happen. ``seen``: (event, region, epoch, sequence)
+    of each event that was delivered or has a receipt. ``failures``: by the error's name; ``trouble``: failed calls, as
+    they were noted.
     """
 
     server: str
-    session: Session
+    session: Diary
     opened_ns: int
     closed_ns: int
     closing: bool = False
@@ -73,7 +73,7 @@ class Life:
 
 @dataclass(slots=True)
 class Notes:
-    """What all servers noted. ``published_ns``: event → when its publish was called; ``trouble``: that of servers
+    """The notes of all servers. ``published_ns``: event → when its publish was called; ``trouble``: that of servers
     that had no connection, as it was noted, with ``server``."""
 
     lives: list[Life] = field(default_factory=list)
@@ -192,7 +192,7 @@ class _NodeReader:
                 raise ValueError(did)
 
     def _begin(self, at: int, session: int) -> None:
-        # Whether it ended in peace is told by its "end".
-        self._life = Life(self._server, Session(f"{self._server}#{session}", ended=True), at, at)
+        # Its "end" shows whether it ended in peace.
+        self._life = Life(self._server, Diary(f"{self._server}#{session}", ended=True), at, at)
         self._asked = {}
         self._notes.lives.append(self._life)

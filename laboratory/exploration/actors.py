@@ -17,15 +17,15 @@ from sequencing.publisher import Publisher
 START, JOIN = b"START", b"JOIN"
 
 LaneRule = Literal["cut", "place"]
-"""``cut``: what is not read may come before what is; ``place``: nodes' numbers tell nothing about each other."""
+"""``cut``: frames that were not read may precede those that were; ``place``: nodes' numbers are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """What a client does of its own accord, each in its turn: publish an event, or a marker.
+    """An action of a client of its own accord, each in its turn: publish an event, or a marker.
 
-    ``after``: the events that it has delivered before, because they move it to. A ``start`` marker has the nodes begin
-    to stamp its region for ``atom`` as it passes; a ``join`` marker waits until all of those have passed.
+    ``after``: the events that it delivers before, because they cause it. A ``start`` marker makes the nodes begin to
+    stamp its region for ``atom`` as it passes; a ``join`` marker waits until all of those have passed.
     """
 
     event: str
@@ -38,12 +38,11 @@ class Say:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is in a world and what they are to do.
+    """The members of a world and their actions.
 
-    ``faults``: how many answers may be lost, and requests come twice, in one run. ``beginning``: atoms that are not
-    there when the traffic begins. ``joiner``: a subscriber, and the region that it has from its own marker on.
-    ``lanes``: whether nodes' own orders count; else atoms alone order. ``without``: the rule of theirs that is
-    left out.
+    ``faults``: how many answers may be lost, and requests repeated, in one run. ``beginning``: atoms that do not exist
+    when the traffic begins. ``joiner``: a subscriber, and the region that it has from its own marker on. ``lanes``:
+    whether nodes' own orders count; otherwise atoms alone order. ``without``: their rule that is left out.
     """
 
     plan: Plan
@@ -58,11 +57,11 @@ class Cast:
 
     @property
     def clients(self) -> list[str]:
-        """Everybody who publishes or subscribes."""
+        """All clients that publish or subscribe."""
         return sorted({*self.regions_of, *(say.sender for say in self.says)})
 
     def acts_upon_deliveries(self, client: str) -> bool:
-        """Return whether what this client delivers can make a difference to anybody else."""
+        """Return whether this client's deliveries can make a difference to any other machine."""
         if self.joiner is not None and self.joiner[0] == client:
             return True
         mine = [say for say in self.says if say.sender == client]
@@ -70,7 +69,7 @@ class Cast:
 
 
 class NodeView(NamedTuple):
-    """What others see of a node."""
+    """The part of a node that others see."""
 
     heads: Mapping[str, LinkedFrame]
     """The oldest frame on each link, by the node that it leads to."""
@@ -108,11 +107,11 @@ class NodeActor:
         raise ValueError(order)
 
     def key(self) -> Hashable:
-        """Return the machine's state and what is remembered."""
+        """Return the machine's state and the actor's memory."""
         return frozen(self.node), tuple(self.requests), frozenset(self.started)
 
     def view(self) -> NodeView:
-        """Return what is ready to be moved or read here."""
+        """Return the frames that are ready to be moved or read here."""
         return NodeView(
             {target: link[0] for target, link in self.node.links.items() if link},
             {stream: tuple(frames) for stream, frames in self.node.egress.items()},
@@ -136,10 +135,10 @@ class NodeActor:
 
 
 class ClientView(NamedTuple):
-    """What others see of a client."""
+    """The part of a client that others see."""
 
     say: Say | None
-    """What it would say next, were it moved to."""
+    """The next thing that it would say, if it were its turn."""
     ready: bool
     """Whether it has delivered what moves it to that."""
     offers: tuple[str, ...]
@@ -154,7 +153,7 @@ class ClientView(NamedTuple):
 
 @dataclass(slots=True)
 class _Story:
-    """What is recorded of a client."""
+    """The record of a client."""
 
     said: int = 0
     position: dict[str, int] = field(default_factory=dict)
@@ -203,11 +202,11 @@ class ClientActor:
         return None
 
     def key(self) -> Hashable:
-        """Return the machines' states and what is recorded."""
+        """Return the machines' states and the record."""
         return frozen(self.publisher), frozen(self.delivery), frozen(self.story)
 
     def view(self) -> ClientView:
-        """Return what this client can do now, and what it has delivered."""
+        """Return the possible moves of this client, and its deliveries."""
         story = self.story
         say = self.says[story.said] if story.said < len(self.says) else None
         nodes = {path[0] for path in self._plan.paths.values()}

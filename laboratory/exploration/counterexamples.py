@@ -1,6 +1,6 @@
-"""The counterexamples, found by search: what goes wrong in the smallest worlds where a rule of ours is left out.
+"""The counterexamples, found by search: the failures in the smallest worlds where one of our rules is left out.
 
-`docs/counterexamples.md` tells them; `tests/scenarios/` keeps what was found.
+`docs/counterexamples.md` explains them; `tests/scenarios/` keeps the scripts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SENDERS: Members = {"P": ("G1", "G2"), "Q": ("G2", "G3"), "R": ("G1", "G3")}
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """What a search found. ``worlds``: how many it went through, ``states``: in all of them."""
+    """The result of a search. ``worlds``: how many it went through, ``states``: in all of them."""
 
     name: str
     cast: Cast
@@ -46,7 +46,7 @@ def ring_by_overlaps() -> Counterexample:
 
 
 def causes_by_overlaps() -> Counterexample:
-    """The seed's claim that order by overlaps is causal when senders subscribe to what they publish to."""
+    """The paper's claim that order by overlaps is causal when senders subscribe to the regions that they publish to."""
     says = (
         Say("m1", "P", "G1"),
         Say("m2", "P", "G2", ("m1",)),
@@ -59,9 +59,9 @@ def causes_by_overlaps() -> Counterexample:
 def atom_in_place() -> Counterexample:
     """An atom that begins in a running epoch, by markers in its regions, before a ring closes over it.
 
-    Two of the ring's atoms are there from the beginning. The third begins at a node beyond which both of its regions go
-    on, to where a is: a plan that was chosen for this, because all plans in all interleavings take too long. s3, which
-    has c, marks a when both START markers have passed that node.
+    Two of the ring's atoms exist from the beginning. The third begins at a node beyond which both of its regions
+    continue, to where a is. The plan was chosen for this, because all plans in all interleavings take too long. s3,
+    which has c, marks a when both START markers have passed that node.
     """
 
     def casts() -> Iterator[Cast]:
@@ -78,7 +78,7 @@ def atom_in_place() -> Counterexample:
 
 
 def half_a_look() -> Counterexample:
-    """What a reader was woken with, taken for all that there is, as if the node had nothing else before it."""
+    """The frames that woke a reader, taken for a complete read, as if the node had nothing else before them."""
     casts = (
         Cast(plan, BOTH, one_each(BOTH), lanes=True, without="cut")
         for nodes in (1, 2)

@@ -1,12 +1,12 @@
 """Exhaustive exploration: every order in which the machines of a small world can move.
 
-A world is a few *actors*, each a real machine (`Node`, `Publisher`, `Delivery`, `Subscriber`, `Transition`) with what
-is recorded of it. An actor changes only by the *orders* that it is given, and the same orders always bring it to the
+A world is a few *actors*, each a real machine (`Node`, `Publisher`, `Delivery`, `Subscriber`, `Transition`) with a
+record of it. An actor changes only by the *orders* that it is given, and the same orders always bring it to the
 same state. So
 
 - a state of the world is a tuple of small numbers: which of the local states that were met each actor is in;
-- a local state is known by the orders that led to it. A machine is never copied: it is built anew and given its orders
-  again, once for each order that is new to a local state. All else is looked up;
+- a local state is known by the orders that led to it. A machine is never copied: it is built again and given its orders
+  again, once for each order that is new to a local state. Everything else is looked up;
 - two local states that look the same in every attribute are one, however they came about.
 
 The search goes breadth first and remembers each state, so a trace that it reports is a shortest one. A state from which
@@ -27,10 +27,10 @@ from sequencing.plan import Plan
 from sequencing.record import Record
 
 State = tuple[int, ...]
-"""The number of each actor's local state, and what is left of the faults that may still happen."""
+"""The number of each actor's local state, and the faults that may still happen."""
 
 Label = tuple[str, ...]
-"""What moved: a verb and its objects, as `laboratory.exploration.script.tell` puts into words."""
+"""The move: a verb and its objects, as `laboratory.exploration.script.tell` puts into words."""
 
 STATES_MAX = 2_000_000
 """A search that meets more states gives up: they would fill the memory before the patience."""
@@ -40,7 +40,7 @@ Seen = TypeVar("Seen")
 
 
 class Actor(Protocol[View_co]):
-    """A machine that does what it is ordered to, and nothing else."""
+    """A machine that carries out its orders, and does nothing else."""
 
     def take(self, order: tuple[Any, ...]) -> Any:
         """Carry out an order, and return what others get to know of it: something hashable."""
@@ -93,7 +93,7 @@ class Explorable(Protocol):
         """Return what can happen next; may leave out what can as well happen later without a difference at any end."""
 
     def judge(self, state: State) -> tuple[str, ...]:
-        """Return what is wrong with an end, the gravest first."""
+        """Return the violations at an end, the gravest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Offender:
 
 @dataclass(slots=True)
 class Exploration:
-    """What a search found. ``complete``: whether it saw everything; it stops early at an offender if it is to."""
+    """The result of a search. ``complete``: whether it was exhaustive; it can be made to stop early at an offender."""
 
     states: int = 0
     transitions: int = 0
@@ -165,7 +165,7 @@ def _trace(came_from: dict[State, tuple[State, Label] | None], state: State) -> 
 
 
 ORDERED = frozenset({"_ready", "_streams", "_regions"})
-"""Attributes of machines that are mappings whose order decides what comes first; that of others decides nothing."""
+"""Attributes of machines that are mappings whose order has an effect; the order of other mappings has none."""
 
 
 def frozen(value: Any, ordered: bool = False) -> Hashable:

@@ -66,7 +66,7 @@ def passages(script: str) -> dict[str, list[str]]:
 
 
 def _numbered(script: str) -> dict[str, list[str]]:
-    """The orders in which the atoms numbered what nobody could deliver."""
+    """The orders in which the atoms numbered the events that could not be delivered."""
     cast = read_cast(script.partition("---\n")[0])
     region_of = {say.event: say.region for say in cast.says}
     passed = passages(script)
@@ -82,7 +82,7 @@ def _steps(script: str) -> list[str]:
 
 
 def _draw_lanes(axes: Axes, script: str, colour: dict[str, str]) -> None:
-    """Who sees what: the nodes in the order of passage, the subscribers in that of their deliveries."""
+    """The lanes: the nodes in the order of passage, the subscribers in that of their deliveries."""
     rows = [(f"node {name}", events) for name, events in passages(script).items()]
     rows += [(name, events) for name, events in outcome_of(script).items()]
     axes.set_axis_off()
@@ -110,7 +110,7 @@ def _draw_lanes(axes: Axes, script: str, colour: dict[str, str]) -> None:
 
 
 def _draw_ring(axes: Axes, orders: dict[str, list[str]], colour: dict[str, str], region_of: dict[str, str]) -> None:
-    """Where the cycle closes: an arrow from each event to the next, named after who has them in this order."""
+    """The cycle: an arrow from each event to the next, labelled with the machine that has them in this order."""
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.set_title("where the cycle closes", fontsize=9, loc="left")

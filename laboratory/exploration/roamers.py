@@ -12,15 +12,15 @@ from laboratory.exploration.explorer import frozen
 from laboratory.simulation.lines import plan_along
 from laboratory.simulation.network import events_in
 from placement.planner import make_plan
-from sequencing.delivery import Missing, Ready
+from sequencing.cut import ReadResult
+from sequencing.delivery import Missing
 from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import LinkedFrame, Node
 from sequencing.plan import Ordering, Plan
-from sequencing.publisher import Publisher
 from sequencing.record import Interest, Pair, Record
-from sequencing.subscriber import Subscriber
+from sequencing.session import Effects, Session
 from sequencing.transition import Closed, Task, Transition
 
 Said = tuple[int, int, tuple[tuple[str, int], ...], int]
@@ -238,52 +238,49 @@ class _Diary:
 
 
 class Roamer:
-    """A connection: the publisher and the subscriber of one name, and what it is to do."""
+    """A connection: its session, and what it is to do."""
 
     def __init__(self, archive: Archive, name: str, acts: tuple[tuple[str, str], ...], causal: bool) -> None:
         self.name, self.acts, self.causal = name, acts, causal
         self._archive = archive
-        self.publisher: Publisher[str] = Publisher(name, 1, causal=causal)
-        self.subscriber = Subscriber(name, 1)
+        self.session: Session[str] = Session(name, 1, causal=causal)
         self.diary = _Diary()
 
     def take(self, order: tuple[Any, ...]) -> Any:
         """Carry out an order."""
         match order:
             case ("want", region):
-                self._deliver(self.subscriber.subscribe([region]))
+                self._carry_out(self.session.subscribe([region]))
             case ("act",):
                 self._act(*self.acts[self.diary.acted])
             case ("offer", node):
                 self.diary.unanswered.add(node)
-                return tuple(self.publisher.take(node))
+                return tuple(self.session.take(node))
             case ("answered", node, answers):
                 self.diary.unanswered.discard(node)
-                for resolved in self.publisher.answered(node, answers):
-                    assert resolved.error is None, resolved.error
+                self._carry_out(self.session.answered(node, answers))
             case ("hear", number):
                 record = self._archive.records[number]
                 self.diary.heard += 1
-                self.publisher.assign(record.plan)
-                self._deliver(self.subscriber.update(record))
+                self._carry_out(self.session.changed(record))
             case ("found_end", region, epoch, newest):
-                self._deliver(self.subscriber.found_end(region, epoch, newest))
+                self._carry_out(self.session.found_end(region, epoch, newest))
             case ("read", frames, streams):
-                self._deliver(self.subscriber.receive(frames, dict(streams)))
+                self._carry_out(self.session.read(ReadResult(frames, dict(streams))))
             case _:
                 raise ValueError(order)
         return None
 
     def key(self) -> Hashable:
         """Return the machines' states and what is recorded."""
-        return frozen(self.publisher), frozen(self.subscriber), frozen(self.diary)
+        return frozen(self.session), frozen(self.diary)
 
     def view(self) -> RoamerView:
         """Return what this connection can do now, and what it has delivered."""
-        diary, subscriber = self.diary, self.subscriber
+        diary, session = self.diary, self.session
         left = self.acts[diary.acted :]
-        interest = subscriber.interest()
-        reads = subscriber.reads().items()
+        interest = session.interest()
+        reads = session.reads().items()
         return RoamerView(
             bool(left) and (left[0][0] != "answer" or left[0][1] in {event for event, *_ in diary.delivered}),
             " ".join(left[0]) if left else "",
@@ -293,10 +290,10 @@ class Roamer:
             diary.heard,
             (interest.incarnation, interest.said, tuple(sorted(interest.since.items())), interest.floor),
             frozenset(diary.unplaced),
-            subscriber.held_frames,
-            self.publisher.buffered_events,
-            frozenset(subscriber.wanted),
-            frozenset(subscriber.joined),
+            session.held_frames,
+            session.buffered_events,
+            frozenset(session.wanted),
+            frozenset(session.joined),
             tuple(diary.delivered),
             tuple(diary.published),
             tuple(diary.sessions),
@@ -304,9 +301,8 @@ class Roamer:
         )
 
     def _offers(self) -> tuple[str, ...]:
-        again = {n for n, ready in self.publisher._ready.items() if any(each.unanswered for each in ready.values())}
         nodes = self._archive.nodes
-        return tuple(n for n in nodes if n in self.diary.unanswered or n in again or self.publisher.waiting_events(n))
+        return tuple(n for n in nodes if n in self.diary.unanswered or self.session.waiting_events(n))
 
     def _act(self, what: str, region: str) -> None:
         self.diary.acted += 1
@@ -316,24 +312,22 @@ class Roamer:
                 delivered = (entry[0] for entry in self.diary.delivered)
                 self.diary.past[event] = frozenset(delivered).union(entry[0] for entry in self.diary.published)
             self.diary.published.append((event, region))
-            if self.publisher.add(region, event.encode(), binary=True, sent_at_ns=0, token=event) is None:
+            if self.session.publish(region, event.encode(), binary=True, sent_at_ns=0, token=event) is None:
                 self.diary.unplaced.add(region)
         elif what == "join":
-            self._deliver(self.subscriber.subscribe([region]))
+            self._carry_out(self.session.subscribe([region]))
         elif what == "leave":
-            was = region in self.subscriber.joined
-            items = self.subscriber.unsubscribe([region])
+            was = region in self.session.joined
+            effects = self.session.unsubscribe([region])
             if was:
                 self._left(region)
-            self._deliver(items)
+            self._carry_out(effects)
 
-    def _deliver(self, items: list[Ready | Missing]) -> None:
+    def _carry_out(self, effects: Effects[str]) -> None:
         diary = self.diary
-        for region, number in self.subscriber.returns.passed().items():
-            self.publisher.passed(region, number)
-        for region, epoch in self.subscriber.returns.over().items():
-            self.publisher.ended(region, epoch)
-        for item in items:
+        for resolved in effects.resolve:
+            assert resolved.error is None, resolved.error
+        for item in effects.deliver:
             if isinstance(item, Missing):
                 diary.delivered.append(("", item.region, "", 0.0, item))
             else:
@@ -342,12 +336,10 @@ class Roamer:
                 ]
                 assert item.meta.publisher != self.name or own_number(item.frame.meta, 1)
         current = {name for name, _, until in diary.sessions if until is None}
-        for region in sorted(self.subscriber.joined - current):
+        for region in sorted(self.session.joined - current):
             diary.sessions.append((region, len(diary.delivered), None))
-        for region in sorted(current - self.subscriber.joined):
+        for region in sorted(current - self.session.joined):
             self._left(region)
-        for region, body in self.subscriber.marks():
-            self.publisher.mark(region, body, "")
 
     def _left(self, region: str) -> None:
         sessions = self.diary.sessions

@@ -1,9 +1,9 @@
-"""Scenario scripts: a world, what happens in it step by step, and what comes of it, for people to read and run.
+"""Scenario scripts: a world, its events step by step, and the result, for people to read and run.
 
-A script is text. Its head tells the world; after ``---`` comes one step a line, and indented below it what subscribers
-deliver in this step; after the last ``---`` what each subscriber has delivered in all, and what is wrong with that.
-Only heads and steps are read; `played` writes the rest anew. So a script that is played comes out as it went in, or
-something has changed.
+A script is text. Its head describes the world. After ``---`` there is one step in each line, and indented below it the
+deliveries of subscribers in this step. After the last ``---`` there are all deliveries of each subscriber, and the
+violations. Only heads and steps are read; `played` writes the rest again. So a script that is played comes out as it
+went in, or something has changed.
 
 ::
 
@@ -36,7 +36,7 @@ from sequencing.plan import Atom, AtomId, Ordering, Plan
 
 
 def played(script: str) -> str:
-    """Play a script and write it anew with what came of it; raises `InvalidInput` at a line that cannot be."""
+    """Play a script and write it again with its results; raises `InvalidInput` at a line that cannot be played."""
     head, _, rest = script.partition("---\n")
     steps = [line for line in rest.partition("---\n")[0].splitlines() if line and not line.startswith((" ", "#"))]
     world = World(read_cast(head), reduced=False)
@@ -95,7 +95,7 @@ def _told(world: World, steps: Iterator[tuple[str, State]]) -> str:
         before = after
     lines.append("---")
     lines += [f"{name}: {' '.join(events)}".rstrip() for name, events in before.items()]
-    # What is wrong can be told only of an end; before it, something may still come.
+    # Violations can be determined only at an end; before it, more events may arrive.
     lines += [f"wrong: {what}" for what in world.judge(state)] if not world.moves(state) else ["unfinished"]
     return "\n".join(lines) + "\n"
 

@@ -1,12 +1,12 @@
-"""Worlds whose plan stays, explored: what can happen next, and what must hold at every end.
+"""Worlds whose plan stays, explored: the possible moves, and the conditions at every end.
 
-*What need not be tried.* Two moves of different machines commute, unless one brings what the other takes: reading the
-head of a stream does not care for what is appended behind it. Where nobody's deliveries move anybody, therefore,
+*Moves that need not be tried.* Two moves of different machines commute, unless one brings what the other takes: a read
+of the head of a stream does not depend on later entries. Therefore, if no delivery causes any move,
 
-- a client that has nothing else under way may say what it has to say at once;
-- nodes may move one after another down the paths: when nothing more can come to a node from above, the order of what
-  comes in there now is all that is left to choose. (Down the paths there must be a way down: C3.)
-- subscribers may read when all is over, one after another: what they find in the streams is no less then.
+- a client that has nothing else in flight may say its next item at once;
+- nodes may move one after another down the paths: when nothing more can come to a node from above, the order of the
+  frames that arrive there now is the only choice left. (Down the paths there must be a way down: C3.)
+- subscribers may read when all is over, one after another: the streams hold no less then.
 
 `tests/simulation/test_exhaustive.py` holds the ends of a search that uses this to those of one that does not.
 """
@@ -46,7 +46,7 @@ class World:
         self._starts = {(say.atom, say.region) for say in cast.says if say.kind == "start"}
 
     def start(self) -> State:
-        """Return the state in which nobody has done anything."""
+        """Return the state before any move."""
         return (*(0 for _ in self.names), *(0 for _ in self.clients), self.cast.faults)
 
     def moves(self, state: State) -> Sequence[tuple[Label, State]]:
@@ -71,7 +71,7 @@ class World:
         return next(filter(None, (list(self._reads(state, client)) for client in sorted(self._patient))), [])
 
     def judge(self, state: State) -> tuple[str, ...]:
-        """Return what is wrong: something is held for ever or missing, orders disagree, effects precede causes."""
+        """Return the violations: something is held for ever or missing, orders disagree, effects precede causes."""
         views = [self._client(state, client) for client in range(len(self.clients))]
         wrong = [*self._stuck(views)]
         delivered = tuple(view.delivered for view in views)
@@ -80,7 +80,7 @@ class World:
         return (*wrong, *self._verdicts[delivered], *self._causality(views))
 
     def delivered(self, state: State) -> dict[str, tuple[str, ...]]:
-        """Return what each subscriber has delivered."""
+        """Return the deliveries of each subscriber."""
         return {name: self._client(state, i).delivered for i, name in enumerate(self.clients) if name in self._readers}
 
     @property
@@ -110,7 +110,7 @@ class World:
         return tuple(changed)
 
     def _into(self, state: State, node: int) -> Iterator[tuple[Label, State]]:
-        """What can come to a node: requests of clients, and what is on the links towards it."""
+        """Yield the arrivals at a node: requests of clients, and frames on the links towards it."""
         for client in range(len(self.clients)):
             if self.names[node] in self._client(state, client).offers:
                 yield from self._offer(state, client, node)
@@ -146,7 +146,7 @@ class World:
             yield ("passes in vain", *label[1:]), self._with(after, faults=1)
 
     def _reads(self, state: State, client: int) -> Iterator[tuple[Label, State]]:
-        """A look at a node that brings the next frame of one region, and leaves out others that have any."""
+        """Read a node so that the next frame of one region is found, and other regions that have any are left out."""
         plan, local = self.cast.plan, state[self._first_client + client]
         left: dict[str, tuple[StampedFrame, ...]] = {}
         for region, position in self._client(state, client).position.items():

@@ -1,11 +1,11 @@
 """Worlds whose plan changes, explored: joins in place and new epochs, in every way with the traffic of a few events.
 
-Everybody has the machine that the product has: publishers and listeners follow the plans as they hear of them, the
-manager brings each `Transition` from task to task, nodes prepare, close, open and forget. A world begins settled: the
-listeners of the beginning have all of their regions. Then everything that can happen happens in every order.
+All machines are those of the product: publishers and listeners follow the plans as these are announced, the manager
+brings each `Transition` from task to task, nodes prepare, close, open and forget. A world begins settled: the initial
+listeners have all of their regions. Then everything that can happen happens in every order.
 
 Only listeners that want nothing new are left to the end, one after another (see `laboratory.exploration.worlds`):
-neither what they read nor when they hear of a plan makes a difference to anybody else.
+neither their reads nor the times at which they receive a plan make a difference to any other machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from laboratory.exploration.roamers import (
     RoamerView,
 )
 from laboratory.simulation.judging import Drawn, Run, violations
-from laboratory.simulation.server import Delivered, Session
+from laboratory.simulation.server import Delivered, Diary
 from sequencing.frames import StampedFrame
 from sequencing.plan import Ordering
 from sequencing.record import Pair
@@ -33,12 +33,12 @@ from sequencing.record import Pair
 
 @dataclass(frozen=True)
 class Change:
-    """What a changing world is.
+    """The description of a changing world.
 
-    ``acts``: what each does of its own accord, in this order: ``say``, ``join`` or ``leave`` with a region; or
-    ``answer`` with an event, which is to wait until that is delivered. An event that is said is named after the region,
-    who says it, and its place in what it says: ``a.p.1``. ``failovers``: how often another manager may begin a
-    transition anew.
+    ``acts``: the actions of each client of its own accord, in this order: ``say``, ``join`` or ``leave`` with a region;
+    or ``answer`` with an event, which waits until that event is delivered. An event is named after the region, the
+    client that says it, and its place among the client's events: ``a.p.1``. ``failovers``: how often another manager
+    may restart a transition.
     """
 
     ordering: Ordering
@@ -99,10 +99,10 @@ class ChangingWorld:
         return next(filter(None, listening), [])
 
     def judge(self, state: State) -> tuple[str, ...]:
-        """Return what is wrong, by the checkers that judge the simulation."""
+        """Return the violations, by the checkers that judge the simulation."""
         manager = self._managed(state)
         unrest = "" if manager.settled else "a transition does not end"
-        sessions: list[Session] = []
+        sessions: list[Diary] = []
         published: dict[str, float] = {}
         for client, name in enumerate(self.clients):
             view = self._client(state, client)
@@ -111,7 +111,7 @@ class ChangingWorld:
                     f"{name}: {view.held} held, {view.buffered} unpublished, {view.acts_left} to do, "
                     f"wants {sorted(view.wanted)}, joined {sorted(view.joined)}"
                 )
-            session = Session(f"{name}#1")
+            session = Diary(f"{name}#1")
             session.published = list(view.published)
             published |= {event: 0.0 for event, _ in view.published}
             session.deliveries = [Delivered(*delivered) for delivered in view.delivered]
@@ -156,7 +156,7 @@ class ChangingWorld:
         return _with(_with(state, node, moved), place, answered)
 
     def _listens(self, state: State, client: int) -> Iterator[tuple[Label, State]]:
-        """A client hears of the next plan, or looks at a node: at all, or at the next frame of a region."""
+        """Have a client receive the next plan, or read a node: all of it, or the next frame of a region."""
         view, place, name = self._client(state, client), self._first_client + client, self.clients[client]
         announced = self._managed(state).announced
         if view.heard < len(announced):

@@ -23,7 +23,7 @@ EVENTS = "xyzuvw"
 
 
 def memberships(subscribers: int, regions: int) -> Iterator[Members]:
-    """Yield every way in which so many subscribers have so many regions, each at least one, once up to renaming."""
+    """Yield every way to give each of ``subscribers`` one or more of ``regions``, once up to renaming."""
     letters = "abcdef"[:regions]
     choices = [subset for size in range(1, regions + 1) for subset in combinations(range(regions), size)]
     seen: set[tuple[tuple[int, ...], ...]] = set()
@@ -40,7 +40,7 @@ def memberships(subscribers: int, regions: int) -> Iterator[Members]:
 
 
 def planned(members: Members, ordering: Ordering, nodes_max: int) -> Iterator[Plan]:
-    """Yield the different plans that the planner makes on one to so many nodes."""
+    """Yield the different plans that the planner makes on one to ``nodes_max`` nodes."""
     seen: set[bytes] = set()
     for nodes in range(1, nodes_max + 1):
         plan = make_plan(Membership.of(members), _nodes(nodes), ordering=ordering)
@@ -51,7 +51,7 @@ def planned(members: Members, ordering: Ordering, nodes_max: int) -> Iterator[Pl
 
 
 def sound_plans(members: Members, ordering: Ordering, nodes: int) -> Iterator[Plan]:
-    """Yield every plan that satisfies C1–C4 on a line of exactly so many nodes, whichever way its edges lead.
+    """Yield every plan that satisfies C1–C4 on a line of exactly ``nodes`` nodes, for every direction of its edges.
 
     Atoms are for pairs of regions and lie wherever the two meet. Plans that differ only by names of nodes are one.
     """
@@ -61,7 +61,7 @@ def sound_plans(members: Members, ordering: Ordering, nodes: int) -> Iterator[Pl
 
 
 def one_way_or_not(members: Members, ordering: Ordering, nodes: int) -> Iterator[Plan]:
-    """Yield every plan on a line of exactly so many nodes that satisfies C1, C2 and C4, and breaks C3."""
+    """Yield every plan on a line of exactly ``nodes`` nodes that satisfies C1, C2 and C4, and breaks C3."""
     membership = Membership.of(members)
     for plan in _plans(members, ordering, nodes, _walks(nodes, lambda here, there: True)):
         if violations(plan, membership).keys() == {"C3"}:
@@ -129,10 +129,11 @@ def one_each(members: Members, again: int = 0) -> tuple[Say, ...]:
 
 
 def chains(members: Members, length: int) -> Iterator[tuple[Say, ...]]:
-    """Yield every chain of causes: each event is published by who has delivered, or published, the one before.
+    """Yield every chain of causes: the publisher of each event has delivered, or published, the one before.
 
-    As causal order asks for it, publishers subscribe to what they publish to. Only chains that come back are yielded,
-    to a subscriber who has both their first and their last region: else nobody could see them broken.
+    As causal order requires, publishers subscribe to the regions that they publish to. Only chains that come back are
+    yielded, to a subscriber that has both their first and their last region: otherwise no subscriber could see them
+    broken.
     """
     for senders in product(members, repeat=length):
         for regions in product(*(members[sender] for sender in senders)):

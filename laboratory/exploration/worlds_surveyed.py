@@ -25,7 +25,7 @@ from sequencing.plan import Ordering
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large the worlds may be. ``every``: take only each so manieth world, for a quick look."""
+    """The sizes of the worlds. ``every``: take only every n-th world, for a quick check."""
 
     subscribers: int = 3
     regions: int = 3
@@ -36,7 +36,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Survey:
-    """What the worlds of a family came to. ``unfinished``: worlds that had more states than allowed."""
+    """The results for the worlds of a family. ``unfinished``: worlds that had more states than allowed."""
 
     family: str
     worlds: int = 0
@@ -48,7 +48,7 @@ class Survey:
     unfinished: int = 0
     violations: int = 0
     first: tuple[str, tuple[str, ...], tuple[Label, ...]] | None = None
-    """The first violation: the world, what is wrong, and the way there."""
+    """The first violation: the world, the violation, and the moves that led there."""
 
 
 Family = Callable[[Bounds], Iterator[tuple[str, Explorable]]]
@@ -99,7 +99,7 @@ def _batched(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
 
 
 def _plans(bounds: Bounds) -> Iterator[tuple[str, Explorable]]:
-    """Every plan on a line of 1 to ``nodes`` nodes that satisfies C1–C4, whoever made it."""
+    """Yield every plan on a line of 1 to ``nodes`` nodes that satisfies C1–C4, whether the planner makes it or not."""
     for members in _all_members(bounds):
         for nodes in range(1, bounds.nodes + 1):
             for plan in sound_plans(members, "acyclic", nodes):

@@ -1,4 +1,4 @@
-"""One seeded attack: a small world, its traffic, its faults, and the verdict."""
+"""One seeded simulation with faults: a small world, its traffic, its faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed stands for; each field can be made smaller to find what matters for a failure."""
+    """The scenario of a seed; each field can be made smaller to find what matters for a failure."""
 
     seed: int
     ordering: Ordering
@@ -37,7 +37,7 @@ class Scenario:
     scattered: bool
     """Whether plans have longer paths than they need."""
     losses: int
-    """Crashes of nodes that lose the end of what they knew; with any, no node is sure to keep everything."""
+    """Crashes of nodes that lose their latest data; with any, no node is sure to keep everything."""
     restless: float
     """How often a server joins or leaves a region rather than publishes."""
     weather: Weather
@@ -81,7 +81,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a scenario: the violations, and how much happened."""
+    """The outcome of a scenario: the violations, and how much happened."""
 
     scenario: Scenario
     violations: tuple[str, ...]
@@ -126,7 +126,7 @@ def attack(scenario: Scenario) -> Outcome:
         engine.run(scenario.busy_ms)
         _end_faults(engine, network, servers)
         engine.run(scenario.busy_ms + REST_MS, lambda: _at_rest(network, servers))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the attack looks for
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         crashed = (f"crash: {error!r} in {traceback.extract_tb(error.__traceback__)[-1].name}",)
     drawn = _drawn(network)
     sessions = [session for server in servers for session in server.sessions]
@@ -205,28 +205,28 @@ def _at_rest(network: Network, servers: list[Server]) -> bool:
 
 
 def _unrest(network: Network, servers: list[Server]) -> str:
-    """Say what is still under way, nothing when all is at rest."""
+    """Return what is still in flight, an empty text when all is at rest."""
     store = network.store
     for server in servers:
         life = server.life
         if not server.settled:
             return (
-                f"{life.session.name}: {life.publisher.buffered_events} unpublished, "
-                f"{life.subscriber.held_frames} held, wants {sorted(life.subscriber.wanted)}, "
-                f"joined {sorted(life.subscriber.joined)}"
+                f"{life.diary.name}: {life.session.buffered_events} unpublished, "
+                f"{life.session.held_frames} held, wants {sorted(life.session.wanted)}, "
+                f"joined {sorted(life.session.joined)}"
             )
         if (life.seen_plans or 0) != len(store.announced):
-            return f"{life.session.name} has not seen all plans"
-        for region, read in life.subscriber.reads().items():
+            return f"{life.diary.name} has not seen all plans"
+        for region, read in life.session.reads().items():
             stream = network.machines[read.node].egress.get((read.epoch, region), [])
             if stream and stream[-1].last > (read.after or 0):
-                return f"{life.session.name} has not read all of {region}"
+                return f"{life.diary.name} has not read all of {region}"
     if store.record.behind:
         return f"a transition to epoch {store.record.plan.epoch} is under way"
     if any(link for machine in network.machines.values() for link in machine.links.values()):
         return "frames are on their way"
     if any(str(network.nodes[node].life) != run for node, run in store.record.plan.runs.items()):
-        return "a node that has begun anew is not back in the plan"
+        return "a restarted node is not back in the plan"
     return ""
 
 

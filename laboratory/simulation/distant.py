@@ -1,6 +1,6 @@
-"""An engine whose processes are far from each other: calls take the way there, a turn, and the way back.
+"""An engine whose processes are far from each other: a call takes the way there, a turn, and the way back.
 
-What `Engine` draws at random (losses for good, calls that come late) does not happen here: connections are TCP's, on
+The random faults of `Engine` (losses for good, calls that come late) do not happen here: connections are TCP's, on
 which a lost packet is sent again, and a caller waits for its answer.
 """
 
@@ -14,22 +14,22 @@ from typing import Any
 from laboratory.simulation.engine import Call, Engine, Process, Task, Weather
 
 RETRANSMIT_MS = 200.0
-"""TCP's least time before it sends again what was not acknowledged, on top of the round trip (Linux)."""
+"""TCP's shortest time before it sends unacknowledged data again, on top of the round trip (Linux)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is between and at the processes, besides distance.
+    """The conditions between and at the processes, besides distance.
 
-    ``service_ms``: how long a target is busy with one call, while others queue; ``loss``: the probability that what is
-    sent one way is lost, and sent again after a timeout that doubles; over no distance nothing is.
+    ``service_ms``: how long a target is busy with one call, while others queue; ``loss``: the probability that data
+    sent one way is lost, and sent again after a timeout that doubles; over no distance nothing is lost.
     """
 
     service_ms: float = 0.0
     loss: float = 0.0
     whole_reads: bool = False
-    """Whether a read that has waited is answered with all that is there then. Redis 7.0 answers with the one stream
-    whose first entry ended the wait, and what the same request wrote to others waits for the next question."""
+    """Whether a read that has blocked is answered with all that exists then. Redis 7.0 answers with the one stream
+    whose first entry ended the wait, and frames that the same request wrote to other streams wait for the next read."""
 
 
 class DistantEngine(Engine):
@@ -78,7 +78,7 @@ class DistantEngine(Engine):
         self.at(self.now + self._way_ms(here, there), arrive)
 
     def send(self, here: str, there: str, action: Callable[[], None], *, not_before_ms: float = 0.0) -> float:
-        """Do something when what is sent one way has arrived, after what was sent before; return when that is."""
+        """Do an action when data sent one way has arrived, after earlier data; return when that is."""
         arrives_ms = max(self.now + self._way_ms(here, there), not_before_ms)
         self.at(arrives_ms, action)
         return arrives_ms

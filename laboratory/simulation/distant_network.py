@@ -24,15 +24,14 @@ from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
 from sequencing.cut import Looks
-from sequencing.delivery import Missing, Ready
+from sequencing.delivery import Ready
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Plan
-from sequencing.publisher import Publisher
 from sequencing.record import Record
 from sequencing.relay import Relay
-from sequencing.subscriber import Subscriber
+from sequencing.session import Effects, Session
 
 SomeAnswer = TypeVar("SomeAnswer")
 
@@ -117,7 +116,7 @@ class _World:
             self._machine_of[relay.name] = source
             self.engine.launch(relay)
         members = {name: server.regions for name, server in self.servers.items()}
-        heard = {name: server.subscriber.interest() for name, server in self.servers.items()}
+        heard = {name: server.session.interest() for name, server in self.servers.items()}
         for server in self.servers.values():
             server.follow(Record(self.plan, members, heard))
             self.engine.launch(server.process)
@@ -231,13 +230,12 @@ class _Listening:
 
 
 class _Server:
-    """A game server: a publisher and a subscriber, with a task for each node that they speak to."""
+    """A game server: a session, with a task for each node that it speaks to."""
 
     def __init__(self, world: _World, name: str, regions: frozenset[str]) -> None:
         self.regions = regions
-        self.publisher: Publisher[str] = Publisher(name, 1, causal=world.plan.ordering == "causal")
-        self.subscriber = Subscriber(name, 1)
-        self.subscriber.subscribe(regions)
+        self.session: Session[str] = Session(name, 1, causal=world.plan.ordering == "causal")
+        self.session.subscribe(regions)
         self.received: list[Received] = []
         self._world = world
         paths = world.plan.paths.values()
@@ -247,17 +245,16 @@ class _Server:
 
     @property
     def joined(self) -> bool:
-        return self.subscriber.joined >= self.regions
+        return self.session.joined >= self.regions
 
     def follow(self, record: Record) -> None:
-        self.publisher.assign(record.plan)
-        self._deliver(self.subscriber.update(record))
+        self._carry_out(self.session.changed(record))
 
     def publish(self, region: str, event: str) -> None:
         self._world.sent_ms[event] = self._world.engine.now
-        self.publisher.add(region, event.encode(), True, 0, event)
-        for node in {self._world.plan.paths[region][0], *self.publisher.woken()}:
-            self._world.engine.give(self._to_publish[node])
+        node = self.session.publish(region, event.encode(), True, 0, event)
+        assert node is not None, "the plan has all regions"
+        self._world.engine.give(self._to_publish[node])
 
     def _tasks(self) -> list[Task]:
         return [*map(self._publish_at, self._to_publish), *map(self._read_at, self._to_read)]
@@ -265,29 +262,27 @@ class _Server:
     def _publish_at(self, node: str) -> Task:
         world = self._world
         while True:
-            frames = self.publisher.take(node)
+            frames = self.session.take(node)
             if not frames:
                 yield self._to_publish[node]
                 continue
             answers = yield Call(world.nodes[node], partial(world.publish, node, frames))
-            for resolved in self.publisher.answered(node, answers):
-                assert resolved.error is None, resolved.error
-            self._wake()
+            self._carry_out(self.session.answered(node, answers))
 
     def _read_at(self, node: str) -> Task:
-        world, subscriber = self._world, self.subscriber
+        world, session = self._world, self.session
         process, machine = world.nodes[node], world.machines[node]
         looks, lone = Looks(), 0
         listening: _Listening | None = None
         while True:
-            reads = {region: read for region, read in subscriber.reads().items() if read.node == node}
+            reads = {region: read for region, read in session.reads().items() if read.node == node}
             if not reads:
                 yield self._to_read[node]
                 continue
             if unknown := [(read.epoch, region) for region, read in reads.items() if read.after is None]:
                 ends = yield Call(process, partial(_ends, machine, unknown))
                 for (epoch, region), newest in zip(unknown, ends, strict=True):
-                    self._deliver(subscriber.found_end(region, epoch, newest))
+                    self._carry_out(session.found_end(region, epoch, newest))
                 continue
             after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
             look, streams = partial(_finished, machine, after), {region: read.epoch for region, read in reads.items()}
@@ -298,7 +293,7 @@ class _Server:
                     yield listening.heard
                     continue
                 found, listening.come = listening.come, []
-                self._deliver(subscriber.receive(*looks.found(streams, found, len(found) + 1)))
+                self._carry_out(session.read(looks.found(streams, found, len(found) + 1)))
                 continue
             if listening is None and lone >= LONE_READS:
                 listening, may_wait = _Listening(self.process.name, dict(after)), False
@@ -309,28 +304,25 @@ class _Server:
                 found = yield Call(process, partial(_all_finished, machine, after))
             if may_wait:
                 lone = lone + 1 if 0 < len(found) <= LITTLE_FRAMES else 0
-            self._deliver(subscriber.receive(*looks.found(streams, found, FRAMES_MAX)))
+            self._carry_out(session.read(looks.found(streams, found, FRAMES_MAX)))
 
-    def _deliver(self, items: Sequence[Ready | Missing]) -> None:
+    def _carry_out(self, effects: Effects[str]) -> None:
         world = self._world
-        for item in items:
+        for item in effects.deliver:
             assert isinstance(item, Ready), f"nothing is lost here, and yet {item} is missing"
             if item.meta.kind == FrameKind.EVENTS:
                 for event in events_in(item.frame.body):
                     times_ms = world.ingress_ms[event], world.egress_ms[event], world.engine.now
                     since_ms = (at_ms - world.sent_ms[event] for at_ms in times_ms)
                     self.received.append(Received(event, item.meta.publisher, item.frame.region, *since_ms))
-        for region, number in self.subscriber.returns.passed().items():
-            self.publisher.passed(region, number)
-        for region, body in self.subscriber.marks():
-            self.publisher.mark(region, body, "")
-        for read in self.subscriber.reads().values():
-            self._world.engine.give(self._to_read[read.node])
-        self._wake()
-
-    def _wake(self) -> None:
-        for node in sorted(self.publisher.woken()):
-            self._world.engine.give(self._to_publish[node])
+        for resolved in effects.resolve:
+            assert resolved.error is None, resolved.error
+        assert not effects.mark_again, "nothing is lost here, and yet a marker is"
+        for node in sorted(effects.publish):
+            world.engine.give(self._to_publish[node])
+        if effects.reads_changed:
+            for read in self.session.reads().values():
+                world.engine.give(self._to_read[read.node])
 
 
 def _ends(machine: Node, streams: Sequence[tuple[int, str]]) -> list[StampedFrame | None]:

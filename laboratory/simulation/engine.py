@@ -1,9 +1,9 @@
 """The discrete-event engine: processes that call each other over connections which lose, delay and break.
 
 A process runs tasks. A task is a generator that yields what it waits for: `Sleep`, a `Call` to another process, or a
-`Signal` that another task of its own gives. The engine decides when each goes on. One task has one call under way at a
-time, so that what it sends over a connection is FIFO; nothing else is promised. A call that is lost may still be
-carried out, later than its caller gave it up.
+`Signal` that another task of its own gives. The engine decides when each continues. One task has one call in flight at
+a time, so that its data over a connection is FIFO; nothing else is promised. A call that is lost may still be carried
+out, later than its caller gave it up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Go on after so many milliseconds."""
+    """Continue after some milliseconds."""
 
     ms: float
 
@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Signal:
-    """What one task waits for and others of its process give. It is not lost when nobody waits yet."""
+    """A signal that one task waits for and others of its process give. It is not lost if no task waits yet."""
 
     given: bool = False
     waiter: Callable[[], None] | None = None
@@ -81,7 +81,7 @@ class Weather:
 CALL_TIMEOUT_MS = 30.0
 
 FAR = (1.0, 1.0, 1.0, 8.0)
-"""How many times the latency lies between two processes: some are far from each other."""
+"""The factors of the latency between two processes: some are far from each other."""
 
 
 class Engine:
@@ -103,7 +103,7 @@ class Engine:
         heapq.heappush(self._agenda, (time, next(self._serial), action))
 
     def run(self, until: float, settled: Callable[[], bool] | None = None) -> bool:
-        """Go on until a time, or until ``settled`` (looked at now and then); return whether it was settled."""
+        """Continue until a time, or until ``settled`` (checked from time to time); return whether it was settled."""
         while self._agenda and self._agenda[0][0] <= until:
             self.now, _, action = heapq.heappop(self._agenda)
             action()
@@ -133,7 +133,7 @@ class Engine:
             self.at(self.now, waiter)
 
     def changed(self, process: Process) -> None:
-        """Let the calls that a process holds back look again."""
+        """Let the calls that a process holds back check again."""
         process.held[:] = [again for again in process.held if not again()]
 
     def _resume(self, process: Process, life: int, task: Task, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""What must hold of a run, one function an invariant. None of them looks at a stamp or inside a machine.
+"""The invariants of a run, one function for each. None of them uses a stamp or the inside of a machine.
 
-The record of a run is what applications saw (`Session`), what the ingresses accepted, and what the egress streams hold
-at its end.
+The record of a run is what applications saw (`Diary`), the events that ingresses accepted, and the contents of egress
+streams at its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from laboratory.simulation.server import Session
+from laboratory.simulation.server import Diary
 from sequencing.checkers import DeliverySequence, judge
 
 
@@ -29,11 +29,11 @@ class Run:
 
     ``drawn``: region → the events that its ingresses accepted, in order; ``kept``: the events that are in the egress
     streams at the end; ``may_lose``: the epochs, (region, epoch) each, whose path visits a node that has forgotten
-    something → whether nobody may know how much, because it is the first or the last of the path;
-    ``unrest``: why the run did not come to rest in time, if so.
+    something → whether the amount may be unknown, because it is the first or the last of the path; ``unrest``: why the
+    run did not come to rest in time, if so.
     """
 
-    sessions: Sequence[Session]
+    sessions: Sequence[Diary]
     drawn: Mapping[str, Sequence[Drawn]]
     kept: AbstractSet[str]
     published_ms: Mapping[str, float]
@@ -44,7 +44,7 @@ class Run:
 
 
 def violations(run: Run) -> list[str]:
-    """Return what is wrong with a run, the gravest first; empty when nothing is."""
+    """Return the violations of a run, the gravest first; empty if there are none."""
     checks = (_order, _integrity, _agreement, _durability, _causality, _liveness)
     return [what for check in checks for what in check(run)]
 
@@ -87,9 +87,9 @@ def _integrity(run: Run) -> Iterator[str]:
 
 
 def _agreement(run: Run) -> Iterator[str]:
-    """What is handed out of a region while it is joined, events and gaps, is an unbroken part of what was accepted.
+    """All items delivered of a region during a stay, events and gaps, are an unbroken part of the accepted events.
 
-    It goes up to the end if the region was never left. What is in a gap is in no egress stream any more.
+    It goes up to the end if the region was never left. Events in a gap are in no egress stream any more.
     """
     for session in run.sessions:
         for (region, since, until), joined_ms in zip(session.joined, session.joined_ms, strict=True):
@@ -131,7 +131,7 @@ def _after(run: Run, each: Drawn, joined_ms: float) -> bool:
 
 
 def _durability(run: Run) -> Iterator[str]:
-    """An event with a receipt has the number that this tells, and is there, unless a node has forgotten it."""
+    """An event with a receipt has the number on it, and exists, unless a node has forgotten it."""
     drawn = {each.event: (region, each) for region, events in run.drawn.items() for each in events}
     for session in run.sessions:
         for event, receipt in session.receipts.items():
@@ -143,7 +143,7 @@ def _durability(run: Run) -> Iterator[str]:
 
 
 def _causality(run: Run) -> Iterator[str]:
-    """Who delivers an event has delivered, of what it delivers at all, whatever its publisher knew of."""
+    """A subscriber of an event has delivered before it, of its regions, all events that the event's publisher knew."""
     if not run.causal:
         return
     past = {event: before for session in run.sessions for event, before in session.past.items()}

@@ -1,4 +1,4 @@
-"""Plans that are sound but bad: what is to be ordered meets anywhere on a line of nodes, and paths are long."""
+"""Plans that are sound but bad: regions to be ordered meet anywhere on a line of nodes, and paths are long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_along(
 ) -> Plan:
     """Return a plan in which the number-th pair of classes (or of twins) meets at ``place(number)`` of the line.
 
-    ``others``: places that a region passes besides, of one that meets with nobody at least one; ``keeps_needless``:
+    ``others``: further places that a region passes, at least one for a region that meets no other; ``keeps_needless``:
     whether to keep an atom whose regions end at one node. Each path is an interval, so C1–C4 hold.
     """
     wanted, names = meetings(membership, ordering), membership.regions

@@ -53,7 +53,7 @@ class Store:
         return True
 
     def acquire(self, now: float) -> int | None:
-        """Give the lease to whoever asks first when it is free; the token fences earlier leaders."""
+        """Give the free lease to the first candidate that asks; the token fences earlier leaders."""
         if now < self.lease_until:
             return None
         self.token += 1
@@ -75,7 +75,7 @@ class Store:
         return True
 
     def announce(self, token: int, record: Record) -> bool:
-        """Tell everybody of a plan that all nodes know; once."""
+        """Announce a plan that all nodes know; once."""
         if token != self.token:
             return False
         if not self.announced or _number(self.announced[-1].plan) < _number(record.plan):
@@ -95,7 +95,7 @@ class Store:
 
 
 class Seen(NamedTuple):
-    """What a manager decides by; ``announced``: whether everybody may know of the record's plan."""
+    """The data by which a manager decides; ``announced``: whether the record's plan is announced."""
 
     record: Record
     interests: dict[str, Interest]
@@ -179,7 +179,8 @@ class Network:
         return Call(process, lambda: do() if str(process.life) == runs[node] else None, wait_ms)
 
     def publish(self, node: str, frames: Sequence[PublishedFrame]) -> list[Answer]:
-        """Publish at a node, and write down what it draws: what applications are to get, or to be told of."""
+        """Publish at a node, and note the numbers that it draws: events that applications have to get, or gaps for
+        them."""
         answers = self.machines[node].publish(frames)
         for frame, answer in zip(frames, answers, strict=True):
             if answer.verdict is Verdict.OK and frame.kind is FrameKind.EVENTS:
@@ -188,7 +189,7 @@ class Network:
         return answers
 
     def crash(self, process: Process) -> None:
-        """Kill -9. A node keeps all that it has said, but nobody can be sure of that where nodes may forget."""
+        """Kill -9. A node keeps all that it has said, but clients cannot be sure of that where nodes may forget."""
         if process.alive and process.name in self.first_plan.runs:
             self.forgot.add(process.name)
         self.engine.crash(process)
@@ -207,7 +208,7 @@ class Network:
         self.engine.at(at, forget)
 
     def forget_publishers(self, node: str, random: Random) -> None:
-        """Have a node forget some publishers, whoever they are: also of who is there still."""
+        """Have a node forget some publishers, including connected ones."""
         if self.nodes[node].alive:
             known = [each for each in self.machines[node].accepted_of if random.random() < 0.7]
             self.machines[node].forget_publishers(known, self.store.incarnation)
@@ -263,7 +264,7 @@ class Network:
         return found
 
     def _move(self, record: Record, token: int) -> Steps:
-        """Bring a transition to its end, unless a node of it turns out to have begun anew."""
+        """Bring a transition to its end, unless a node of it turns out to have restarted."""
         store, runs = self.store, record.plan.runs
         transition = Transition(record)
         announced = False

@@ -1,9 +1,9 @@
-"""A game server in the simulation: the publisher and the subscriber machines of one connection, and what it does."""
+"""A game server in the simulation: the session of one connection, and what the server does with it."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +15,9 @@ from sequencing.delivery import Missing, Ready
 from sequencing.errors import PublishUncertain
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
-from sequencing.publisher import Publisher, Resolved
+from sequencing.publisher import Resolved
 from sequencing.record import Interest
-from sequencing.subscriber import Subscriber
+from sequencing.session import Effects, Session
 
 READ_FRAMES_MAX = 4
 LAG_MS = 40.0
@@ -36,7 +36,7 @@ class Delivered:
 
 
 @dataclass(slots=True)
-class Session:
+class Diary:
     """What one life of a server did: what the checkers judge."""
 
     name: str
@@ -84,7 +84,7 @@ class Server:
         self.reach = reach
         self.roaming = True
         self.busy = True
-        self.sessions: list[Session] = []
+        self.sessions: list[Diary] = []
         self.process = Process(name, self._start)
         self.published = 0
         self.published_ms: dict[str, float] = {}
@@ -109,9 +109,9 @@ class Server:
         life = self.life
         return (
             self.process.alive
-            and not life.publisher.buffered_events
-            and life.subscriber.joined == life.subscriber.wanted
-            and not life.subscriber.held_frames
+            and not life.session.buffered_events
+            and life.session.joined == life.session.wanted
+            and not life.session.held_frames
         )
 
 
@@ -120,10 +120,9 @@ class _Life:
         self.server = server
         self.network = server.network
         self.engine = server.network.engine
-        self.session = Session(f"{server.name}#{len(server.sessions) + 1}")
-        server.sessions.append(self.session)
-        self.publisher: Publisher[str] = Publisher(server.name, incarnation, causal=server.causal)
-        self.subscriber = Subscriber(server.name, incarnation)
+        self.diary = Diary(f"{server.name}#{len(server.sessions) + 1}")
+        server.sessions.append(self.diary)
+        self.session: Session[str] = Session(server.name, incarnation, causal=server.causal)
         self.incarnation = incarnation
         self.seen_plans: int | None = None
         self.unplaced: set[str] = set()
@@ -143,43 +142,43 @@ class _Life:
         server, random = self.server, self.engine.random
         yield Sleep(random.random() * 5)
         few = min(1 if server.reach else 3, random.randint(1, len(server.regions)))
-        self._deliver(self.subscriber.subscribe(random.sample(server.regions, few)))
+        self._carry_out(self.session.subscribe(random.sample(server.regions, few)))
         while True:
             yield Sleep(random.random() * 25)
             if not server.busy:
                 continue
             dice = random.random()
             if dice >= server.restless:
-                mine = sorted(self.subscriber.joined) if server.causal else list(server.regions)
+                mine = sorted(self.session.joined) if server.causal else list(server.regions)
                 for _ in range(random.choice((1, 2, 4, 8)) if mine else 0):
                     self._publish(random.choice(mine))
             elif server.roaming and server.reach and dice < server.restless * 0.95:
                 self._walk()
             elif server.roaming and dice < server.restless * 0.6:
-                self._deliver(self.subscriber.subscribe(random.choice(server.regions)))
+                self._carry_out(self.session.subscribe(random.choice(server.regions)))
             elif server.roaming:
-                leaving = [r for r in sorted(self.subscriber.wanted) if not self.undelivered.get(r)]
+                leaving = [r for r in sorted(self.session.wanted) if not self.undelivered.get(r)]
                 if leaving:
                     self._leave(random.choice(leaving))
 
     def _walk(self) -> None:
         """Go on along the line, with a view of so many regions as are expected to overlap, or fewer."""
-        server, random, wanted = self.server, self.engine.random, self.subscriber.wanted
+        server, random, wanted = self.server, self.engine.random, self.session.wanted
         start = min((server.regions.index(region) for region in wanted), default=0) + random.choice((-1, 0, 1))
         start = max(0, min(start, len(server.regions) - 1))
         view = server.regions[start : start + random.randint(1, server.reach + 1)]
-        leaving = wanted.difference(view)
+        leaving = wanted - set(view)
         if not any(self.undelivered.get(region) for region in leaving):
             for region in sorted(leaving):
                 self._leave(region)
-            self._deliver(self.subscriber.subscribe(view))
+            self._carry_out(self.session.subscribe(view))
 
     def tell(self) -> Task:
         """Keep the control store informed of what this connection wants."""
-        store, subscriber = self.network.store, self.subscriber
+        store = self.network.store
         told: tuple[Interest, frozenset[str]] | None = None
         while True:
-            telling = subscriber.interest(), frozenset(self.unplaced)
+            telling = self.session.interest(), frozenset(self.unplaced)
             if telling == told:
                 yield self.to_tell
                 continue
@@ -192,7 +191,7 @@ class _Life:
     def renew(self) -> Task:
         """Go on as another incarnation where that is needed."""
         while True:
-            doubtful = self.publisher.doubtful()
+            doubtful = self.session.doubtful()
             if not doubtful:
                 yield self.to_renew
                 continue
@@ -200,8 +199,7 @@ class _Life:
                 incarnation = yield Call(self.network.control, self.network.store.next_incarnation)
             except Lost:
                 continue
-            self.publisher.renew(doubtful, incarnation)
-            self._wake()
+            self._carry_out(self.session.renew(doubtful, incarnation))
 
     def follow(self) -> Task:
         """Follow the plans, each in its turn; the first is the newest."""
@@ -219,15 +217,12 @@ class _Life:
             self.seen_plans = seen + len(news)
             for record in news:
                 self.runs = record.plan.runs
-                self.publisher.assign(record.plan)
-                for resolved in self.publisher.abandoned():
-                    self._resolve(resolved)
-                self._deliver(self.subscriber.update(record))
+                self._carry_out(self.session.changed(record))
 
     def lane(self, node: str) -> Task:
         """Publish at one node."""
         while True:
-            frames = self.publisher.take(node)
+            frames = self.session.take(node)
             if not frames:
                 yield self.to_publish[node]
                 continue
@@ -235,9 +230,7 @@ class _Life:
                 answers = yield self.network.at(node, self.runs, partial(self.network.publish, node, frames))
             except Lost:
                 continue
-            for resolved in self.publisher.answered(node, answers):
-                self._resolve(resolved)
-            self._wake()
+            self._carry_out(self.session.answered(node, answers))
             self.engine.give(self.to_renew)
             if any(answer.verdict == "wait" for answer in answers):
                 yield Sleep(2)
@@ -249,7 +242,7 @@ class _Life:
         while True:
             if lag_ms and self.server.busy:
                 yield Sleep(random.random() * lag_ms)
-            reads = self.subscriber.reads(node)
+            reads = self.session.reads(node)
             if not reads:
                 yield self.to_read[node]
                 continue
@@ -258,7 +251,7 @@ class _Life:
                 if unknown:
                     ends = yield self.network.at(node, self.runs, partial(_ends, machine, unknown))
                     for (epoch, region), newest in zip(unknown, ends, strict=True):
-                        self._deliver(self.subscriber.found_end(region, epoch, newest))
+                        self._carry_out(self.session.found_end(region, epoch, newest))
                     continue
                 look = _Look(machine, {(read.epoch, region): read.after or 0 for region, read in reads.items()})
                 streams = {region: read.epoch for region, read in reads.items()}
@@ -270,85 +263,79 @@ class _Life:
                         frames = yield self.network.at(node, self.runs, look.all)
             except Lost:
                 continue
-            self._deliver(self.subscriber.receive(*looks.found(streams, frames, READ_FRAMES_MAX)))
+            self._carry_out(self.session.read(looks.found(streams, frames, READ_FRAMES_MAX)))
 
     def _publish(self, region: str) -> None:
         server = self.server
         server.published += 1
         event = f"{region}.{server.name}.{server.published}"
-        self.session.past[event] = self.network.past[event] = frozenset(self.known)
+        self.diary.past[event] = self.network.past[event] = frozenset(self.known)
         self.known.add(event)
         server.published_ms[event] = self.engine.now
-        self.session.published.append((event, region))
+        self.diary.published.append((event, region))
         self.undelivered.setdefault(region, set()).add(event)
-        if self.publisher.add(region, event.encode(), True, 0, event) is None:
+        node = self.session.publish(region, event.encode(), True, 0, event)
+        if node is not None:
+            self.engine.give(self.to_publish[node])
+        else:
             self.unplaced.add(region)
             self.engine.give(self.to_tell)
-        self._wake()
 
     def _resolve(self, resolved: Resolved[str]) -> None:
         assert resolved.error is None or isinstance(resolved.error, PublishUncertain), resolved.error
-        events = [event for event in resolved.tokens if event]
-        if resolved.error is not None and not events:
-            again = partial(self._mark_again, resolved.region, resolved.payloads[0])
-            self.engine.at(self.engine.now + 5, again)
+        events = resolved.tokens
         if resolved.error is not None:
-            self.session.uncertain.update(events)
+            self.diary.uncertain.update(events)
         else:
-            self.session.receipts |= {
+            self.diary.receipts |= {
                 event: (resolved.epoch, number) for number, event in enumerate(events, resolved.first_sequence)
             }
         if resolved.error is not None or resolved.epoch <= self.over.get(resolved.region, 0):
             self.undelivered.get(resolved.region, set()).difference_update(events)
 
     def _leave(self, region: str) -> None:
-        was = region in self.subscriber.joined
-        items = self.subscriber.unsubscribe([region])
+        was = region in self.session.joined
+        effects = self.session.unsubscribe([region])
         if was:
-            self.session.note_left(region)
-        self._deliver(items)
-
-    def _mark(self) -> None:
-        for region, body in self.subscriber.marks():
-            self.publisher.mark(region, body, "")
+            self.diary.note_left(region)
+        self._carry_out(effects)
 
     def _mark_again(self, region: str, body: bytes) -> None:
         if self.server.life is self and self.server.process.alive:
-            self.publisher.mark(region, body, "")
-            self._wake()
+            self._carry_out(self.session.mark(region, body))
 
-    def _wake(self) -> None:
-        for node in sorted(self.publisher.woken()):
-            self.engine.give(self.to_publish[node])
-
-    def _deliver(self, items: list[Ready | Missing]) -> None:
-        session, now = self.session, self.engine.now
-        for region, number in self.subscriber.returns.passed().items():
-            self.publisher.passed(region, number)
-        for region, (epoch, last) in self.subscriber.returns.gone().items():
-            self.publisher.gone(region, epoch, last)
-        for region, epoch in self.subscriber.returns.over().items():
-            self.publisher.ended(region, epoch)
+    def _carry_out(self, effects: Effects[str]) -> None:
+        for region, epoch in effects.ended.items():
             self.over[region] = epoch
             mine = self.undelivered.get(region, set())
-            mine -= {event for event in mine if session.receipts.get(event, (epoch + 1, 0))[0] <= epoch}
+            mine -= {event for event in mine if self.diary.receipts.get(event, (epoch + 1, 0))[0] <= epoch}
+        self._deliver(effects.deliver)
+        for resolved in effects.resolve:
+            self._resolve(resolved)
+        for marker in effects.mark_again:
+            self.engine.at(self.engine.now + 5, partial(self._mark_again, *marker))
+        for node in sorted(effects.publish):
+            self.engine.give(self.to_publish[node])
+        if effects.reads_changed:
+            for node in dict.fromkeys(read.node for read in self.session.reads().values()):
+                self.engine.give(self.to_read[node])
+        if effects.interest_changed:
+            self.engine.give(self.to_tell)
+
+    def _deliver(self, items: Sequence[Ready | Missing]) -> None:
+        diary, now = self.diary, self.engine.now
         for item in items:
             if isinstance(item, Missing):
-                session.deliveries.append(Delivered("", item.region, "", now, item))
+                diary.deliveries.append(Delivered("", item.region, "", now, item))
             elif item.meta.kind == FrameKind.EVENTS:
                 events = events_in(item.frame.body)
                 for event in events:
-                    session.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
+                    diary.deliveries.append(Delivered(event, item.frame.region, event.split(".")[1], now))
                     self.known.add(event)
                     self.known |= self.network.past.get(event, frozenset())
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
-        session.note_joined(self.subscriber.joined, now)
-        for node in dict.fromkeys(read.node for read in self.subscriber.reads().values()):
-            self.engine.give(self.to_read[node])
-        self.engine.give(self.to_tell)
-        self._mark()
-        self._wake()
+        diary.note_joined(self.session.joined, now)
 
 
 def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:

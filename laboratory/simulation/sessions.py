@@ -1,11 +1,11 @@
-"""Sessions of every kind in one world: some live, some replay, some go and come back, and all must show one order.
+"""Sessions of every kind in one world: some live, some replay, some leave and return, and all must show one order.
 
-Not simulated but run: the library itself, over a network in memory, or over one that is there. A world is drawn from
+Nothing is simulated: the library itself runs, over a network in memory, or over an existing one. A world is drawn from
 a seed; its timing is the event loop's.
 
-One judge takes the logs of all sessions, and knows nothing of stamps: no two orders contradict each other, nor do all
-of them together; each publisher's order holds; nothing comes twice; and who asked for all of a region has all of it. A
-session that comes back is one with what it was, for a game server keeps its world.
+One judge takes the logs of all sessions, and knows nothing of stamps. No two orders contradict each other, nor do all
+of them together; each publisher's order holds; nothing comes twice; and a session that requested all of a region has
+all of it. A session that returns counts as one with its earlier deliveries, for a game server keeps its world.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sequencing.checkers import DeliverySequence, judge
 from sequencing.plan import Ordering
 
 SETTLE_S = 20.0
-"""How long the last events may take to everybody who is to have them."""
+"""How long the last events may take to all their subscribers."""
 PAUSE_S = 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWorld:
-    """``url``: of a network that is there; one in memory, of so many ``nodes``, where it is empty.
+    """``url``: of an existing network; if empty, the network is in memory, with ``nodes`` nodes.
 
-    With causal ``ordering``, publishers subscribe to what they publish to, and are judged with the others: so whatever
-    was delivered to one before it published something has to come before that for everybody.
+    With causal ordering, publishers subscribe to the regions that they publish to, and are judged with the others. So
+    all events delivered to one before it published must precede the published event for every subscriber.
     """
 
     seed: int
@@ -43,8 +43,8 @@ class SessionWorld:
 
 @dataclass(frozen=True, slots=True)
 class SessionsSeen:
-    """What a world came to; ``refusals``: replays and returns that were told that their regions have no
-    order; ``wrong``: what no promise allows, the gravest first."""
+    """The results of a world; ``refusals``: replays and returns that were refused because their regions have no order;
+    ``wrong``: violations, the gravest first."""
 
     world: SessionWorld
     sessions: int
@@ -58,7 +58,7 @@ class SessionsSeen:
 
 @dataclass(slots=True)
 class _Server:
-    """A game server: what it has delivered, over all of its connections."""
+    """A game server: its deliveries, over all of its connections."""
 
     name: str
     events: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Server:
     positions: dict[str, str] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
-    """The regions that it has left: what it has delivered since then is behind what it would have missed there."""
+    """The regions that it has left: its later deliveries are behind those that it would have missed there."""
     whole: set[str] = field(default_factory=set)
     """The regions of which it asked for everything, and has not left since."""
     cast: Client | None = None
@@ -104,11 +104,11 @@ class _Life:
         self.replays = self.returns = self.refusals = 0
         self.wrong: list[str] = []
         self.arrived = asyncio.Event()
-        """Somebody has delivered something."""
+        """Set when any server has delivered something."""
 
     async def run(self) -> None:
         random = self.random
-        # Somebody is there all the time: a network in memory ends with the last that leaves.
+        # One client is always connected: a network in memory ends with the last that leaves.
         async with connect(self.url, name="host", ordering=self.ordering):
             senders = [_Server(f"p{number}") for number in range(random.randint(1, 3))]
             for sender in senders:
@@ -193,7 +193,7 @@ class _Life:
             self.wrong.append(f"refused: {server.name} came back, and the order of what it had was not kept")
 
     async def _subscribed(self, server: _Server, since: Since | None, wanted: Sequence[str]) -> bool:
-        """Return whether a server has subscribed; it ends where its world cannot be told in order."""
+        """Return whether a server has subscribed; it ends if its regions have no common order."""
         assert server.cast is not None
         try:
             await server.cast.subscribe(*wanted, since=since)
@@ -220,7 +220,7 @@ class _Life:
         await cast.close()
 
     async def _settle(self) -> None:
-        """Wait until everybody who is there has what was published last; who asked for all has all."""
+        """Wait until all connected subscribers have the last events; one that requested everything has everything."""
         try:
             async with asyncio.timeout(SETTLE_S):
                 while any(self._missing(server) for server in self.servers if server.cast is not None):
@@ -271,7 +271,7 @@ def run_sessions(world: SessionWorld) -> SessionsSeen:
 def worlds(
     first: int, count: int, *, nodes: int, url: str = "", ordering: Ordering = "acyclic"
 ) -> Sequence[SessionWorld]:
-    """Return the worlds of so many seeds."""
+    """Return the worlds of these seeds."""
     return [SessionWorld(seed, nodes, url, ordering) for seed in range(first, first + count)]
 
 

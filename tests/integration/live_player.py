@@ -11,7 +11,7 @@ from typing import Self
 from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
 from laboratory.simulation.network import events_in
-from laboratory.simulation.server import Delivered, Session
+from laboratory.simulation.server import Delivered, Diary
 from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind
@@ -123,7 +123,7 @@ class LivePlayer(Live):
     def __init__(self, url: str, nodes: Mapping[str, str], name: str, incarnation: int) -> None:
         super().__init__(url, nodes)
         self.name, self.incarnation = name, incarnation
-        self.session = Session(f"{name}#1")
+        self.session = Diary(f"{name}#1")
         self.published_ms: dict[str, float] = {}
         self.seen: dict[str, tuple[str, int, int]] = {}
         """Event → (region, epoch, number), of what was delivered or has a receipt."""

@@ -8,7 +8,7 @@ from laboratory.chaos.faults import Struck
 from laboratory.chaos.notes import Life, Notes
 from laboratory.chaos.recovery import Recovery, measure
 from laboratory.chaos.schedule import Kind
-from laboratory.simulation.server import Delivered, Session
+from laboratory.simulation.server import Delivered, Diary
 
 S = 1_000_000_000
 END = 100 * S
@@ -19,7 +19,7 @@ def notes(*deliveries: list[int], opened: int = 0, closed: int | None = None) ->
     found = Notes()
     for number, seconds in enumerate(deliveries, start=1):
         life = Life(
-            f"server-{number}", Session(f"server-{number}#1"), opened, closed or seconds[-1] * S, closed is not None
+            f"server-{number}", Diary(f"server-{number}#1"), opened, closed or seconds[-1] * S, closed is not None
         )
         life.stays.append(("a", opened, float("inf")))
         for at in seconds:

@@ -1,0 +1,276 @@
+"""The session: one connection's publisher and subscriber, and everything that passes between them. No input or output.
+
+A host (the asyncio client, the simulator, the explorer) calls a method for each thing that happened. The method returns
+`Effects`: what the host carries out, in the order that `Effects` states. So every host runs the same glue:
+
+- A region is joined with a marker that this connection publishes itself.
+- In causal order, an event waits until this connection has delivered its own earlier events elsewhere. The subscriber
+  notices that, and the publisher acts on it.
+- After each plan, the publisher learns the new ingresses before the subscriber marks anything there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Generic
+
+from sequencing.cut import ReadResult
+from sequencing.delivery import Missing, Ready
+from sequencing.errors import GamecastError, Superseded
+from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.node import Answer
+from sequencing.outbox import Token
+from sequencing.publisher import Publisher, Resolved
+from sequencing.record import Interest, Record
+from sequencing.subscriber import Read, Subscriber
+
+Marker = tuple[str, bytes]
+"""A region, and the body of a marker for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects(Generic[Token]):
+    """What a host carries out after a call of a session, in this order.
+
+    1. ``deliver``: hand these events and gaps to the application. They come first: what follows may tell it that a
+       region is joined or left, and that refers to the deliveries so far.
+    2. ``resolve``: tell the publishers of these events their fate.
+    3. ``mark_again``: markers whose fate is unknown. Call `Session.mark` with each after a pause: a join waits for it,
+       and the node may be unreachable now.
+    4. ``publish``: at these nodes there are frames to offer: call `Session.take`, send them, and pass the answers to
+       `Session.answered`. They follow the deliveries that they causally depend on.
+    5. ``reads_changed``: read the streams that `Session.reads` names from now on; break off reads that wait for others.
+       This is after publishing, because a new stream may have to show a marker that is published here.
+    6. ``interest_changed``: tell the control store `Session.interest`.
+    """
+
+    deliver: Sequence[Ready | Missing] = ()
+    resolve: Sequence[Resolved[Token]] = ()
+    mark_again: Sequence[Marker] = ()
+    publish: AbstractSet[str] = field(default_factory=frozenset)
+    reads_changed: bool = False
+    interest_changed: bool = False
+    is_plain: bool = False
+    """Whether nothing but the deliveries can have changed: not which regions are joined or followed."""
+    ended: Mapping[str, int] = field(default_factory=dict)
+    """Region → the epoch that this connection has followed to its end, delivered or not; for a host's own books."""
+
+
+class Session(Generic[Token]):
+    """One connection of a network, from its introduction to its end."""
+
+    def __init__(self, name: str, incarnation: int, *, causal: bool = False) -> None:
+        """``incarnation``: see `Publisher`; ``causal``: whether the network orders causally."""
+        self.name = name
+        self.incarnation = incarnation
+        """The one that the connection was introduced with; see also `renew`."""
+        self.is_causal = causal
+        self._publisher: Publisher[Token | None] = Publisher(name, incarnation, causal=causal)
+        self._subscriber = Subscriber(name, incarnation)
+        self._generation = 0
+        self._was_settled = False
+        self._joined: AbstractSet[str] = frozenset()
+        """The very set that the subscriber had after the last call."""
+
+    # What the host may ask at any time.
+
+    @property
+    def wanted(self) -> AbstractSet[str]:
+        """The regions that the application asked for."""
+        return self._subscriber.wanted
+
+    @property
+    def joined(self) -> AbstractSet[str]:
+        """The regions whose events are delivered. The same object for as long as they are the same."""
+        return self._subscriber.joined
+
+    @property
+    def held_frames(self) -> int:
+        """Frames that are received and wait for others."""
+        return self._subscriber.held_frames
+
+    @property
+    def buffered_events(self) -> int:
+        """Published events without a fate."""
+        return self._publisher.buffered_events
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes of their payloads."""
+        return self._publisher.buffered_bytes
+
+    @property
+    def stale(self) -> Mapping[str, int]:
+        """See `Publisher.stale`."""
+        return self._publisher.stale
+
+    @property
+    def forgotten(self) -> int:
+        """See `Publisher.forgotten`."""
+        return self._publisher.forgotten
+
+    @property
+    def generation(self) -> int:
+        """Grows with each ``reads_changed``, so that a reader can tell whether its own streams may have changed."""
+        return self._subscriber.generation
+
+    def reads(self, node: str | None = None) -> dict[str, Read]:
+        """Return the streams to read, at one node or everywhere: region → stream and position."""
+        return self._subscriber.reads(node)
+
+    def interest(self) -> Interest:
+        """Return what the control store is to know."""
+        return self._subscriber.interest()
+
+    def begin(self, region: str) -> tuple[int, int]:
+        """Return (epoch, region sequence) after which a region is delivered, once it is joined."""
+        return self._subscriber.begin(region)
+
+    def held(self, region: str) -> int:
+        """Return how many frames of a region that is being read are received and wait for others."""
+        return self._subscriber.held(region)
+
+    def unassigned(self) -> list[str]:
+        """Return the regions that have events but no place in the plan."""
+        return self._publisher.unassigned()
+
+    def published_regions(self) -> list[str]:
+        """Return all regions that events were ever published to."""
+        return self._publisher.regions()
+
+    def awaits_own(self, regions: AbstractSet[str]) -> bool:
+        """Return whether own events of some regions must be delivered before others go out: in causal order."""
+        return not self._publisher.awaited().isdisjoint(regions)
+
+    def doubtful(self) -> list[str]:
+        """Return the regions that publish nothing before `renew`."""
+        return self._publisher.doubtful()
+
+    def waiting_events(self, node: str) -> int:
+        """Return how many events a request to a node would carry now."""
+        return self._publisher.waiting_events(node)
+
+    def is_in_flight(self, node: str) -> bool:
+        """Return whether a request to a node waits for its answers."""
+        return self._publisher.is_under_way(node)
+
+    # What the application does.
+
+    def subscribe(self, regions: Iterable[str], floor: int = 0, *, returns: bool = False) -> Effects[Token]:
+        """Ask for regions; see `Subscriber.subscribe`."""
+        return self._effects(self._subscriber.subscribe(regions, floor, returns=returns), interest_changed=True)
+
+    def unsubscribe(self, regions: Iterable[str]) -> Effects[Token]:
+        """Give regions up."""
+        return self._effects(self._subscriber.unsubscribe(regions), interest_changed=True)
+
+    def publish(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
+        """Buffer an event; return the node where there is a frame to offer now, None while the region has no place.
+
+        Its only effect is that ``publish`` of `Effects` would name this node: it is returned bare, because a game
+        server publishes far more often than anything else happens.
+        """
+        return self._publisher.add(region, payload, binary, sent_at_ns, token)
+
+    # What the network does.
+
+    def changed(self, record: Record) -> Effects[Token]:
+        """Follow the next record, each in its turn. Raises `SessionExpired` or `Superseded`; see `Subscriber.update`.
+
+        When it raises, the host ends the session: `failed` resolves what is buffered.
+        """
+        self._publisher.assign(record.plan)
+        return self._effects(self._subscriber.update(record), self._publisher.abandoned())
+
+    def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> Effects[Token]:
+        """Take the newest frame of a stream whose `Read` has no position, None when the stream is empty."""
+        return self._effects(self._subscriber.found_end(region, epoch, newest))
+
+    def read(self, found: ReadResult) -> Effects[Token]:
+        """Take what was read at a node."""
+        return self._effects(self._subscriber.receive(*found))
+
+    # Publishing, node by node.
+
+    def mark(self, region: str, body: bytes) -> Effects[Token]:
+        """Publish a marker of ``mark_again``."""
+        self._publisher.mark(region, body, None)
+        return self._published([])
+
+    def take(self, node: str) -> list[PublishedFrame]:
+        """Return the frames of the next request to a node; the same again until they are answered or given up."""
+        return self._publisher.take(node)
+
+    def unanswered(self, node: str) -> None:
+        """Note that the answers to the last request to a node were lost: the node may have accepted its frames."""
+        self._publisher.unanswered(node)
+
+    def answered(self, node: str, answers: Sequence[Answer]) -> Effects[Token]:
+        """Take a node's answers to the last request."""
+        return self._published(self._publisher.answered(node, answers))
+
+    def give_up(self, node: str, *, in_flight: GamecastError, waiting: GamecastError) -> Effects[Token]:
+        """Fail what is buffered for a node; see `Publisher.give_up`."""
+        return self._published(self._publisher.give_up(node, under_way=in_flight, waiting=waiting))
+
+    def failed(self, regions: Iterable[str], *, in_flight: GamecastError, waiting: GamecastError) -> Effects[Token]:
+        """Fail all events of some regions; see `Publisher.failed`."""
+        return self._published(self._publisher.failed(regions, under_way=in_flight, waiting=waiting))
+
+    def renew(self, regions: Iterable[str], incarnation: int) -> Effects[Token]:
+        """Go on publishing in `doubtful` regions under a new incarnation."""
+        self._publisher.renew(regions, incarnation)
+        return self._published([])
+
+    # The glue.
+
+    def _effects(
+        self,
+        ready: list[Ready | Missing],
+        resolved: Sequence[Resolved[Token | None]] = (),
+        *,
+        interest_changed: bool = False,
+    ) -> Effects[Token]:
+        """Pass on between the two machines what one of them has learnt."""
+        subscriber, publisher = self._subscriber, self._publisher
+        was_settled, self._was_settled = self._was_settled, subscriber.is_settled
+        is_plain = was_settled and subscriber.is_settled and subscriber.joined is self._joined
+        self._joined = subscriber.joined
+        own = subscriber.returns
+        for region, number in own.passed().items():
+            publisher.passed(region, number)
+        for region, (epoch, last) in own.gone().items():
+            publisher.gone(region, epoch, last)
+        if is_plain and not resolved:  # as nearly always: nothing ends, joins or moves
+            return Effects(ready, publish=publisher.woken(), interest_changed=interest_changed, is_plain=True)
+        ended = own.over()
+        for region, epoch in ended.items():
+            publisher.ended(region, epoch)
+        for region, body in subscriber.marks():
+            publisher.mark(region, body, None)
+        reads_changed, self._generation = self._generation != subscriber.generation, subscriber.generation
+        events, again = _without_markers(resolved)
+        return Effects(ready, events, again, publisher.woken(), reads_changed, interest_changed, ended=ended)
+
+    def _published(self, resolved: Sequence[Resolved[Token | None]]) -> Effects[Token]:
+        # Abandoned events remain here when `changed` raises.
+        events, again = _without_markers([*self._publisher.abandoned(), *resolved])
+        return Effects((), events, again, self._publisher.woken())
+
+
+def _without_markers(
+    resolved: Sequence[Resolved[Token | None]],
+) -> tuple[Sequence[Resolved[Token]], Sequence[Marker]]:
+    """Return the fates of events, and the markers to publish again: all that failed but where a newer one counts."""
+    if not resolved:
+        return (), ()
+    events: list[Resolved[Token]] = []
+    again: list[Marker] = []
+    for each in resolved:
+        if each.tokens[0] is not None:
+            events.append(each)  # type: ignore[arg-type] # a marker has a frame of its own
+        elif each.error is not None and not isinstance(each.error, Superseded):
+            again.append((each.region, each.payloads[0]))
+    return events, again
