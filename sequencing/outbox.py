@@ -3,7 +3,7 @@
 Frames are numbered when they are sent and not changed any more: what is sent again after a broken connection is the
 same frame, and the ingress answers it with the numbers that it drew the first time. Whatever else it is answered then,
 here or where its region has moved to, it may have been accepted that first time: its fate stays unknown, and its
-numbers are not used again. An ingress that begins anew has forgotten what it accepted: what was under way there may
+numbers are not used again. An ingress that was reset has forgotten what it accepted: what was under way there may
 have been delivered to some, so it is not sent again, and its fate stays unknown, too.
 """
 
@@ -54,8 +54,8 @@ class Outbox(Generic[Token]):
     is_uncertain: bool = False
     """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
     is_forgotten: bool = False
-    """Whether a node that the region was at has begun anew while ``taken`` was under way elsewhere: if an answer to it
-    is lost, nobody knows any more that it was accepted."""
+    """Whether a node that the region was at was reset while ``taken`` was under way elsewhere: if an answer to it
+    is lost, no node knows any more that it was accepted."""
     been_at: set[str] = field(default_factory=set)
     """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
     before had accepted."""
@@ -84,7 +84,7 @@ class Outbox(Generic[Token]):
 
     def put_off(self, frame: PublishedFrame) -> bool:
         """Take "not here, not now" for an answer; return False if the frame may have been accepted all the same, and
-        who knew of that has begun anew."""
+        the node that knew was reset."""
         if self.is_forgotten and self.is_uncertain:
             return False
         self.is_forgotten = False
@@ -92,7 +92,7 @@ class Outbox(Generic[Token]):
         return True
 
     def abandon(self, node: str | None, *, is_asked: bool) -> bool:
-        """Note that a node has begun anew, None: any; return whether it may have accepted, and forgotten, ``taken``.
+        """Note that a node was reset, None: any; return whether it may have accepted, and forgotten, ``taken``.
 
         Also what another node may have accepted before the region came to this one: it was told what was accepted
         there, and has forgotten that, too. ``is_asked``: whether ``taken`` is under way to the node.

@@ -16,7 +16,7 @@ from sequencing.frames import FrameKind, own_number
 
 
 class OwnDeliveries:
-    """What became known since it was asked for last, whether it is handed out or not."""
+    """What became known since the last question, whether the application gets it or not."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         """``name`` and ``incarnation``: of the connection as it began; it may have later ones."""

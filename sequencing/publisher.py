@@ -55,7 +55,7 @@ class Publisher(Generic[Token]):
         """``incarnation`` must grow with each connection of the same name: nodes fence off older ones.
 
         ``causal``: an event waits until this connection has itself delivered what it published before to other
-        regions (see `passed`), so that whoever delivers both delivers them in this order.
+        regions (see `passed`), so that each subscriber of both delivers them in this order.
         """
         self.name = name
         self.incarnation = incarnation
@@ -119,7 +119,7 @@ class Publisher(Generic[Token]):
         """Follow the next plan.
 
         What is under way where it was offered before is not lost: it is offered again where that says "not here". But
-        for a node that has begun anew: see `abandoned`.
+        for a node that was reset: see `abandoned`.
         """
         before, self._plan = self._plan, plan
         if before is not None:
@@ -162,7 +162,7 @@ class Publisher(Generic[Token]):
         return woken
 
     def abandoned(self) -> list[Resolved[Token]]:
-        """Return the events, since the last call, whose fate is unknown because their ingress has begun anew."""
+        """Return the events, since the last call, whose fate is unknown because their ingress was reset."""
         abandoned, self._abandoned = self._abandoned, []
         return abandoned
 
@@ -216,7 +216,7 @@ class Publisher(Generic[Token]):
         """Take a node's answers to the frames under way; return what became of their events.
 
         Nothing is said of events that were refused as too early or too late for the plan: they go out again. Nor when
-        nothing is under way: the node has begun anew while it answered.
+        nothing is under way: the node was reset while it answered.
         """
         frames = self._in_flight.pop(node, [])
         if not frames:
@@ -299,9 +299,9 @@ class Publisher(Generic[Token]):
         return list(self._regions)
 
     def _abandon(self, node: str | None) -> None:
-        """Give up what a node that begins anew may have accepted, and forgotten.
+        """Give up what a node that was reset may have accepted and forgotten.
 
-        None: any node may have been that between two plans, and nobody told us.
+        None: any node may have been reset between two plans that this connection knows.
         """
         asked = self._asked(node) if node is not None else set()
         for state in self._regions.values():
@@ -309,7 +309,7 @@ class Publisher(Generic[Token]):
                 self._abandoned.append(self._forget(state))
 
     def _forget(self, state: Outbox[Token]) -> Resolved[Token]:
-        """Give up ``taken``: it may have been accepted, and who knew of that has begun anew."""
+        """Give up ``taken``: it may have been accepted, and the node that knew was reset."""
         assert state.taken is not None
         self._unready(state)
         error = PublishUncertain(
@@ -364,7 +364,7 @@ class Publisher(Generic[Token]):
             self._note(state)
             return None
         if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:
-            # Nobody has it, so it may go out again, as another incarnation.
+            # No node has it, so it may go out again, as another incarnation.
             state.put_off(frame)
             self._doubtful.add(state.name)
             self.forgotten = max(self.forgotten, answer.numbers[0])

@@ -184,9 +184,12 @@ class Session(Generic[Token]):
         self._publisher.assign(record.plan)
         return self._effects(self._subscriber.update(record), self._publisher.abandoned())
 
-    def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> Effects[Token]:
-        """Take the newest frame of a stream whose `Read` has no position, None when the stream is empty."""
-        return self._effects(self._subscriber.found_end(region, epoch, newest))
+    def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> Effects[Token]:
+        """Take the newest frames, None of empty streams, where `Read` has no position: (region, epoch, frame) each."""
+        ready: list[Ready | Missing] = []
+        for end in ends:
+            ready += self._subscriber.found_end(*end)
+        return self._effects(ready)
 
     def read(self, found: ReadResult) -> Effects[Token]:
         """Take what was read at a node."""

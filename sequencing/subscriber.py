@@ -1,20 +1,20 @@
-"""The subscriber: which streams to read, what to mark, and what to hand out, through joins, leaves and epochs.
+"""The subscriber: which streams to read, what to mark, and what to deliver, through joins, leaves and epochs.
 
 A subscriber follows the plans of its network one by one. In each epoch it has a `Delivery` for the regions whose
 numbering began there; what it does between them is this:
 
-*Epochs.* The numbers of a component begin anew with an epoch. The last frame of a region in its old epoch is a TICK; a
-subscriber goes on to the region's new stream when that is delivered, and hands out nothing of the new epoch before the
-TICKs of all its regions that moved there are delivered. So whatever a subscriber delivers of a component's old epoch
-comes before whatever it delivers of the new one, for every subscriber: a consistent cut, between two acyclic orders.
+*Epochs.* The numbers of a component start again with each epoch. The last frame of a region in its old epoch is a
+TICK; a subscriber goes on to the region's new stream when that is delivered, and delivers nothing of the new epoch
+before the TICKs of all its regions that moved there are delivered. So, for every subscriber, all that it delivers of a
+component's old epoch comes before all that it delivers of the new one: a consistent cut between two acyclic orders.
 
 *Joins.* A region is joined when a plan grants it (`sequencing.grants`). It is read from its end, marked if need be, and
-handed out as `sequencing.joins` says. A region that ends before its marker comes is marked anew in its next epoch.
-Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and handed out
+handed out as `sequencing.joins` says. A region that ends before its marker comes is marked again in its next epoch.
+Where the epoch begins with the plan that grants, there is nothing to catch up with: the region is read and delivered
 from its first frame, like those that go over into the epoch, and is joined when its marker has come. Whatever is
-published from the join on is handed out, and behind a marker nothing of an earlier connection of the name comes.
+published from the join on is delivered, and behind a marker nothing of an earlier connection of the name comes.
 
-*Shadows.* More may have to be followed than is wanted, and not all that is followed is handed out
+*Shadows.* More may have to be followed than is wanted, and not all that is followed is delivered
 (`sequencing.shadows`).
 
 Nothing here reads, publishes or waits: the caller reads the streams of `reads`, publishes the markers of `marks`, and
@@ -97,7 +97,7 @@ class Subscriber:
         self.name = name
         self.incarnation = incarnation
         self.joined: set[str] = set()
-        """Regions whose events are handed out."""
+        """Regions whose events are delivered."""
         self.returns = OwnDeliveries(name, incarnation)
         self._plan: Plan | None = None
         self._grants = Grants(name, incarnation)
@@ -114,7 +114,7 @@ class Subscriber:
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
-        """Whether all that is followed is handed out, and no epoch goes over into another: frames change neither, and
+        """Whether all that is followed is delivered, and no region moves to another epoch: frames change neither, and
         there is nothing to mark."""
 
     @property
@@ -253,10 +253,10 @@ class Subscriber:
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
-        return out  # all that is followed is handed out
+        return out  # all that is followed is delivered
 
     def begin(self, region: str) -> tuple[int, int]:
-        """Return (epoch, region sequence) after which a region, joined just now, is handed out."""
+        """Return (epoch, region sequence) after which a region, joined just now, is delivered."""
         epoch = self._regions[region].epoch
         return self._silence.begin(region) or (epoch, self._epochs[epoch].delivery.begin(region))
 
@@ -279,7 +279,7 @@ class Subscriber:
         return [item for item in items if self._is_mine(item)]
 
     def _note(self, items: list[Ready | Missing]) -> None:
-        """Note what is delivered, handed out or not."""
+        """Note what is delivered, to the application or silently."""
         for epoch in self._epochs.values():
             if epoch.delivery.silent:
                 self.returns.note(epoch.delivery.silent)
@@ -293,7 +293,7 @@ class Subscriber:
         return not self._silence.covers(of.region, of.epoch, of.last)
 
     def _begin_to_hand_out(self) -> None:
-        """Hand out what was followed before it was wanted, once atoms that bind order it among what is handed out."""
+        """Deliver what was followed before it was wanted, once atoms that bind order it among what is delivered."""
         for region in sorted(self._silence.regions):
             state = self._regions[region]
             if state.epoch >= self._grants.mine[region] and self._is_ordered(region, state):
@@ -331,7 +331,7 @@ class Subscriber:
         return out
 
     def _is_behind(self, region: str) -> bool:
-        """Return whether a region comes from an epoch before, and has to be joined anew in its newest one.
+        """Return whether a region comes from an epoch before, and has to be joined again in its newest one.
 
         Others that its atoms order are joined together with it and not earlier, when nothing would order them.
         """

@@ -22,7 +22,7 @@ from gamecast.client.following import Following
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
-from gamecast.client.outgoing import Outgoing
+from gamecast.client.outgoing import Outgoing, Token
 from gamecast.client.watching import (
     Callbacks,
     Handlers,
@@ -37,6 +37,7 @@ from gamecast.version import __version__
 from sequencing.errors import GamecastError, NetworkRestarted, NotConnected, Superseded, UsageError
 from sequencing.plan import Plan
 from sequencing.record import pair_of
+from sequencing.session import Session
 
 if TYPE_CHECKING:
     from gamecast.client.protocolclient import ProtocolClient
@@ -110,7 +111,7 @@ def connect(
         return Client(configured(url, name=name, **options))
     if name is None:
         raise UsageError("with a classic protocol every process has a name that the others know: give name=…")
-    from gamecast.client.protocolclient import ProtocolClient  # and thirty protocols, for whoever asks for one
+    from gamecast.client.protocolclient import ProtocolClient  # and thirty protocols: only when one is asked for
 
     try:
         return ProtocolClient(url, name=name, protocol=protocol, **options)
@@ -148,7 +149,7 @@ class Client:
         self._stop_beating = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._current: deque[Event | Gap] = deque()
-        """What was read, and is to be handed out next."""
+        """What was read, and is delivered next."""
         self._reading = asyncio.Lock()
         self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
         """The next batch, where `fetch` did not wait for it."""
@@ -176,9 +177,11 @@ class Client:
         except BaseException:
             await self._network.close()
             raise
-        outgoing = Outgoing(self._network, self._configuration, incarnation, self._health, self._quiet, self._tap)
+        causal = self._configuration.ordering == "causal"
+        session: Session[Token] = Session(self.name, incarnation, causal=causal)
+        outgoing = Outgoing(self._network, self._configuration, session, self._health, self._quiet, self._tap)
         self._outgoing = outgoing
-        incoming = Incoming(self._network, self._configuration, incarnation, outgoing, self._health, self._tap)
+        incoming = Incoming(self._network, self._configuration, session, outgoing, self._health, self._tap)
         incoming.on_caught_up = self._replay_ended
         self._open_halves = outgoing, incoming
         self._following = Following(self._network, outgoing, incoming, self._health)
@@ -303,7 +306,7 @@ class Client:
         return {region: f"{epoch}-{sequence}" for region, (epoch, sequence) in begins.items()}
 
     async def unsubscribe(self, *regions: str) -> None:
-        """Follow these regions no more: when this has returned, nothing of them is handed out.
+        """Follow these regions no more: when this has returned, nothing of them is delivered.
 
         With ``ordering="causal"`` what was published in them has to come back first, or what is published next could
         overtake it: raises `BufferFull` if that cannot be read, because the application takes no events, and

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from itertools import chain
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
@@ -20,7 +20,7 @@ from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, U
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.plan import Plan
 from sequencing.replay import Replay, unordered
-from sequencing.subscriber import Subscriber
+from sequencing.session import Session
 
 FRAMES_MAX = 64
 """Frames of a region in one read: the application takes history at its own pace."""
@@ -96,12 +96,12 @@ class Recall:
         self.begins[frame.region] = frame.epoch, frame.last
         return True
 
-    def is_joined(self, subscriber: Subscriber) -> bool:
+    def is_joined(self, session: Session[Any]) -> bool:
         """Return whether all regions are joined; the history then ends here."""
-        if not self.since.keys() <= subscriber.joined:
+        if not self.since.keys() <= session.joined:
             return False
         for region in self.since.keys() - self.begins.keys():
-            self.begins[region] = subscriber.begin(region)
+            self.begins[region] = session.begin(region)
         return True
 
 

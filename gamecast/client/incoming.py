@@ -8,7 +8,7 @@ frames.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
 from gamecast.client.inbox import Inbox
-from gamecast.client.outgoing import Outgoing
+from gamecast.client.outgoing import Outgoing, Token
 from gamecast.client.reading import NodeReaders
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
@@ -39,13 +39,13 @@ from sequencing.errors import (
 )
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
-from sequencing.subscriber import Subscriber
+from sequencing.session import Effects, Session
 
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
 
 BATCH_EVENTS = 32
-"""A batch is handed out when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
+"""A batch is delivered when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
 twice the CPU."""
 
@@ -62,7 +62,7 @@ class Incoming:
         self,
         network: Network,
         configuration: Configuration,
-        incarnation: int,
+        session: Session[Token],
         outgoing: Outgoing,
         health: Health,
         tap: Tap | None = None,
@@ -71,23 +71,21 @@ class Incoming:
         self._health = health
         self._limits, self._is_guest = configuration.limits, configuration.is_guest
         self._tap = tap
-        self._subscriber = Subscriber(configuration.name, incarnation)
+        self._session = session
         self._outgoing = outgoing
         self._record: Record | None = None
         """What was announced last."""
         self.on_interest: Callable[[], None] = _nobody
         self.on_caught_up: Callable[[frozenset[str]], None] = _nobody_of
-        """Called with regions when their history has no more, before anything that comes after it is handed out."""
-        self._readings = NodeReaders(network, self._subscriber, self._limits, self, health)
+        """Called with regions when their history has no more, before anything after it is delivered."""
+        self._readings = NodeReaders(network, session, self._limits, self, health)
         self._decoder = EventDecoder(tap)
-        self._generation = 0
-        self._was_settled = False
         self._inbox = Inbox(self._limits)
         self.holding = Holding()
         self._when_behind = configuration.when_behind
         self._recalls: list[Recall] = []
         self._begins: dict[str, Position] = {}
-        """Region that is joined → after what its events are handed out."""
+        """Region that is joined → the position after which its events are delivered."""
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._changed = asyncio.Event()
@@ -99,7 +97,7 @@ class Incoming:
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
-        return self._subscriber.held_frames
+        return self._session.held_frames
 
     @property
     def inbox_events(self) -> int:
@@ -113,12 +111,12 @@ class Incoming:
 
     @property
     def delivered_events(self) -> int:
-        """Events that were handed out."""
+        """Events that were delivered."""
         return self._decoder.delivered_events
 
     @property
     def gaps(self) -> int:
-        """Gaps that were handed out."""
+        """Gaps that were delivered."""
         return self._decoder.gaps
 
     @property
@@ -128,14 +126,14 @@ class Incoming:
 
     def require_name(self, record: Record) -> None:
         """Raise `Superseded` if a newer connection has this one's name: sooner than the next heartbeat says so."""
-        name, incarnation = self._subscriber.name, self._subscriber.incarnation
+        name, incarnation = self._session.name, self._session.incarnation
         heard = record.heard.get(name)
         if heard is not None and heard.incarnation > incarnation:
             raise Superseded(superseded_message(name))
 
     def interest(self) -> Interest:
         """Return what the manager is to know."""
-        return self._subscriber.interest()
+        return self._session.interest()
 
     async def subscribe(
         self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common"
@@ -146,16 +144,15 @@ class Incoming:
         recall: Recall | None = None
         if since is not None:
             positions = parse_since(since, wanted)
-            if known := wanted & self._subscriber.wanted:
+            if known := wanted & self._session.wanted:
                 raise UsageError(f"{min(known)!r} is subscribed to already: what came before it is not replayed")
             recall = Recall(positions, order)
             self._recalls.append(recall)
         if self._tap is not None:
-            self._tap.asked(wanted - self._subscriber.wanted)
+            self._tap.asked(wanted - self._session.wanted)
         floor = max((epoch for epoch, sequence in recall.since.values() if sequence), default=0) if recall else 0
         returns = self._is_guest or recall is not None
-        self.deliver(self._subscriber.subscribe(wanted, floor, returns=returns))
-        self.on_interest()
+        self.carry_out(self._session.subscribe(wanted, floor, returns=returns))
         self._joining += 1
         self._taken.set()
         try:
@@ -167,12 +164,12 @@ class Incoming:
                         await recall.history.admit()
             if self._tap is not None and self._record is not None:
                 plan = self._record.plan
-                self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._subscriber.joined})
+                self._tap.joined({region: plan.epoch_of(region) for region in wanted & self._session.joined})
         except (UnknownPosition, UnorderedHistory):
             await self.unsubscribe(wanted)
             raise
         except TimeoutError:
-            missing = sorted(wanted & self._subscriber.wanted - self._subscriber.joined)
+            missing = sorted(wanted & self._session.wanted - self._session.joined)
             raise Unreachable(
                 f"{len(missing)} region(s), {', '.join(missing[:3])}, are not joined after "
                 f"{self._limits.subscribe_timeout_s:g} s: no manager leads, or a node cannot be reached; they stay "
@@ -187,7 +184,7 @@ class Incoming:
     async def _joined(self, wanted: AbstractSet[str]) -> None:
         loop = asyncio.get_running_loop()
         look_at, no_leader_error = loop.time() + LED_AFTER_S, 0
-        while not wanted & self._subscriber.wanted <= self._subscriber.joined:
+        while not wanted & self._session.wanted <= self._session.joined:
             if self._failure is not None:
                 raise self._failure
             if self._stopping:
@@ -225,14 +222,13 @@ class Incoming:
                 f"what was published in {', '.join(sorted(left)[:3])} has not come back after "
                 f"{self._limits.subscribe_timeout_s:g} s, and causal order needs that: they stay subscribed"
             ) from None
-        ready = self._subscriber.unsubscribe(left)
+        effects = self._session.unsubscribe(left)
         self._inbox.drop(left)
         self._decoder.drop(left)
         self._taken.set()  # there may be room now
-        self.deliver(ready)
+        self.carry_out(effects)
         if self._tap is not None:
             self._tap.left(left)
-        self.on_interest()
 
     def follow(self, record: Record) -> None:
         """Go on with what was announced."""
@@ -240,7 +236,7 @@ class Incoming:
         if self._tap is not None:
             self._tap.planned(record.plan)
         self._readings.follow(record.plan)
-        self.deliver(self._subscriber.update(record))
+        self.carry_out(self._session.changed(record))
 
     async def next_batch(self) -> list[Event | Gap] | None:
         """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none."""
@@ -294,10 +290,10 @@ class Incoming:
         self.received_frames += len(found.frames)
         if self._tap is not None and found.frames:
             self._tap.received(found.frames)
-        ready = self._subscriber.receive(*found)
-        if self._subscriber.held_frames:
-            self.holding.received(found.frames, ready)
-        self.deliver(ready)
+        effects = self._session.read(found)
+        if self._session.held_frames:
+            self.holding.received(found.frames, effects.deliver)
+        self.carry_out(effects)
 
     def wake_application(self) -> None:
         """Have the application's iterator look again."""
@@ -323,23 +319,42 @@ class Incoming:
         return False
 
     def announce(self, gap: Gap) -> None:
-        """Hand out a gap behind what is there."""
-        if gap.region in self._subscriber.joined:
+        """Deliver a gap behind what is in the inbox."""
+        if gap.region in self._session.joined:
             self._inbox.put([gap])
             self._arrived.set()
 
-    def deliver(self, items: list[Ready | Missing]) -> None:
-        """Take what the subscriber delivers."""
+    def carry_out(self, effects: Effects[Token]) -> None:
+        """Carry out a session's effects, in their order."""
+        session = self._session
+        self._deliver(effects.deliver)
+        if effects.is_plain:
+            if effects.publish or session.is_causal:
+                self._outgoing.carry_out(effects)
+        else:
+            for region in session.joined - self._begins.keys():
+                self._begins[region] = session.begin(region)
+            for region in self._begins.keys() - session.wanted:
+                del self._begins[region]
+            self._outgoing.carry_out(effects)
+            self._changed.set()
+            if effects.reads_changed and self._record is not None and not self._stopping:
+                self._readings.turn_to(self._record.plan)
+        if effects.interest_changed:
+            self.on_interest()
+
+    def _deliver(self, items: Sequence[Ready | Missing]) -> None:
+        """Put what is delivered into the inbox, and the history of regions that are joined now before it."""
         if self.holding:
-            self.holding.handed_out(items, still_held=self._subscriber.held_frames)
+            self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
         self._inbox.put(items)
         for recall in list(self._recalls):
-            recall.narrow(self._subscriber.wanted)
+            recall.narrow(self._session.wanted)
             if not recall.since:
                 self._recalls.remove(recall)  # all of its regions were left before they were joined
-            elif recall.is_joined(self._subscriber):
+            elif recall.is_joined(self._session):
                 self._recalls.remove(recall)
                 recall.history = History(self._network, recall, self._newest, self._ending)
                 self._inbox.put([recall.history])
@@ -347,23 +362,6 @@ class Incoming:
                 self._begins |= recall.since
         if self._inbox:
             self._arrived.set()
-        subscriber, was_settled = self._subscriber, self._was_settled
-        returns = subscriber.returns
-        self._was_settled = subscriber.is_settled
-        if was_settled and subscriber.is_settled and subscriber.joined is self._outgoing.joined:
-            self._outgoing.delivered(returns.passed(), {}, returns.gone(), subscriber.joined)
-            return
-        for region in subscriber.joined - self._begins.keys():
-            self._begins[region] = subscriber.begin(region)
-        for region in self._begins.keys() - subscriber.wanted:
-            del self._begins[region]
-        for region, body in subscriber.marks():
-            self._outgoing.mark(region, body)
-        self._outgoing.delivered(returns.passed(), returns.over(), returns.gone(), subscriber.joined)
-        self._changed.set()
-        if self._generation != subscriber.generation and self._record is not None and not self._stopping:
-            self._generation = subscriber.generation
-            self._readings.turn_to(self._record.plan)
 
     def _newest(self) -> Plan:
         assert self._record is not None

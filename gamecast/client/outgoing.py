@@ -1,4 +1,4 @@
-"""The publishing half of a connection: a thin shell around `sequencing.publisher`.
+"""The publishing half of a connection: it carries out what its session (`sequencing.session`) has to publish.
 
 One task a node offers its frames, one request at a time. What a broken connection leaves open is asked again with the
 same frames, which the ingress recognises; only when that stays impossible for ``publish_timeout_s`` do events fail.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -36,7 +36,6 @@ from sequencing.errors import (
     OtherSideError,
     PayloadTooLarge,
     PublishUncertain,
-    Superseded,
     Unreachable,
     UsageError,
 )
@@ -44,7 +43,8 @@ from sequencing.frames import PublishedFrame
 from sequencing.names import check_region
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import Publisher, Resolved
+from sequencing.publisher import Resolved
+from sequencing.session import Effects, Session
 
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap
@@ -55,7 +55,7 @@ LINGER_FROM_EVENTS = 64
 LINGER_UNTIL_EVENTS = 2048
 LINGER_S = 0.01
 """After a request of many events, the next one waits while the application goes on publishing, until there are really
-many: what each frame costs its subscribers is spread over more events. Nobody waits for a pause: the first round of
+many: what each frame costs its subscribers is spread over more events. No event waits for a pause: the first round of
 the event loop without a new event ends it. Under light load, requests are small and never wait."""
 
 WAIT_S = 0.002
@@ -79,8 +79,8 @@ UNSEEN_S = 1.0
 `publish_nowait`."""
 
 ReceiptFuture = asyncio.Future[Receipt]
-Token = ReceiptFuture | Bundle | PublishErrorReporter | bytes
-"""What stands for an event; for a marker its body."""
+Token = ReceiptFuture | Bundle | PublishErrorReporter
+"""What stands for an event."""
 
 _copied = b"".join
 """As `sequencing.compact` does, without the call, which takes as long as it takes to look for a null."""
@@ -95,12 +95,12 @@ class Outgoing:
         self,
         network: Network,
         configuration: Configuration,
-        incarnation: int,
+        session: Session[Token],
         health: Health,
         quiet: PublishErrorReporter,
         tap: Tap | None = None,
     ) -> None:
-        """``quiet``: of events whose fate nobody waits for."""
+        """``quiet``: reports errors of events without a future."""
         self._health = health
         self._quiet = quiet
         self._loop = asyncio.get_running_loop()
@@ -113,11 +113,9 @@ class Outgoing:
         """What is no longer than this cannot be nested deeper."""
         self._tap = tap
         self._causal = configuration.ordering == "causal"
-        self._publisher: Publisher[Token] = Publisher(configuration.name, incarnation, causal=self._causal)
+        self._session = session
         self._unfit: GamecastError | None = None
         """Why nothing can be published any more."""
-        self.joined: AbstractSet[str] = frozenset()
-        """What this connection delivers itself."""
         self._lanes: dict[str, tuple[asyncio.Task[None], Lane]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._room = asyncio.Event()
@@ -144,15 +142,13 @@ class Outgoing:
     @property
     def buffered_events(self) -> int:
         """Events that have no answer yet."""
-        return self._publisher.buffered_events
+        return self._session.buffered_events
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """See `Client.publish`."""
         encoded = self._encoded(region, payload)
-        publisher, limits = self._publisher, self._limits
-        while (
-            publisher.buffered_events >= limits.buffer_events_max or publisher.buffered_bytes >= limits.buffer_bytes_max
-        ):
+        session, limits = self._session, self._limits
+        while session.buffered_events >= limits.buffer_events_max or session.buffered_bytes >= limits.buffer_bytes_max:
             if self._configuration.when_full == "refuse":
                 raise self._full()
             self._room.clear()
@@ -183,17 +179,18 @@ class Outgoing:
         encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
         bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
-        add, now_ns = self._publisher.add, time.time_ns()
+        publish, now_ns = self._session.publish, time.time_ns()
         for region, payload, is_binary in encoded:
-            node = add(region, payload, is_binary, now_ns, bundle)
+            node = publish(region, payload, is_binary, now_ns, bundle)
             if node is None:
                 self._await_place(region)
-        self._wake()
+            else:
+                self._wakes[node].set()
         return future
 
     async def flush(self) -> None:
         """Return when every buffered event has its answer."""
-        while self._publisher.buffered_events:
+        while self._session.buffered_events:
             self._room.clear()
             await self._room.wait()
 
@@ -212,7 +209,7 @@ class Outgoing:
             await asyncio.gather(*self._asking)
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
-            self._fail(self._publisher.regions(), closed)
+            self._fail(self._session.published_regions(), closed)
             if self._looking is not None:
                 self._looking.cancel()
                 # The loop may end soon. Tasks that wait for their events look first.
@@ -254,7 +251,7 @@ class Outgoing:
             raise self._unfit
         if not self._causal:
             self._fit_regions.add(region)
-        elif region not in self.joined:
+        elif region not in self._session.joined:
             raise UsageError(
                 f"with ordering='causal' a connection publishes to regions that it subscribes to, and {region!r} is "
                 "not one of them"
@@ -262,12 +259,12 @@ class Outgoing:
 
     def _require_room(self) -> None:
         """Raise `BufferFull` where there is no room for what does not wait for it."""
-        publisher = self._publisher
-        if publisher.buffered_events >= self._async_events_max or publisher.buffered_bytes >= self._async_bytes_max:
+        session = self._session
+        if session.buffered_events >= self._async_events_max or session.buffered_bytes >= self._async_bytes_max:
             raise self._full()
 
     def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:
-        node = self._publisher.add(region, encoded, binary, time.time_ns(), token)
+        node = self._session.publish(region, encoded, binary, time.time_ns(), token)
         if node is not None:
             self._wakes[node].set()
         else:
@@ -281,7 +278,7 @@ class Outgoing:
 
     def _require_place(self, region: str) -> None:
         """Give events up that have waited for a place for too long."""
-        if region in self._publisher.unassigned():
+        if region in self._session.unassigned():
             asking = asyncio.create_task(self._give_up_place(region), name="gamecast unplaced")
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
@@ -298,20 +295,20 @@ class Outgoing:
             )
         except GamecastError as failed:
             error = failed
-        if region in self._publisher.unassigned():
+        if region in self._session.unassigned():
             self._unplaced.discard(region)
             none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
             self._fail([region], error or none)
 
     def _watch_stale(self) -> None:
         """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""
-        for refused in self._publisher.stale.items() - self._stale:
+        for refused in self._session.stale.items() - self._stale:
             self._stale.add(refused)
             self._loop.call_later(self._limits.publish_timeout_s, self._require_plan, *refused)
 
     def _require_plan(self, region: str, epoch: int) -> None:
         self._stale.discard((region, epoch))
-        if self._publisher.stale.get(region) == epoch:
+        if self._session.stale.get(region) == epoch:
             self._fail(
                 [region],
                 Unreachable(
@@ -325,55 +322,42 @@ class Outgoing:
         return frozenset(self._unplaced)
 
     def follow(self, plan: Plan) -> None:
-        """Go on with the next plan."""
+        """Have a lane to each ingress of the next plan, before the session follows it."""
         if self._causal != (plan.ordering == "causal") and self._unfit is None:
             self._unfit = UsageError(f"the network's order is {plan.ordering}: connect with ordering={plan.ordering!r}")
             self._fit_regions.clear()
             self.fail(self._unfit)
-        self._publisher.assign(plan)
         for _, lane in self._lanes.values():
             lane.follow(plan)
         for node in self._lanes.keys() - plan.ingresses:
-            self._health.mark_up(_way(node))  # nobody needs it
+            self._health.mark_up(_way(node))  # no region needs it
         for node in plan.ingresses - self._lanes.keys():
             self._wakes[node] = asyncio.Event()
             lane = self._network.lane(node, plan)
             task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
             self._lanes[node] = task, lane
-        self._resolve_all(self._publisher.abandoned())
-        self._wake()
 
-    def mark(self, region: str, body: bytes) -> None:
-        """Publish a JOIN marker."""
+    def carry_out(self, effects: Effects[Token]) -> None:
+        """Carry out what of a session's effects concerns publishing: fates, markers and frames to offer."""
+        for resolved in effects.resolve:
+            self._resolve(resolved)
         if not self._closing:
-            self._publisher.mark(region, body, body)
-            self._wake()
-
-    def delivered(
-        self,
-        passed: Mapping[str, int],
-        over: Mapping[str, int],
-        gone: Mapping[str, tuple[int, int]],
-        joined: AbstractSet[str],
-    ) -> None:
-        """Note what of its own this connection has delivered, which epochs to their ends, what it was told is missing,
-        and what it delivers now.
-        """
-        self.joined = joined
-        if not self._causal:
-            return
-        for region, number in passed.items():
-            self._publisher.passed(region, number)
-        for region, epoch in over.items():
-            self._publisher.ended(region, epoch)
-        for region, (epoch, last) in gone.items():
-            self._publisher.gone(region, epoch, last)
+            for marker in effects.mark_again:
+                self._loop.call_later(MARK_AGAIN_S, self._mark_again, *marker)
+        self._room.set()
         self._came_back.set()
-        self._wake()
+        for node in effects.publish:
+            self._wakes[node].set()
+        if not self._closing and (self._renewing is None or self._renewing.done()) and self._session.doubtful():
+            self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
+
+    def _mark_again(self, region: str, body: bytes) -> None:
+        if not self._closing:
+            self.carry_out(self._session.mark(region, body))
 
     def awaits(self, regions: AbstractSet[str]) -> bool:
         """Return whether events that were published in regions have to come back before others go out: when causal."""
-        return not self._closing and not self._publisher.awaited().isdisjoint(regions)
+        return not self._closing and self._session.awaits_own(regions)
 
     async def came_back(self) -> None:
         """Return when `awaits` may have changed."""
@@ -382,7 +366,7 @@ class Outgoing:
 
     def fail(self, error: Exception) -> None:
         """Fail everything that is buffered."""
-        self._fail(self._publisher.regions(), _as_ours(error))
+        self._fail(self._session.published_regions(), _as_ours(error))
 
     def end(self, error: Exception) -> None:
         """Fail all that is buffered, and all that is published from now on."""
@@ -392,10 +376,6 @@ class Outgoing:
             self.fail(error)
         self._room.set()
 
-    def _wake(self) -> None:
-        for node in self._publisher.woken():
-            self._wakes[node].set()
-
     async def _serve(self, node: str, lane: Lane) -> None:
         wake, limit, late = self._wakes[node], Deadline(), Late(self._health, _way(node), LATE_S)
         busy = False
@@ -403,7 +383,7 @@ class Outgoing:
             while not self._closing:
                 if busy:
                     await self._linger(node)
-                frames = self._publisher.take(node)
+                frames = self._session.take(node)
                 if not frames:
                     wake.clear()
                     if not self._closing:  # which may have begun while this one lingered
@@ -413,12 +393,11 @@ class Outgoing:
                     answers = await self._offer(node, lane, frames, limit, late)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
                     if not isinstance(error, OtherSideError):
-                        self._publisher.unanswered(node)
+                        self._session.unanswered(node)
                     self._give_up(node, _as_ours(error))
                     continue
-                self._resolve_all(self._publisher.answered(node, answers))
+                self.carry_out(self._session.answered(node, answers))
                 self._watch_stale()
-                self._wake()
                 if any(answer.verdict is Verdict.WAIT for answer in answers):
                     await asyncio.sleep(WAIT_S)
                 busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
@@ -432,10 +411,10 @@ class Outgoing:
 
     async def _linger(self, node: str) -> None:
         deadline = time.monotonic() + LINGER_S
-        before, waiting = -1, self._publisher.waiting_events(node)
+        before, waiting = -1, self._session.waiting_events(node)
         while before < waiting < LINGER_UNTIL_EVENTS and time.monotonic() < deadline:
             await asyncio.sleep(0)
-            before, waiting = waiting, self._publisher.waiting_events(node)
+            before, waiting = waiting, self._session.waiting_events(node)
 
     async def _offer(
         self, node: str, lane: Lane, frames: Sequence[PublishedFrame], limit: Deadline, late: Late
@@ -457,11 +436,11 @@ class Outgoing:
                 return answers
             except (NetworkError, TimeoutError) as failed:
                 error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
-                self._publisher.unanswered(node)
+                self._session.unanswered(node)
                 self.reconnects += 1
                 self._health.mark_down(way, error)
-                if not self._publisher.is_under_way(node):
-                    return []  # given up meanwhile: the node begins anew
+                if not self._session.is_in_flight(node):
+                    return []  # given up meanwhile: the node was reset
                 wait_s = backoff.next_s()
                 if self._closing or time.monotonic() + wait_s > deadline:
                     raise PublishUncertain(
@@ -476,47 +455,34 @@ class Outgoing:
         """Fail what is buffered for a node."""
         cause = error.__cause__ if isinstance(error.__cause__, GamecastError) else "it does not answer"
         waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {cause}")
-        self._resolve_all(self._publisher.give_up(node, under_way=error, waiting=waiting))
+        self.carry_out(self._session.give_up(node, in_flight=error, waiting=waiting))
 
     async def _renew(self) -> None:
-        """Number the events of regions anew of which something was given up that may have been accepted."""
+        """Renumber the events of regions in which something was given up that may have been accepted."""
         backoff = Backoff()
-        while (doubtful := self._publisher.doubtful()) and not self._closing:
+        while (doubtful := self._session.doubtful()) and not self._closing:
             try:
                 incarnation = await self._renewed()
             except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
                 self._fail(doubtful, _as_ours(unreachable))
                 await backoff.wait()
             else:
-                self._publisher.renew(doubtful, incarnation)
-                self._wake()
+                self.carry_out(self._session.renew(doubtful, incarnation))
 
     async def _renewed(self) -> int:
         limit_s = max(REQUEST_S_MIN, self._limits.publish_timeout_s)
         try:
             async with asyncio.timeout(limit_s):
-                return await self._network.renew(self._publisher.forgotten)
+                return await self._network.renew(self._session.forgotten)
         except TimeoutError as error:
             raise Unreachable(f"the control Redis has not answered for {limit_s:g} s") from error
 
     def _fail(self, regions: Iterable[str], error: GamecastError) -> None:
-        """Fail all events of some regions; of those under way nobody knows whether they are published."""
-        under_way = PublishUncertain(f"these events were under way: {error}") if error.definite else error
-        self._resolve_all(self._publisher.failed(regions, under_way=under_way, waiting=error))
-
-    def _resolve_all(self, resolved: Iterable[Resolved[Token]]) -> None:
-        for each in resolved:
-            self._resolve(each)
-        self._room.set()
-        self._came_back.set()
-        if not self._closing and (self._renewing is None or self._renewing.done()) and self._publisher.doubtful():
-            self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
+        """Fail all events of some regions; whether those in flight are published is unknown."""
+        in_flight = PublishUncertain(f"these events were under way: {error}") if error.definite else error
+        self.carry_out(self._session.failed(regions, in_flight=in_flight, waiting=error))
 
     def _resolve(self, resolved: Resolved[Token]) -> None:
-        if isinstance(resolved.tokens[0], bytes):
-            if resolved.error is not None and not self._closing and not isinstance(resolved.error, Superseded):
-                self._loop.call_later(MARK_AGAIN_S, self.mark, resolved.region, resolved.tokens[0])
-            return
         if self._tap is not None:
             self._tap.published(resolved)
         outcomes: Iterator[Receipt | GamecastError]
@@ -556,8 +522,7 @@ class Outgoing:
             self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
 
     def _report_unseen(self) -> None:
-        """Report the errors that nobody has looked at, as those of `publish_nowait`, instead of one log line each by
-        asyncio."""
+        """Report errors that the application did not look at like those of `publish_nowait`: asyncio would log each."""
         failed, self._looking = self._unseen, None
         self._unseen = [each for each in failed if not each.future.done()]  # of other events it is not known yet
         unseen = [
@@ -582,7 +547,7 @@ class Outgoing:
 
     def _full(self) -> BufferFull:
         return BufferFull(
-            f"{self._publisher.buffered_events:,} events of {self._publisher.buffered_bytes:,} bytes wait for their "
+            f"{self._session.buffered_events:,} events of {self._session.buffered_bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )
 

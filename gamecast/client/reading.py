@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
@@ -18,10 +18,9 @@ from gamecast.client.configuration import Limits
 from gamecast.client.watching import Health, Late
 from gamecast.event import Gap
 from sequencing.cut import ReadResult
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, is_passing
 from sequencing.plan import Plan
-from sequencing.subscriber import Subscriber
+from sequencing.session import Effects, Session
 
 FRAMES_MAX = 128
 READ_BYTES = 8 * 1024 * 1024
@@ -71,7 +70,7 @@ class _NodeReader:
 
 
 class Taker(Protocol):
-    """Who takes what is read."""
+    """Takes what is read."""
 
     async def has_room(self) -> bool:
         """Return whether to read on now, perhaps after a wait."""
@@ -79,8 +78,8 @@ class Taker(Protocol):
     def take(self, found: ReadResult) -> None:
         """Take what was read."""
 
-    def deliver(self, items: list[Ready | Missing]) -> None:
-        """Take what the subscriber delivers besides."""
+    def carry_out(self, effects: Effects[Any]) -> None:
+        """Carry out effects of the session."""
 
     def announce(self, gap: Gap) -> None:
         """Take a gap that the subscriber does not know of."""
@@ -95,8 +94,8 @@ class Taker(Protocol):
 class NodeReaders:
     """The reading of one connection, at all nodes where it reads anything."""
 
-    def __init__(self, network: Network, subscriber: Subscriber, limits: Limits, taker: Taker, health: Health) -> None:
-        self._network, self._subscriber, self._limits, self._taker = network, subscriber, limits, taker
+    def __init__(self, network: Network, session: Session[Any], limits: Limits, taker: Taker, health: Health) -> None:
+        self._network, self._session, self._limits, self._taker = network, session, limits, taker
         self._health = health
         self._readings: dict[str, _NodeReader] = {}
         self._stopping = False
@@ -119,7 +118,7 @@ class NodeReaders:
         streams: dict[str, set[tuple[str, int]]] = {}
         asking: set[str] = set()
         """The nodes that are to be asked where a stream ends: also of one that a read under way waits for already."""
-        for region, read in self._subscriber.reads().items():
+        for region, read in self._session.reads().items():
             streams.setdefault(read.node, set()).add((region, read.epoch))
             if read.after is None:
                 asking.add(read.node)
@@ -203,21 +202,20 @@ class NodeReaders:
         if reading.interrupt is not None:
             await reading.interrupt
             reading.interrupt = None
-        subscriber, limits = self._subscriber, self._limits
-        nobody_is_ahead = subscriber.held_frames < limits.held_frames_max
-        if nobody_is_ahead and reading.turn == subscriber.generation and reading.after:
+        session, limits = self._session, self._limits
+        nobody_is_ahead = session.held_frames < limits.held_frames_max
+        if nobody_is_ahead and reading.turn == session.generation and reading.after:
             return await self._read_on(reading, reading.after, reading.streams, frame_bytes)
-        reads = subscriber.reads(node)
+        reads = session.reads(node)
         if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
-            items: list[Ready | Missing] = []
-            for (region, epoch), newest in zip(unknown, await reader.newest(unknown), strict=True):
-                items += subscriber.found_end(region, epoch, newest)
-            self._taker.deliver(items)
+            newest = await reader.newest(unknown)
+            ends = ((region, epoch, frame) for (region, epoch), frame in zip(unknown, newest, strict=True))
+            self._taker.carry_out(session.found_ends(ends))
             return None
         after: dict[str, Position] = {
             region: (epoch, position)
             for region, (_, epoch, position) in reads.items()
-            if position is not None and (nobody_is_ahead or subscriber.held(region) < limits.held_frames_max)
+            if position is not None and (nobody_is_ahead or session.held(region) < limits.held_frames_max)
         }
         if not after:
             if self._draining:
@@ -228,7 +226,7 @@ class NodeReaders:
                     await reading.changed.wait()
             return None
         streams = {(region, epoch) for region, (epoch, _) in after.items()}
-        reading.turn, reading.after, reading.streams = subscriber.generation if nobody_is_ahead else -1, after, streams
+        reading.turn, reading.after, reading.streams = session.generation if nobody_is_ahead else -1, after, streams
         return await self._read_on(reading, after, streams, frame_bytes)
 
     async def _read_on(

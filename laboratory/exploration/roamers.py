@@ -264,7 +264,7 @@ class Roamer:
                 self.diary.heard += 1
                 self._carry_out(self.session.changed(record))
             case ("found_end", region, epoch, newest):
-                self._carry_out(self.session.found_end(region, epoch, newest))
+                self._carry_out(self.session.found_ends([(region, epoch, newest)]))
             case ("read", frames, streams):
                 self._carry_out(self.session.read(ReadResult(frames, dict(streams))))
             case _:

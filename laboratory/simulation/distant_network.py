@@ -281,8 +281,8 @@ class _Server:
                 continue
             if unknown := [(read.epoch, region) for region, read in reads.items() if read.after is None]:
                 ends = yield Call(process, partial(_ends, machine, unknown))
-                for (epoch, region), newest in zip(unknown, ends, strict=True):
-                    self._carry_out(session.found_end(region, epoch, newest))
+                places = ((region, epoch, newest) for (epoch, region), newest in zip(unknown, ends, strict=True))
+                self._carry_out(session.found_ends(places))
                 continue
             after = {(read.epoch, region): read.after or 0 for region, read in reads.items()}
             look, streams = partial(_finished, machine, after), {region: read.epoch for region, read in reads.items()}

@@ -250,8 +250,8 @@ class _Life:
                 unknown = [(read.epoch, region) for region, read in reads.items() if read.after is None]
                 if unknown:
                     ends = yield self.network.at(node, self.runs, partial(_ends, machine, unknown))
-                    for (epoch, region), newest in zip(unknown, ends, strict=True):
-                        self._carry_out(self.session.found_end(region, epoch, newest))
+                    found = ((region, epoch, newest) for (epoch, region), newest in zip(unknown, ends, strict=True))
+                    self._carry_out(self.session.found_ends(found))
                     continue
                 look = _Look(machine, {(read.epoch, region): read.after or 0 for region, read in reads.items()})
                 streams = {region: read.epoch for region, read in reads.items()}

@@ -19,6 +19,7 @@ CUT = "sequencing/cut.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
+SESSION = "sequencing/session.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
 MUTATIONS = (
@@ -418,5 +419,41 @@ MUTATIONS = (
         SUBSCRIBER,
         "plan.egresses), barrier)",
         "plan.egresses), set(regions))",
+    ),
+    Mutation(
+        "a publisher does not learn what its connection delivered",
+        SESSION,
+        "            publisher.passed(region, number)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a publisher does not learn what its connection missed",
+        SESSION,
+        "            publisher.gone(region, epoch, last)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a publisher does not learn that an epoch has ended",
+        SESSION,
+        "            publisher.ended(region, epoch)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "markers are not published",
+        SESSION,
+        "            publisher.mark(region, body, None)\n        reads_changed",
+        "            pass\n        reads_changed",
+    ),
+    Mutation(
+        "a marker that failed is not published again",
+        SESSION,
+        "            again.append((each.region, each.payloads[0]))\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "after a plan, the host does not learn of other streams",
+        SESSION,
+        "reads_changed, self._generation = self._generation != subscriber.generation, subscriber.generation",
+        "reads_changed, self._generation = False, subscriber.generation",
     ),
 )

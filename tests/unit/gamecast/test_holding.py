@@ -96,7 +96,7 @@ async def test_a_connection_tells_how_long_its_frames_waited() -> None:
     async with gamecast.connect(memory_url()) as client:
         await client.subscribe("forest")
         assert client.statistics().hold.frames == 0
-        subscriber = client._halves()[1]._subscriber
+        subscriber = client._halves()[1]._session._subscriber
         subscriber.__class__ = Withholding
         assert isinstance(subscriber, Withholding)
         subscriber.withheld = []

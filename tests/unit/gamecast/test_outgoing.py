@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from gamecast.client.configuration import Configuration, Limits
-from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing
+from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing, Token
 from gamecast.client.watching import Health, PublishErrorReporter
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
+from sequencing.record import Record
+from sequencing.session import Session
 from tests.patience import patience
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",)}, ())
@@ -41,8 +43,10 @@ async def test_it_ends_also_in_the_round_after_a_large_request() -> None:
     configuration = Configuration(
         url="", name="one", ordering="acyclic", limits=Limits(), when_full="wait", when_behind="wait"
     )
-    outgoing = Outgoing(cast(Any, Accepting()), configuration, 1, Health(), PublishErrorReporter())
+    session: Session[Token] = Session("one", 1)
+    outgoing = Outgoing(cast(Any, Accepting()), configuration, session, Health(), PublishErrorReporter())
     outgoing.follow(PLAN)
+    outgoing.carry_out(session.changed(Record(PLAN)))
     receipts = [outgoing.publish_async("a", number) for number in range(LINGER_FROM_EVENTS)]
     assert (await receipts[-1]).sequence == LINGER_FROM_EVENTS
     async with patience(5):

@@ -51,7 +51,7 @@ def test_an_interrupt_while_processes_are_started_is_raised_when_they_are(taken_
         with interrupts_held():
             takes = other if taken_by == "another thread" else threading.main_thread()
             signal.pthread_kill(takes.ident or 0, signal.SIGINT)
-            time.sleep(0.05)
+            time.sleep(scaled(0.2))  # until the signal has come
             started = True
         pytest.fail("the interrupt is lost")
 
