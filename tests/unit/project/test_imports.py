@@ -51,6 +51,7 @@ ROOMS = {
     *(
         "sequencing.record",
         "sequencing.replay",
+        "sequencing.session",
         "sequencing.owndeliveries",
         "sequencing.shadows",
         "sequencing.subscriber",
