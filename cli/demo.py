@@ -141,7 +141,7 @@ def demo(
     record: Path | None,
     as_json: bool,
 ) -> None:
-    """Replay a match through real Redis servers, and check the order. It checks the order that every game server saw.
+    """Replay a match through real Redis servers, and check the order. That is the order that every game server saw.
 
     PREFIX names a recorded match: PREFIX_players.csv, PREFIX_positions.csv.gz and PREFIX_events.csv.gz. Without it, a
     skirmish is generated. The map is cut into square regions. Each game server hosts some players, subscribes to the

@@ -30,7 +30,7 @@ logger = logging.getLogger("gamecast.manager.daemon")
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="What plans order, in a network that has none yet.",
+    help="The order that plans guarantee, if the network has none yet: see `gamecast plan`.",
 )
 @click.option(
     "--retention-events",
@@ -60,8 +60,9 @@ def manager(
 ) -> None:
     """Run a leader candidate: the leader plans the network.
 
-    Every connection stands for that too, so a network needs no such daemon. It is for networks whose game servers
-    should not have to plan, or come and go. Of several, one leads; when it dies, another one does within seconds.
+    Every client that has the planner installed is a candidate too, so a network needs no manager. Run one if your game
+    servers should not plan, or if they come and go. Of several candidates one leads; when it dies, another takes over
+    within seconds.
 
     Runs until SIGINT or SIGTERM, then gives the lease back. Says on standard error when it begins and ceases to lead.
 

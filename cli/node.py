@@ -19,28 +19,28 @@ from gamecast.errors import Unreachable
 @click.option(
     "--may-lose/--keeps-all",
     default=None,
-    help="Whether that server may come back from a restart with less than it had: what was under way is announced as a "
-    "gap then. A node that plans name as one that may lose something stays so in this network.  [default: asks the "
-    "server; it keeps all with appendonly yes and appendfsync always, and where no replica takes over from it]",
+    help="Whether this Redis may lose data in a restart. If so, events in flight through it are reported as gaps "
+    "then. A node that plans treat so stays so in this network.  [default: asks the server; it keeps all with "
+    "appendonly yes and appendfsync always, and where no replica takes over from it]",
 )
 @wait_option
 def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
     """Register a sequencing node, and carry its frames onward.
 
     Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
-    that are new and for those whose next epoch begins. One that is registered stays so, and its links stand still until
-    it runs again. The URLs are stored in the control Redis, where clients find them: they must be reachable for clients
-    as they are. Where the control URL names a user, others reach this Redis as the users that they are: no user of it
-    is stored.
+    that are new and for those whose next epoch begins. A node stays registered after this command ends, but no frames
+    move on its links until it runs again. Clients find the URLs in the control Redis and use them unchanged, so they
+    must be able to reach them. If the control URL names a user, the stored URL names none: each client connects to this
+    Redis as its own user.
 
     A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
     (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
     ?sentinel_password=), or in a Redis Cluster (redis+cluster://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]). A replica that
-    takes over may lack what was written last, so the latter two may lose something, unless you make sure that they do
-    not and say --keeps-all.
+    takes over may lack what was written last, so nodes with Sentinel or in a Cluster count as ones that may lose data.
+    If you have made sure that they do not, give --keeps-all.
 
-    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a name that is taken, too), 3 if one
-    of the two is not there when it starts, nor within --wait-s, or stopping took too long and it was broken off.
+    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a name that is taken, too), 3 if a
+    Redis is not available within --wait-s of the start, or if stopping took too long.
 
     \b
     Example, three nodes whose first Redis is also the control:

@@ -66,8 +66,9 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="overlap: what two subscribers could disagree about; acyclic: all that one has together; causal: the same "
-    "atoms, and publishers wait for what they answer to.",
+    help="overlap: what two subscribers could disagree about; acyclic: also all regions that one subscriber has at the "
+    "same time, so that no cycle can arise; causal: acyclic, and an event waits until its publisher's earlier events "
+    "elsewhere are delivered to it.",
 )
 @click.option(
     "--rates",
@@ -85,8 +86,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     "--overlaps",
     "overlaps_file",
     metavar="FILE|grid",
-    help="Overlaps to order whether anybody has them or not, rows of region,neighbour; 'grid': all cells that touch, "
-    "of regions that are called NAME:COLUMN:ROW. Then what a single subscriber has is ordered, too.",
+    help="Overlaps to order even if no subscriber has them now: rows of region,neighbour. 'grid': all cells that "
+    "touch, for regions named NAME:COLUMN:ROW. With this option, overlaps of a single subscriber are ordered too.",
 )
 @click.option(
     "--capacity",

@@ -36,7 +36,11 @@ from launcher.ending import INFRASTRUCTURE
     type=click.FloatRange(min=0, min_open=True),
     help="How often files are finished; what came since is lost if this is killed.",
 )
-@click.option("--host", metavar="NAME", help="Of this machine, whose clock times are by.  [default: its host name]")
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="Name of this machine in the session: times are by its clock.  [default: its host name]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 @click.pass_context
 def record(
@@ -53,9 +57,9 @@ def record(
     """Record a live network into a session. A session has the frames, when each passed each node, the epochs, and the
     members.
 
-    It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. What game servers receive
-    and deliver is not to be seen from outside: have them record too, `gamecast.connect(record=DIR)`, into the same
-    session if you like.
+    It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. It cannot
+    see what game servers receive and deliver. To record that too, connect them with `gamecast.connect(record=DIR)`; DIR
+    may be the same session.
 
     Frames that pass a link faster than they can be read lack a stamp there; they are counted.
 

@@ -52,14 +52,14 @@ def tail(
 
     With --json a line has kind ("event" or "gap"), region, epoch and position; for an event also sender, sequence,
     payload, base64 (whether the payload is bytes, encoded as base64), sent_at_ns, delivered_at_ns and replayed; for a
-    gap first_sequence, last_sequence (0 and a null position: nobody knows how many events are missing) and reason.
+    gap first_sequence, last_sequence (0, and position null, if the number of missing events is unknown) and reason.
 
     \b
     Examples:
       gamecast tail redis://127.0.0.1 forest river --json
       gamecast tail redis://127.0.0.1 forest --since 0
 
-    Exit status: 0 when it has what was asked for, is stopped by SIGTERM or nobody reads it any more, 130 when it is
+    Exit status: 0 when --count or --seconds is reached, on SIGTERM, or when the reader of its output is gone; 130 when
     interrupted, 2 for wrong use, 3 if the network is not there.
     """
     require_reachable(url)

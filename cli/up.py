@@ -39,18 +39,18 @@ DASHBOARD = "/dashboard/"
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="What plans order.",
+    help="The order that plans guarantee: see `gamecast plan`.",
 )
 @overlaps_option
 @click.option("--secure", is_flag=True, help="Redis users with passwords for each part of the work, and nobody else.")
 @click.option(
     "--gateway/--no-gateway", "with_gateway", default=None, help="Also run a gateway.  [default: where it is installed]"
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the gateway.  [default: a free one]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the gateway.  [default: a free one]")
 @click.option(
     "--keys",
     type=click.Path(path_type=Path),
-    help="Of the tokens that clients of the gateway need, see `gamecast token`.  [default: with --secure a new one]",
+    help="Key file for the tokens that gateway clients need, see `gamecast token`.  [default: with --secure a new one]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in one line, when it is ready.")
 def up(
@@ -66,8 +66,8 @@ def up(
 ) -> None:
     """Run a network on this machine: servers, manager and gateway. Private redis-servers, with relays between them.
 
-    Tells its URL when it is ready, and runs until SIGINT or SIGTERM. Nothing is kept, and no process stays, however it
-    ends.
+    Prints its URL when it is ready, and runs until SIGINT or SIGTERM. However it ends, it keeps no data and leaves no
+    process running.
 
     With --json the line has these fields. `url`: of the control Redis, by which clients connect. `nodes`: name → URL.
     `pids`: name → process id of its redis-server, and "up" → that of this process. `gateway` and `dashboard`: their

@@ -30,7 +30,7 @@ Numbered = tuple[float, Item]
 class ReadResult(NamedTuple):
     """The frames found at one node; ``whole``: region → epoch, of the streams that were read completely, in one moment.
 
-    Nothing that was found earlier at the node is later than that moment.
+    All frames found earlier at the node were numbered before that moment.
     """
 
     frames: Sequence[StampedFrame]
@@ -40,9 +40,9 @@ class ReadResult(NamedTuple):
 def without_cut_short(
     streams: Mapping[str, int], frames: Collection[StampedFrame], frames_max: int
 ) -> Mapping[str, int]:
-    """Return the streams, region → epoch, that a read of them all has read to their ends; the same object if all were.
+    """Return those of ``streams`` (region → epoch) that a read reached the end of; the same object if it reached all.
 
-    ``frames_max``: the most frames that were returned of each stream.
+    ``frames_max``: the limit of frames for each stream in that read.
     """
     if len(frames) < frames_max:
         return streams
@@ -62,9 +62,9 @@ class Looks:
         """The frames of the last read that found any."""
 
     def may_wait(self, streams: Mapping[str, int]) -> bool:
-        """Return whether the next read, of these streams, region → epoch, may block until there is something new.
+        """Return whether the next read of these streams (region → epoch) may block until something new arrives.
 
-        It may not if the last read was of other streams, or left something out: its frames may wait for a read of all.
+        It may not if the last read was of other streams or incomplete: frames found then may wait for a complete read.
         """
         return streams is self._whole or streams == self._whole
 

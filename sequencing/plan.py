@@ -78,8 +78,8 @@ class Plan:
         return self.epochs.get(region, self.epoch)
 
     def link_end(self, node: str) -> str:
-        """Return the name of a node in links: another name with each run, so that none continues where data may be
-        lost."""
+        """Return a node's name in links. For a node that may lose data it differs in each run, so that no link goes on
+        after a loss."""
         return f"{node}#{self.runs[node]}" if node in self.runs else node
 
     @cached_property

@@ -60,7 +60,7 @@ class Publisher(Generic[Token]):
         self.name = name
         self.incarnation = incarnation
         self.forgotten = 0
-        """Up to which incarnation nodes have forgotten some publishers, as far as they told."""
+        """The highest incarnation up to which a node has said that it has forgotten publishers; 0 if none has."""
         self.buffered_events = 0
         self.buffered_bytes = 0
         self.stale: dict[str, int] = {}
@@ -71,8 +71,8 @@ class Publisher(Generic[Token]):
         self._wait: CausalWait | None = CausalWait() if causal else None
         self._plan: Plan | None = None
         self._doubtful: set[str] = set()
-        """Regions of which a frame was given up that may have been accepted, or that take no incarnation as old as this
-    any more: nothing goes out before `renew`."""
+        """Regions where a frame was given up that may have been accepted, or whose node no longer accepts such an old
+        incarnation. Nothing is sent to them before `renew`."""
         self._woken: set[str] = set()
         self._abandoned: list[Resolved[Token]] = []
 
@@ -118,8 +118,8 @@ class Publisher(Generic[Token]):
     def assign(self, plan: Plan) -> None:
         """Follow the next plan.
 
-        What is under way where it was offered before is not lost: it is offered again where that says "not here". But
-        for a node that was reset: see `abandoned`.
+        A frame in flight to a region's former ingress is not lost: if that node answers "not here", it is offered again
+        where the new plan says. The exception is a node that was reset: see `abandoned`.
         """
         before, self._plan = self._plan, plan
         if before is not None:
@@ -266,8 +266,10 @@ class Publisher(Generic[Token]):
         return failed
 
     def renew(self, regions: Iterable[str], incarnation: int) -> None:
-        """Go on in some regions as another incarnation: where a failure left open whether a frame was accepted, going
-        on as the same could let a later frame pass for a repeat of it. Or where it is too old.
+        """Go on publishing in some regions under a new incarnation.
+
+        It is needed where a frame may have been accepted: under the old one, the node could take a later frame for a
+        repeat of it. It is also needed where the old one is too old.
         """
         self.incarnation = max(self.incarnation, incarnation)
         for region in regions:
@@ -321,9 +323,9 @@ class Publisher(Generic[Token]):
         return forgotten
 
     def _asked(self, node: str) -> set[str]:
-        """Return the regions whose frames are under way to a node, which is not waited for any more.
+        """Stop waiting for a node's answers, and return the regions whose frames were in flight to it.
 
-        Not those of which another frame is under way elsewhere by now, because that one was given up before.
+        Regions whose frame was given up before, and that may have another one in flight elsewhere, are left out.
         """
         frames = self._in_flight.pop(node, ())
         return {frame.region for frame in frames if self._regions[frame.region].sent is frame}
@@ -348,7 +350,10 @@ class Publisher(Generic[Token]):
         self._woken.add(state.node)
 
     def _unready(self, state: Outbox[Token]) -> None:
-        """Take from a region nothing more, until there is something; giving up may have freed what is given up next."""
+        """Remove a region from those to take from, until `_note` adds it again.
+
+        Giving one frame up may already have made another ready, and that one is given up next.
+        """
         if state.node is not None:
             self._ready.get(state.node, {}).pop(state.name, None)
 

@@ -27,8 +27,8 @@ class Relay:
         """How many frames to read."""
         self.frames_moved = 0
         self.refused = False
-        """Whether the next node could not take all: the plan of their epoch is not installed yet, or some are
-        missing."""
+        """Whether the next node did not accept all offered frames: their epoch's plan is not installed there yet, or
+        earlier frames are missing."""
         self._limit = frames_max
 
     def read(self, frames: Sequence[LinkedFrame]) -> Sequence[LinkedFrame]:
@@ -39,7 +39,7 @@ class Relay:
         return frames
 
     def answered(self, answer: TransferAnswer) -> int | None:
-        """Take the next node's answer; return up to where the link may be trimmed, None if nothing is new."""
+        """Take the next node's answer; return the link sequence up to which to trim, None if it accepted no more."""
         self.refused = answer.verdict is not TransferVerdict.OK
         if answer.accepted > self.after:
             return answer.accepted
@@ -47,6 +47,6 @@ class Relay:
         return None
 
     def trimmed(self, accepted: int) -> None:
-        """Continue after the frames trimmed from the link; before that, they are read and offered again."""
+        """Continue after the frames trimmed from the link; until this is called, they are read and offered again."""
         self.frames_moved += accepted - self.after
         self.after = accepted

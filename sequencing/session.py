@@ -53,7 +53,7 @@ class Effects(Generic[Token]):
     reads_changed: bool = False
     interest_changed: bool = False
     is_plain: bool = False
-    """Whether nothing but the deliveries can have changed: not which regions are joined or followed."""
+    """Whether only deliveries can have changed: the joined and followed regions are certainly as before."""
     ended: Mapping[str, int] = field(default_factory=dict)
     """Region → the epoch that this connection has followed to its end, delivered or not; for a host's own books."""
 
@@ -169,8 +169,8 @@ class Session(Generic[Token]):
     def publish(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
         """Buffer an event; return the node where there is a frame to offer now, None while the region has no place.
 
-        Its only effect is that ``publish`` of `Effects` would name this node: it is returned bare, because a game
-        server publishes far more often than anything else happens.
+        It returns the node instead of `Effects` that name it in ``publish``: a game server calls this far more often
+        than any other method.
         """
         return self._publisher.add(region, payload, binary, sent_at_ns, token)
 
@@ -266,7 +266,7 @@ class Session(Generic[Token]):
 def _without_markers(
     resolved: Sequence[Resolved[Token | None]],
 ) -> tuple[Sequence[Resolved[Token]], Sequence[Marker]]:
-    """Return the fates of events, and the markers to publish again: all that failed but where a newer one counts."""
+    """Return the fates of events, and the markers to publish again: all that failed, unless this is superseded."""
     if not resolved:
         return (), ()
     events: list[Resolved[Token]] = []
