@@ -111,63 +111,32 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AuthenticationFailed": "errors",
-    "BufferFull": "errors",
-    "CannotPersist": "errors",
-    "CannotWrite": "errors",
     "Client": "client.client",
-    "EmbeddedServerError": "errors",
     "Event": "event",
-    "ExtraMissing": "errors",
-    "GamecastError": "errors",
     "Gap": "event",
-    "InvalidInput": "errors",
-    "InvalidName": "errors",
-    "InvalidPayload": "errors",
     "Limits": "client.configuration",
-    "NetworkError": "errors",
-    "NetworkRestarted": "errors",
-    "NoLeader": "errors",
-    "NotAllowed": "errors",
-    "NotConnected": "errors",
     "Ordering": "client.configuration",
-    "OtherSideError": "errors",
-    "OutOfMemory": "errors",
-    "PartlyPublished": "errors",
-    "PayloadTooLarge": "errors",
-    "PlanError": "errors",
-    "ProcessFailed": "errors",
     "ProtocolClient": "client.protocolclient",
     "PublishFailure": "client.watching",
-    "PublishUncertain": "errors",
     "Receipt": "event",
     "Recording": "recording.options",
     "RecordingStatistics": "recording.options",
-    "Refused": "errors",
     "ReplayOrder": "client.history",
-    "SessionExpired": "errors",
     "Shared": "sharing",
     "Statistics": "event",
     "Status": "client.watching",
-    "Superseded": "errors",
-    "TooSlow": "errors",
-    "UnknownPosition": "errors",
-    "UnknownScheme": "errors",
-    "UnorderedHistory": "errors",
-    "Unreachable": "errors",
-    "UnsupportedServer": "errors",
-    "UsageError": "errors",
     "WhenBehind": "client.configuration",
     "WhenFull": "client.configuration",
     "connect": "client.client",
     "share": "sharing",
 }
-"""Name → its module, below this folder, which is imported when the name is first used."""
+"""Name → its module, below this folder, which is imported when the name is first used. All others are errors."""
 
 
 def __getattr__(name: str) -> Any:
-    if (module := _MODULES.get(name)) is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _MODULES.get(name, "errors")
     found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return found
 

@@ -203,6 +203,7 @@ class Publisher(Generic[Token]):
             frames.append(frame)
             frame_bytes += len(frame.body)
         self._in_flight[node] = frames
+        self._woken.discard(node)
         return frames
 
     def unanswered(self, node: str) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Generic
+from types import MappingProxyType
+from typing import Generic, NamedTuple
 
 from sequencing.cut import ReadResult
 from sequencing.delivery import Missing, Ready
@@ -30,8 +30,7 @@ Marker = tuple[str, bytes]
 """A region, and the body of a marker for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effects(Generic[Token]):
+class Effects(NamedTuple, Generic[Token]):
     """What a host carries out after a call of a session, in this order.
 
     1. ``deliver``: hand these events and gaps to the application. They come first: what follows may tell it that a
@@ -49,12 +48,12 @@ class Effects(Generic[Token]):
     deliver: Sequence[Ready | Missing] = ()
     resolve: Sequence[Resolved[Token]] = ()
     mark_again: Sequence[Marker] = ()
-    publish: AbstractSet[str] = field(default_factory=frozenset)
+    publish: AbstractSet[str] = frozenset()
     reads_changed: bool = False
     interest_changed: bool = False
     is_plain: bool = False
     """Whether only deliveries can have changed: the joined and followed regions are certainly as before."""
-    ended: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[str, int] = MappingProxyType({})
     """Region → the epoch that this connection has followed to its end, delivered or not; for a host's own books."""
 
 
