@@ -1,9 +1,9 @@
 """Lays the flat source tree under `gamecast/` in the wheel, so that installing it claims one top-level name.
 
-The repository imports `sequencing`, `placement`, `adapters`, `analytics`, `laboratory`, `loadtest` and `cli` by their
-bare names. Installed under those names they would overwrite the files of other projects that use them, and uninstalling
-would delete theirs. `pyproject.toml` moves the folders (`sources` of the wheel target); this build hook makes the
-imports follow.
+The repository imports its folders beside `gamecast` (`sequencing`, `adapters`, `cli` and others) by their bare names.
+Installed under those names they would overwrite the files of other projects that use them, and uninstalling would
+delete theirs. `pyproject.toml` moves the folders (`sources` of the wheel target); this build hook makes the imports
+follow.
 
 Only module names in import statements change, by inserting the prefix where `ast` says that they stand: line numbers,
 comments and strings stay as they are. What cannot be followed that way stops the build.
