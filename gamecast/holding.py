@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import StampedFrame
+from sequencing.ready import Missing, Ready
 
 STEPS_PER_DECADE = 10
 """Each edge is 26% above the one before: finer than the noise of any machine, in 70 numbers."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, own_number
+from sequencing.ready import Missing, Ready
 
 
 class OwnDeliveries:

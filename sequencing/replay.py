@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, StampedFrame, parse_meta, parse_stamp
 from sequencing.plan import Plan
+from sequencing.ready import Missing, Ready
 
 _Numbers = dict[int | str, int]
 """Atom or node → number."""

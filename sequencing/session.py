@@ -17,12 +17,12 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple
 
 from sequencing.cut import ReadResult
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, Superseded
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.outbox import Token
 from sequencing.publisher import Publisher, Resolved
+from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.subscriber import Read, Subscriber
 

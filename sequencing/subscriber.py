@@ -29,11 +29,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.delivery import Delivery
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
+from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.shadows import Silence, is_ordered, shadows, staying
 

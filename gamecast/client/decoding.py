@@ -12,9 +12,9 @@ from adapters.network import Position
 from gamecast.client.history import History
 from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, StampedFrame, decode_body
+from sequencing.ready import Missing, Ready
 
 if TYPE_CHECKING:
     from gamecast.recording.tap import Tap

@@ -15,10 +15,10 @@ from adapters.backoff import Backoff
 from adapters.network import Network, Position, Reader
 from gamecast.event import Gap
 from sequencing.cut import ReadResult
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.plan import Plan
+from sequencing.ready import Missing, Ready
 from sequencing.replay import Replay, unordered
 from sequencing.session import Session
 

@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from gamecast.client.configuration import Limits
 from gamecast.client.history import History, region_of
 from gamecast.event import Gap
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind
+from sequencing.ready import Missing, Ready
 
 Item = Ready | Missing | Gap | History
 

@@ -25,7 +25,6 @@ from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
 from gamecast.holding import Holding
 from sequencing.cut import ReadResult
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import (
     BufferFull,
     NotConnected,
@@ -38,6 +37,7 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.plan import Plan
+from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.session import Effects, Session
 

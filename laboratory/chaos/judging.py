@@ -9,7 +9,7 @@ from gamecast import errors
 from laboratory.chaos.notes import Kept, Life, Notes
 from laboratory.simulation.judging import Drawn, Run, violations
 from sequencing.checkers import DeliverySequence, judge
-from sequencing.delivery import Missing
+from sequencing.ready import Missing
 
 
 @dataclass(frozen=True, slots=True)

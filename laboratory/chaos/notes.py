@@ -13,9 +13,9 @@ import orjson
 
 from adapters.textlines import read_lines
 from laboratory.simulation.server import Delivered, Diary
-from sequencing.delivery import Missing
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, decode_body, parse_meta
+from sequencing.ready import Missing
 
 NEVER_MS = math.inf
 

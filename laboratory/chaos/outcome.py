@@ -130,7 +130,7 @@ class Outcome:
             ("lost", judgement.lost),
             ("delivered twice", judgement.duplicated),
             ("pairs of events in opposite orders", judgement.inversions),
-            ("knots in the union of all orders", judgement.cycles),
+            ("cycles in the union of all orders", judgement.cycles),
             ("out of their publisher's order", judgement.publisher_order_violations),
         ):
             table.add_row(row, _counted(broken))

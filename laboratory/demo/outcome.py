@@ -120,7 +120,7 @@ class Outcome:
             ("lost", ours.lost, plain.lost),
             ("delivered twice", ours.duplicated, plain.duplicated),
             ("pairs of events in opposite orders", ours.inversions, plain.inversions),
-            ("knots in the union of all orders", ours.cycles, plain.cycles),
+            ("cycles in the union of all orders", ours.cycles, plain.cycles),
             (
                 "out of their publisher's order",
                 ours.publisher_order_violations,

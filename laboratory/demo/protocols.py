@@ -193,7 +193,7 @@ class ProtocolOutcome:
         table.add_row("events delivered a second", *speeds)
         table.add_row("lost", f"{mine.lost or 0:,}", f"{plain.lost or 0:,}")
         table.add_row("pairs of events in opposite orders", f"{mine.inversions:,}", f"{plain.inversions:,}")
-        table.add_row("knots in the union of all orders", f"{mine.cycles:,}", f"{plain.cycles:,}")
+        table.add_row("cycles in the union of all orders", f"{mine.cycles:,}", f"{plain.cycles:,}")
         for guarantee, count in Counter(violation.guarantee for violation in self.broken).items():
             table.add_row(f"[red]breaks {guarantee}[/red]", f"[red]{count:,}[/red]", "")
         return table

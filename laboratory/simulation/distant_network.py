@@ -24,11 +24,11 @@ from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
 from sequencing.cut import Looks
-from sequencing.delivery import Ready
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
 from sequencing.plan import Plan
+from sequencing.ready import Ready
 from sequencing.record import Record
 from sequencing.relay import Relay
 from sequencing.session import Effects, Session

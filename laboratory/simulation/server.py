@@ -11,11 +11,11 @@ from functools import partial
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
 from sequencing.cut import Looks
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import PublishUncertain
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
 from sequencing.publisher import Resolved
+from sequencing.ready import Missing, Ready
 from sequencing.record import Interest
 from sequencing.session import Effects, Session
 

@@ -25,7 +25,7 @@ from laboratory.chaos.judging import Judgement, judge_run
 from laboratory.chaos.notes import Kept, Life, Notes, read_kept, read_notes
 from laboratory.chaos.run import KEPT_FILE
 from laboratory.simulation.server import Delivered
-from sequencing.delivery import Missing
+from sequencing.ready import Missing
 from tests.patience import Deadline, besides_waiting, scaled
 
 COMMAND = [sys.executable, "-m", "gamecast", "chaos"]

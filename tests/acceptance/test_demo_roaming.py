@@ -19,7 +19,8 @@ from gamecast.client.incoming import Incoming
 from gamecast.event import Event, Gap
 from laboratory.match.hosting import build_workload
 from laboratory.match.skirmish import generate_skirmish
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.delivery import Delivery
+from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
 from tests.patience import besides_waiting, scaled
 from tests.shared_data import BLACK_GOLD, needs_shared_data
@@ -99,13 +100,14 @@ def bound_pairs(subscriber: Subscriber) -> dict[tuple[str, str], bool]:
     bound: dict[tuple[str, str], bool] = {}
     for number, epoch in subscriber._epochs.items():
         delivery = epoch.delivery
+        atoms_of, streams = delivery._ordering._atoms_of, delivery._lanes._streams
         regions = {region for region in subscriber.joined if subscriber._regions[region].epoch == number}
-        for atom in {atom.id: atom for region in regions for atom in delivery._atoms_of.get(region, ())}.values():
-            binds = atom.id not in delivery._joins.views and delivery.regions >= set(atom.regions)
+        for atom in {atom.id: atom for region in regions for atom in atoms_of.get(region, ())}.values():
+            binds = atom.id in delivery.binding and delivery.regions >= set(atom.regions)
             for pair in combinations(sorted(regions.intersection(atom.regions)), 2):
                 bound[pair] = bound.get(pair, False) or binds
         for one, other in combinations(sorted(regions), 2):
-            if delivery._streams[one].lane == delivery._streams[other].lane:
+            if streams[one].lane == streams[other].lane:
                 bound[one, other] = True
     return bound
 

@@ -12,11 +12,11 @@ from adapters.redis.control import RedisControl
 from adapters.redis.node import RedisNode
 from laboratory.simulation.network import events_in
 from laboratory.simulation.server import Delivered, Diary
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher, Resolved
+from sequencing.ready import Missing, Ready
 from sequencing.record import Record
 from sequencing.relay import Relay
 from sequencing.subscriber import Subscriber

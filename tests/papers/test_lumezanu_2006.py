@@ -19,12 +19,13 @@ from placement.placing import Effort
 from placement.planner import make_plan
 from placement.workloads import Workload, zipf_groups
 from sequencing.conditions import violations
-from sequencing.delivery import Delivery, Ready
+from sequencing.delivery import Delivery
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.membership import Membership
 from sequencing.node import Node, Verdict
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Atom, AtomId, Ordering, Plan
+from sequencing.ready import Ready
 
 FIGURE_1 = {"G0": "ABC", "G1": "BC", "G2": "ABD", "G3": "BCD", "G4": "BD"}
 

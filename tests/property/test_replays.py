@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame
+from sequencing.ready import Missing, Ready
 from sequencing.replay import Replay
 
 EPOCH = 3

@@ -14,7 +14,8 @@ class Mutation(NamedTuple):
     new: str
 
 
-NODE, DELIVERY, JOINS = "sequencing/node.py", "sequencing/delivery.py", "sequencing/joins.py"
+NODE, ORDERING, JOINS = "sequencing/node.py", "sequencing/ordering.py", "sequencing/joins.py"
+LANES, DELIVERY = "sequencing/lanes.py", "sequencing/delivery.py"
 CUT = "sequencing/cut.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
@@ -25,32 +26,32 @@ MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 MUTATIONS = (
     Mutation(
         "an atom is not checked",
-        DELIVERY,
+        ORDERING,
         "if self._next[atom] < number]",
         "if self._next[atom] < number and atom % 2]",
     ),
     Mutation(
         "an atom's check is off by one",
-        DELIVERY,
-        "return self._next[atom] < number",
-        "return self._next[atom] + 1 < number",
+        ORDERING,
+        "else self._next[a] < n)",
+        "else self._next[a] + 1 < n)",
     ),
     Mutation(
         "only the first atom of a stamp is checked",
-        DELIVERY,
+        ORDERING,
         "        return [atom for atom, number in numbers.items() if self._next[atom] < number]",
         "        return [atom for atom, number in list(numbers.items())[:1] if self._next[atom] < number]",
     ),
     Mutation(
         "a frame that is ahead is handed out when nothing waits",
-        DELIVERY,
+        ORDERING,
         "            if following[atom] < number:\n                return True\n",
         "            pass\n",
     ),
-    Mutation("a delivered frame does not advance its atoms", DELIVERY, "self._next[atom] = number + 1\n", "pass\n"),
+    Mutation("a delivered frame does not advance its atoms", ORDERING, "self._next[atom] = number + 1\n", "pass\n"),
     Mutation(
         "waiting streams are not woken",
-        DELIVERY,
+        ORDERING,
         "        if self._waiting:\n            for atom",
         "        if False:\n            for atom",
     ),
@@ -62,20 +63,20 @@ MUTATIONS = (
     ),
     Mutation(
         "a view forgets what was delivered before it began",
-        DELIVERY,
+        ORDERING,
         "views[atom].show(stream.region, number)",
         "pass",
     ),
     Mutation(
         "a view does not wait for the other regions",
-        DELIVERY,
-        "        if not view.unsettled:\n            self._joins.end",
-        "        if True:\n            self._joins.end",
+        ORDERING,
+        "        if not view.unsettled:\n            self.joins.end",
+        "        if True:\n            self.joins.end",
     ),
     Mutation(
         "a region that is being joined is handed out at once",
-        DELIVERY,
-        "        if self._joins.regions and stream.region in self._joins.regions:\n            self.silent",
+        ORDERING,
+        "        if self.joins.regions and stream.region in self.joins.regions:\n            self.silent",
         "        if False:\n            self.silent",
     ),
     Mutation("quiet regions are not marked again", JOINS, "in view.unsettled - view.nudged if", "in () if"),
@@ -93,21 +94,21 @@ MUTATIONS = (
     ),
     Mutation(
         "the next number of an atom goes back to a marker's",
-        DELIVERY,
+        ORDERING,
         "if number >= self._next[atom]:",
         "if True:",
     ),
     Mutation(
         "an ended region still holds views up",
-        DELIVERY,
-        "self._settle_view(atom, view, stream.region, work)\n            self._wake_waiting",
-        "pass\n            self._wake_waiting",
+        ORDERING,
+        "stream.region)\n                self._settle_if_due(atom, view, work)\n            self._wake_waiting",
+        "None)\n            self._wake_waiting",
     ),
     Mutation(
         "a jump that an ended region may settle is not looked at again",
-        DELIVERY,
-        "            self._wake_waiting([atom], work)\n\n    def _number_anew",
-        "\n    def _number_anew",
+        ORDERING,
+        "            self._wake_waiting([atom], work)\n\n    def _renumber",
+        "\n    def _renumber",
     ),
     Mutation(
         "an epoch begins before the ones before have ended",
@@ -281,9 +282,9 @@ MUTATIONS = (
     ),
     Mutation(
         "what is missing at the end of an epoch is not announced",
-        DELIVERY,
+        ORDERING,
         "        if first > expected:\n            out.append(",
-        "        if first > expected and stream.ended is False:\n            out.append(",
+        "        if first > expected and stream.region not in self._ended:\n            out.append(",
     ),
     Mutation(
         "a publisher must go on where a lost table ended",
@@ -311,9 +312,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a region that ends before its marker comes is taken out",
-        DELIVERY,
-        "        stream.ended = True\n        self._take_up",
-        "        return self.leave(region)\n        self._take_up",
+        ORDERING,
+        "        self._ended.add(region)\n        self._take_up",
+        "        return self.leave(region, out)\n        self._take_up",
     ),
     Mutation("the causal wait is left out", CAUSAL_WAIT, "return run <= self._runs[0][0]", "return True"),
     Mutation(
@@ -348,17 +349,17 @@ MUTATIONS = (
     ),
     Mutation(
         "what is cut short hides nothing",
-        DELIVERY,
-        "through += let_through(lane.ahead, self._cut(lane, whole))",
-        "through += let_through(lane.ahead, inf)",
+        LANES,
+        "through += self._let_through(lane, self._cut(lane, whole))",
+        "through += self._let_through(lane, inf)",
     ),
     Mutation("streams that were cut short are taken for whole", CUT, "if len(frames) < frames_max:", "if True:"),
     Mutation("a lane is delivered as it arrives", CUT, "    ahead.sort(key=itemgetter(0))\n", ""),
     Mutation(
         "a lane's heads do not wait for each other",
-        DELIVERY,
-        "return not stream.queue[0].is_numbered or self._lanes[stream.lane].order[0] == stream.region",
-        "return True",
+        ORDERING,
+        "if is_numbered and stream.order[0] != stream.region:",
+        "if False:",
     ),
     Mutation(
         "a lane goes on before the end of what joins it is found",
@@ -381,12 +382,12 @@ MUTATIONS = (
     Mutation(
         "what is joined without a marker is handed out from one event later on",
         DELIVERY,
-        "stream.received, stream.next, stream.number = newest.last, newest.last + 1, number",
-        "stream.received, stream.next, stream.number = newest.last + 1, newest.last + 2, number",
+        "            self._lanes.skip(region, newest)\n",
+        "            newest = newest._replace(last=newest.last + 1)\n            self._lanes.skip(region, newest)\n",
     ),
     Mutation(
         "a lane does not hear that one of its streams has moved on",
-        DELIVERY,
+        LANES,
         "        lane.regions.discard(region)\n",
         "",
     ),
@@ -410,7 +411,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what is ahead counts although something before it is about to be looked at",
-        DELIVERY,
+        ORDERING,
         "        self._is_taking = True\n",
         "",
     ),

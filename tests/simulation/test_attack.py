@@ -15,7 +15,9 @@ from cli.simulate import simulate
 from laboratory.simulation.attack import Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
 from laboratory.simulation.shrinking import shrink
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.joins import Joins
+from sequencing.ordering import Ordering
+from sequencing.ready import Missing, Ready
 from tests.patience import scaled
 from tests.simulation.mutations import MUTATIONS
 
@@ -45,14 +47,14 @@ def test_the_attack_is_an_attack() -> None:
 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delivery hands everything out as it comes."""
-    monkeypatch.setattr(Delivery, "_blocks", lambda *_: False)
-    drain = Delivery._drain
+    monkeypatch.setattr(Joins, "blocks", lambda *_: False)
+    drain = Ordering._drain
 
-    def careless(self: Delivery, work: list[Any], out: list[Ready | Missing]) -> None:
+    def careless(self: Ordering, work: list[Any], out: list[Ready | Missing]) -> None:
         self._next = dict.fromkeys(self._next, 1 << 60)
         drain(self, work, out)
 
-    monkeypatch.setattr(Delivery, "_drain", careless)
+    monkeypatch.setattr(Ordering, "_drain", careless)
 
 
 def first_failure() -> Outcome:

@@ -30,11 +30,13 @@ from laboratory.exploration.worlds_surveyed import CHANGES, Bounds, survey
 from placement.planner import make_plan
 from sequencing import overlaps, transition
 from sequencing.conditions import violations
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.delivery import Delivery
 from sequencing.errors import InvalidInput
 from sequencing.expected import links_to_sweep
 from sequencing.frames import StampedFrame
+from sequencing.joins import Joins
 from sequencing.membership import Membership
+from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -95,7 +97,7 @@ def test_the_search_notices_a_walk_past_a_pair_that_a_single_subscriber_orders_a
 
 
 def test_the_search_notices_a_join_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Delivery, "_blocks", lambda *_: False)
+    monkeypatch.setattr(Joins, "blocks", lambda *_: False)
     assert explore(ChangingWorld(dict(CHANGES)["s2 leaves and comes back"])).offenders
 
 

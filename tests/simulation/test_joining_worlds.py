@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 import sequencing.subscriber
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, StampedFrame
 from sequencing.joins import View
 from sequencing.plan import Atom, AtomId, Plan
+from sequencing.ready import Missing, Ready
 from sequencing.record import Record
 from sequencing.subscriber import Subscriber
 

@@ -13,13 +13,13 @@ from functools import partial
 import pytest
 
 from laboratory.simulation.lines import plan_along
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
+from sequencing.ready import Missing, Ready
 from sequencing.record import Record
 from sequencing.subscriber import Subscriber
 from sequencing.transition import Transition

@@ -12,9 +12,9 @@ from adapters.gateway.settings import parse_networks
 from adapters.gateway.tokens import check_subject
 from gamecast.client.decoding import EventDecoder
 from gamecast.event import Event, Gap
-from sequencing.delivery import Ready
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, Meta, StampedFrame
+from sequencing.ready import Ready
 
 
 @pytest.mark.parametrize("subject", ["al\u3164ice", "alice\ufe0f", "\u2800", "ma*", "a~b", "anybody", "x" * 200, "", 7])

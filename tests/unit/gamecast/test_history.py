@@ -15,10 +15,10 @@ from gamecast.client.history import History, Recall
 from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
 from sequencing.cut import ReadResult
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import NetworkError, UnknownPosition, Unreachable
 from sequencing.frames import UNKNOWN_END, FrameKind, StampedFrame, encode_json_body
 from sequencing.plan import Atom, AtomId, Plan
+from sequencing.ready import Missing, Ready
 from tests.patience import patience
 
 OLD = Plan(1, 1, "acyclic", {"a": "redis://a"}, {"forest": ("a",)}, (Atom(AtomId(1), ("forest",), "a"),))

@@ -12,8 +12,8 @@ import pytest
 import gamecast
 from gamecast.holding import EDGES_MS, HOLD_BOUNDS_MS, Holding, HoldTimes
 from gamecast.testing import memory_url
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import FrameKind, Meta, StampedFrame
+from sequencing.ready import Missing, Ready
 from sequencing.subscriber import Subscriber
 from tests.events import take
 from tests.patience import patience

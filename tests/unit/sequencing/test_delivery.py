@@ -7,11 +7,12 @@ from itertools import permutations
 
 import pytest
 
-from sequencing.delivery import Delivery, Missing, Ready
+from sequencing.delivery import Delivery
 from sequencing.frames import UNKNOWN_END, StampedFrame
 from sequencing.joins import SHOWN_MAX
 from sequencing.node import TICK_META
 from sequencing.plan import Atom, AtomId
+from sequencing.ready import Missing, Ready
 
 AB, BC, AC, ABC = (
     Atom(AtomId(number), tuple(regions), "n1") for number, regions in enumerate(("ab", "bc", "ac", "abc"), start=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import NotConnected, PublishUncertain
 from sequencing.frames import StampedFrame, parse_meta
 from sequencing.node import Node
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.publisher import Publisher
+from sequencing.ready import Missing, Ready
 
 PLAN = Plan(1, 1, "acyclic", {"n1": ""}, {"a": ("n1",), "b": ("n1",)}, ())
 

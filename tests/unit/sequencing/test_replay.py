@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sequencing.delivery import Missing, Ready
 from sequencing.frames import UNKNOWN_END, StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
+from sequencing.ready import Missing, Ready
 from sequencing.replay import Replay, unordered
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sequencing.delivery import Missing, Ready
 from sequencing.errors import SessionExpired
 from sequencing.frames import StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
+from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.subscriber import Read, Subscriber
 
