@@ -1,4 +1,4 @@
-"""``gamecast convert``: recorded sessions to delivery logs, and back."""
+"""``gamecast convert``: convert recorded sessions to delivery logs, and back."""
 
 from __future__ import annotations
 

@@ -163,10 +163,10 @@ def demo(
     not be started, or a connection was lost on a busy machine.
     """
     if grid and not roam:
-        raise UsageError("--grid is about servers that walk: give --roam, too")
+        raise UsageError("--grid needs servers that join and leave regions: also give --roam")
     if protocol is not None and (roam or wan is not None):
         raise UsageError(
-            f"--protocol: who is in a region is fixed, and nothing delays {protocol}: leave out --roam and --wan"
+            f"--protocol {protocol} has fixed groups and no delays between hosts: leave out --roam and --wan"
         )
     standing = _standing(wan, rtt, hosts, node_hosts, nodes, servers)
     if standing is not None:
@@ -301,7 +301,7 @@ def _require_writable(directory: Path, servers: Sequence[str]) -> None:
     strangers = sorted(file.name for file in directory.glob("*.jsonl*") if file.name not in ours)
     if strangers:
         raise UsageError(
-            f"--record {directory}: it has other delivery logs already, such as {strangers[0]}: name another"
+            f"--record {directory}: the directory has other delivery logs, such as {strangers[0]}: name another"
         )
 
 

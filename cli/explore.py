@@ -32,8 +32,8 @@ FAMILY is one or more of these; the default is all of them:
 \b
 {_FAMILIES_HELP}
 
-With --counterexamples it searches for the failures that each rule prevents (docs/counterexamples.md), and writes each
-as a scenario script into the directory.
+With --counterexamples it searches for the failures that each rule prevents (docs/counterexamples.md). It writes each
+failure as a scenario script into the directory.
 
 \b
   gamecast lab explore planned --every 10        a quick look
@@ -77,7 +77,7 @@ def explore(
 ) -> None:
     """Explore, and print the findings."""
     if pictures and counterexamples is None:
-        raise UsageError("--pictures draws what --counterexamples DIR finds: give that, too")
+        raise UsageError("--pictures draws counterexamples: also give --counterexamples DIR")
     if counterexamples is not None:
         _search(counterexamples, pictures=pictures, as_json=as_json)
         return

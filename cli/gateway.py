@@ -1,4 +1,4 @@
-"""``gamecast gateway``: the way in for browsers, other languages, and everybody over HTTP."""
+"""``gamecast gateway``: access for browsers, other languages, and every HTTP client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,13 @@ logger = logging.getLogger("gamecast.gateway")
 @click.command()
 @click.argument("url", envvar="GAMECAST_URL")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen at; 0 chooses a free one.",
+)
 @click.option(
     "--keys", help="Keys of the tokens that clients need: a file, see `gamecast token`, or a provider's https:// URL."
 )
@@ -59,36 +65,37 @@ logger = logging.getLogger("gamecast.gateway")
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="A proxy, or a network of them, whose X-Forwarded-For tells who asks.",
+    help="Address or network of proxies whose X-Forwarded-For header names the client.",
 )
-@click.option("--audience", default="gamecast", show_default=True, help="What tokens must be for.")
-@click.option("--origin", "origins", multiple=True, help="Origin of pages that may use it from a browser; * is any.")
-@click.option("--tls-certificate", type=click.Path(path_type=Path), help="PEM file, with the chain.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM file.")
+@click.option("--audience", default="gamecast", show_default=True, help="Audience that tokens must name.")
+@click.option("--origin", "origins", multiple=True, help="Origin of web pages that may use the gateway; * allows any.")
+@click.option("--tls-certificate", type=click.Path(path_type=Path), help="PEM file of the certificate and its chain.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM file of the certificate's private key.")
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path),
-    help="PEM file of authorities: each client needs a certificate of one of them, besides its token.",
+    help="PEM file of certificate authorities. Each client then needs a certificate from one of them, besides its "
+    "token.",
 )
-@click.option("--audit", type=click.Path(path_type=Path), help="File to which the audit log is added; - is stderr.")
+@click.option("--audit", type=click.Path(path_type=Path), help="File to append the audit log to; - is standard error.")
 @click.option(
     "--when-behind",
     type=click.Choice(get_args(WhenBehind)),
     default="wait",
     show_default=True,
-    help="What becomes of sessions that are too slow: they are waited for, get gaps, or are closed.",
+    help="What to do with a session that is too slow: wait for it, skip events with a gap, or close it.",
 )
 @click.option(
     "--watch-url",
-    help="URL of the control Redis by which dashboard and metrics look at the network, where the gateway's own user "
-    "may not: that of the user `watcher`.",
+    help="URL of the control Redis for dashboard and metrics, with the user `watcher`. Set it if the gateway's own "
+    "user may not inspect the network.",
 )
 @click.option(
     "--ordering",
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="What the network orders, see `gamecast manager`.",
+    help="The order that plans guarantee, see `gamecast manager`.",
 )
 @click.option(
     "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/gateway.md lists them."
@@ -96,23 +103,23 @@ logger = logging.getLogger("gamecast.gateway")
 @click.option(
     "--hook-connect",
     metavar="URL",
-    help="URL of the game's backend, asked before a session or an event stream begins; see docs/gateway.md.",
+    help="URL of the game's backend, called before a session or an event stream begins; see docs/gateway.md.",
 )
-@click.option("--hook-subscribe", metavar="URL", help="The same, asked before regions are read.")
-@click.option("--hook-publish", metavar="URL", help="The same, asked before an event is published.")
+@click.option("--hook-subscribe", metavar="URL", help="The same, called before a client reads regions.")
+@click.option("--hook-publish", metavar="URL", help="The same, called before a client publishes an event.")
 @click.option(
     "--hook-secret",
     type=click.Path(path_type=Path),
-    help="File with a secret that signs all calls of hooks. Make one with `openssl rand -hex 32`.",
+    help="File with the secret that signs all hook calls. Make one with `openssl rand -hex 32`.",
 )
 @click.option(
     "--hooks-when-down",
     type=click.Choice(get_args(WhenDown)),
     default="deny",
     show_default=True,
-    help="What happens to what a hook decides while the backend does not answer.",
+    help="How to decide requests while the backend does not answer a hook.",
 )
-@click.option("--trace", is_flag=True, help="Traces by OpenTelemetry, which its own environment variables set up.")
+@click.option("--trace", is_flag=True, help="Send OpenTelemetry traces. Its own environment variables configure it.")
 def gateway(
     url: str,
     *,
@@ -137,12 +144,12 @@ def gateway(
 ) -> None:
     """Serve a network by WebSocket and HTTP: see docs/gateway.md.
 
-    Without --keys everybody is let in, so it listens at this machine only. Runs until SIGINT or SIGTERM. SIGHUP has it
-    read its certificate, keys and authorities again; what is broken is logged, and the gateway keeps what it had. Says
-    its URL on standard error when it listens.
+    Without --keys the gateway accepts every client, so it listens at this machine only. It prints its URL to standard
+    error when it listens, and runs until SIGINT or SIGTERM. On SIGHUP it reloads its certificate, keys and authorities.
+    If one is broken, the gateway logs an error and keeps the previous one.
 
-    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a port that is taken, too), 3 if the
-    network is not there, or stopping took too long and it was broken off.
+    Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use (including a port in use), 3 if the network
+    is unavailable or stopping timed out.
 
     \b
     Example:
@@ -153,7 +160,7 @@ def gateway(
     if (tls_certificate is None) != (tls_key is None):
         raise UsageError("TLS needs both --tls-certificate and --tls-key")
     if client_ca is not None and tls_certificate is None:
-        raise UsageError("--client-ca needs TLS: give --tls-certificate and --tls-key, too")
+        raise UsageError("--client-ca needs TLS: also give --tls-certificate and --tls-key")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler])
@@ -219,14 +226,14 @@ async def _run(
         async with serving(application, tls) as where, _reloading(stop, guard, tls):
             click.echo(f"the gateway of {redacted(url)} listens at {where}", err=True)
             if not guard.asks_for_tokens:
-                click.echo("it has no keys: it lets in everyone on this machine, and no one else", err=True)
+                click.echo("it has no keys: it accepts every client on this machine, and no other", err=True)
             collect_rarely()
             await stop.wait()
 
 
 @asynccontextmanager
 async def _reloading(stop: Stop, guard: Guard, tls: TlsFiles | None) -> AsyncIterator[None]:
-    """Reload at each SIGHUP while the context is open; a SIGHUP because the terminal was closed ends the gateway."""
+    """Reload at each SIGHUP while the context is open. If the terminal was closed, SIGHUP ends the gateway."""
     if not hasattr(signal, "SIGHUP"):
         yield
         return
@@ -262,18 +269,18 @@ async def _reload(guard: Guard, tls: TlsFiles | None) -> None:
             _warn_of_tls_key_readers(tls.key)
             reloaded.append("certificate")
         except UsageError as error:
-            logger.error("reload-failed what=certificate: %s. The gateway keeps the one that it had", error)  # noqa: TRY400
+            logger.error("reload-failed what=certificate: %s. The gateway keeps the previous one", error)  # noqa: TRY400
     if guard.asks_for_tokens:
         await guard.reload_keys()
         if guard.keys_error is None:
             reloaded.append("keys")
         else:
-            logger.error("reload-failed what=keys: %s. The gateway keeps those that it had", guard.keys_error)
+            logger.error("reload-failed what=keys: %s. The gateway keeps the previous ones", guard.keys_error)
     click.echo(f"reloaded after SIGHUP: {', '.join(reloaded) or 'nothing'}", err=True)
 
 
 def _has_terminal() -> bool:
-    """Return whether this process can be reached by a terminal."""
+    """Return whether this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -291,8 +298,8 @@ async def _key_source(keys: str) -> KeySource:
     await published.refresh()
     if not published.has_come:
         click.echo(
-            f"warning: the keys of {redacted(keys)} cannot be read: {published.error}. The gateway refuses tokens "
-            "until they can, and asks again every 2 s",
+            f"warning: cannot read the keys of {redacted(keys)}: {published.error}. The gateway retries every 2 s, and "
+            "refuses all tokens until then",
             err=True,
         )
     return published
@@ -307,36 +314,36 @@ def _hook_settings(
     if not given:
         if secret is not None:
             raise UsageError(
-                "--hook-secret signs calls of hooks: give --hook-connect, --hook-subscribe or --hook-publish"
+                "--hook-secret signs hook calls: also give --hook-connect, --hook-subscribe or --hook-publish"
             )
         return None
     if secret is None:
         raise UsageError(
-            "hooks need --hook-secret FILE, by which the game's backend recognises the gateway: make the file with "
+            "hooks need --hook-secret FILE, so that the game's backend can verify their calls: make the file with "
             "`openssl rand -hex 32 > hook.secret`"
         )
     settings = HookSettings(urls=given, secret=read_hook_secret(secret), when_down=when_down)
     if secret.stat().st_mode & 0o004:
-        click.echo(f"warning: everybody on this machine can read {secret}, and sign calls with it: chmod 600", err=True)
+        click.echo(f"warning: every user of this machine can read {secret}, and sign hook calls: chmod 600", err=True)
     return settings
 
 
 def _warn_of_readers(keys: Path) -> None:
-    """Say so if others may read a file of keys with which they could sign."""
+    """Print a warning if other users can read a file of signing keys."""
     from adapters.gateway.tokens import Keys
 
     if Keys.read(keys).signing and keys.stat().st_mode & 0o044:
-        click.echo(f"warning: others on this machine can read {keys}, and sign with its keys: chmod 600", err=True)
+        click.echo(f"warning: other users of this machine can read {keys}, and sign tokens: chmod 600", err=True)
 
 
 def _warn_of_tls_key_readers(key: Path) -> None:
-    """Say so if everybody on this machine may read the private key of the certificate."""
+    """Print a warning if every user of this machine can read the certificate's private key."""
     if key.stat().st_mode & 0o004:
-        click.echo(f"warning: everybody on this machine can read the TLS key {key}: chmod 640, or 600", err=True)
+        click.echo(f"warning: every user of this machine can read the TLS key {key}: chmod 640, or 600", err=True)
 
 
 class JsonLines(logging.Formatter):
-    """Writes each record as one line of JSON, a traceback with it."""
+    """Formats each record as one line of JSON, including the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""

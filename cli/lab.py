@@ -21,5 +21,5 @@ SECTIONS = {
 def lab() -> None:
     """Simulate, explore and compare protocols.
 
-    These are the tools by which gamecast was designed and is checked. They need no Redis.
+    gamecast was designed and is checked with these tools. They need no Redis.
     """

@@ -11,7 +11,7 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def loadtest(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Put load on a network, and judge what all clients saw."""
+    """Put load on a network, and check the deliveries of all clients."""
     from loadtest.command import load_test  # with locust
 
     context.exit(load_test(arguments, program="gamecast loadtest"))

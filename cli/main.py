@@ -38,7 +38,7 @@ SECTIONS = {
         "bench": "Measure gamecast beside what you would pick instead.",
         "capacity": "Find the highest rate at which delays stay within bounds.",
         "chaos": "Run a real network under injected faults, and judge it.",
-        "loadtest": "Put load on a network, and judge what all clients saw.",
+        "loadtest": "Put load on a network, and check the deliveries of all clients.",
     },
     "Research": {"lab": "Simulate, explore and compare protocols."},
 }

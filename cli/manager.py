@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from adapters.leadership import Seen
-from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
+from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
 from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
 from adapters.urls import redacted
@@ -24,7 +24,7 @@ logger = logging.getLogger("gamecast.manager.daemon")
 
 
 @click.command()
-@click.option("--control", "control_url", required=True, help="URL of the control Redis, by which clients connect.")
+@click.option("--control", "control_url", required=True, help="URL of the control Redis, to which clients connect.")
 @click.option(
     "--ordering",
     type=click.Choice(get_args(Ordering)),
@@ -37,7 +37,7 @@ logger = logging.getLogger("gamecast.manager.daemon")
     type=click.IntRange(min=1),
     default=Limits().retention_events,
     show_default=True,
-    help="How many events of each region its node keeps, by the plans made here.",
+    help="How many events of each region its node keeps, in the plans that this candidate makes.",
 )
 @click.option(
     "--resume-s",
@@ -61,13 +61,13 @@ def manager(
     """Run a leader candidate: the leader plans the network.
 
     Every client that has the planner installed is a candidate too, so a network needs no manager. Run one if your game
-    servers should not plan, or if they come and go. Of several candidates one leads; when it dies, another takes over
-    within seconds.
+    servers should not plan, or if they start and stop often. One of the candidates leads. If it dies, another takes
+    over within seconds.
 
-    Runs until SIGINT or SIGTERM, then gives the lease back. Says on standard error when it begins and ceases to lead.
+    Runs until SIGINT or SIGTERM, then releases the lease. Reports on standard error when it begins and ceases to lead.
 
-    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if the control Redis is not there
-    when it starts, nor within --wait-s, or stopping took too long and it was broken off.
+    Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use, 3 if the control Redis was unavailable for
+    --wait-s at the start, or stopping timed out.
 
     \b
     Example:

@@ -15,7 +15,7 @@ from gamecast.errors import Unreachable
 @click.command()
 @click.option("--name", required=True, help="The node's name in plans, e.g. n1. Nodes are laid out in name order.")
 @click.option("--redis", "redis_url", required=True, help="URL of the Redis that hosts this node: see below.")
-@click.option("--control", "control_url", required=True, help="URL of the control Redis, by which clients connect.")
+@click.option("--control", "control_url", required=True, help="URL of the control Redis, to which clients connect.")
 @click.option(
     "--may-lose/--keeps-all",
     default=None,
@@ -27,11 +27,11 @@ from gamecast.errors import Unreachable
 def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, wait_s: float) -> None:
     """Register a sequencing node, and carry its frames onward.
 
-    Runs until SIGINT or SIGTERM. Nodes may be added at any time: plans that are made from then on use them, for regions
-    that are new and for those whose next epoch begins. A node stays registered after this command ends, but no frames
-    move on its links until it runs again. Clients find the URLs in the control Redis and use them unchanged, so they
-    must be able to reach them. If the control URL names a user, the stored URL names none: each client connects to this
-    Redis as its own user.
+    Runs until SIGINT or SIGTERM. You can add nodes at any time. Later plans use them, for new regions and for regions
+    that begin their next epoch. A node stays registered after this command ends, but no frames move on its links until
+    it runs again. Clients find the URLs in the control Redis and use them unchanged, so they must be able to reach
+    them. If the control URL names a user, the stored URL names none: each client connects to this Redis as its own
+    user.
 
     A node may be on one server (redis://, rediss://, unix://), on whichever one Sentinel names
     (redis+sentinel://[USER:PASSWORD@]HOST:PORT[,HOST:PORT…]/SERVICE; the sentinels' own password is the option
@@ -39,8 +39,8 @@ def node(name: str, redis_url: str, control_url: str, *, may_lose: bool | None, 
     takes over may lack what was written last, so nodes with Sentinel or in a Cluster count as ones that may lose data.
     If you have made sure that they do not, give --keeps-all.
 
-    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use (a name that is taken, too), 3 if a
-    Redis is not available within --wait-s of the start, or if stopping took too long.
+    Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use (including a name in use), 3 if a Redis was
+    unavailable for --wait-s at the start, or stopping timed out.
 
     \b
     Example, three nodes whose first Redis is also the control:

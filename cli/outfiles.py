@@ -10,7 +10,7 @@ from sequencing.errors import unwritable
 
 @contextmanager
 def writing(what: object) -> Iterator[None]:
-    """Raise what hinders writing a file as an error of gamecast's; ``what`` names the file, and the option if any."""
+    """Turn an `OSError` while writing a file into a gamecast error. ``what`` names the file, and the option if any."""
     try:
         yield
     except OSError as error:

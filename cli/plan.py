@@ -1,4 +1,4 @@
-"""`gamecast plan`: from a file of memberships to a plan, with figures, a document and a picture."""
+"""`gamecast plan`: make a plan from a membership file, with figures, a document and a picture."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str, doing: str) -> Iterator[None]:
-        """Time what is done inside, and show it on the terminal."""
+        """Time the body of the context, and show its stage on the terminal."""
         self._show(doing)
         begun = time.perf_counter()
         yield
@@ -59,16 +59,16 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
 
 @click.command("plan")
 @click.argument("membership", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for so many nodes, n1, n2, ….  [default: 3]")
-@click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; give it for each.")
+@click.option("--nodes", type=click.IntRange(1, 10_000), help="Plan for this number of nodes: n1, n2, ….  [default: 3]")
+@click.option("--node", "named", multiple=True, metavar="NAME", help="Plan for this node; repeatable.")
 @click.option(
     "--ordering",
     type=click.Choice(get_args(Ordering)),
     default="acyclic",
     show_default=True,
-    help="overlap: what two subscribers could disagree about; acyclic: also all regions that one subscriber has at the "
-    "same time, so that no cycle can arise; causal: acyclic, and an event waits until its publisher's earlier events "
-    "elsewhere are delivered to it.",
+    help="overlap: order the regions that at least two subscribers have in common. acyclic: also order all regions "
+    "that one subscriber has at the same time, so that no cycle can arise. causal: acyclic, and a subscriber delivers "
+    "an event after its publisher's earlier events in other regions.",
 )
 @click.option(
     "--rates",
@@ -80,7 +80,7 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     "--rates-from",
     type=click.Path(path_type=Path),
     metavar="SESSION",
-    help="Events/s of regions as they were in a recorded session; --rates goes before them.",
+    help="Events/s of regions in a recorded session. --rates overrides them.",
 )
 @click.option(
     "--overlaps",
@@ -93,8 +93,8 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     "--capacity",
     metavar="EVENTS_PER_S",
     callback=_capacity,
-    help="What a node may carry, or 'receiver': as much as the busiest subscriber receives.  [default: the load is "
-    "spread as far as that is worth longer paths]",
+    help="Limit of events/s through a node, or 'receiver': as much as the busiest subscriber receives.  [default: "
+    "spread the load as far as it is worth longer paths]",
 )
 @click.option(
     "--topology",
@@ -102,20 +102,20 @@ def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> float
     metavar="FILE",
     help="Choose hosts for the nodes too: a latency matrix (CSV), GraphML, GML, or NAME_edges.csv.",
 )
-@click.option("--rtt", is_flag=True, help="The topology's delays are round trips: halve them.")
+@click.option("--rtt", is_flag=True, help="The topology has round-trip times: halve them.")
 @click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.  [default: latency_ms]")
 @click.option(
     "--hosts",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where subscribers stand, rows of subscriber,host.  [default: on the host of their name]",
+    help="Hosts of the subscribers, rows of subscriber,host.  [default: the host of the subscriber's name]",
 )
 @click.option(
     "--objective",
     type=click.Choice(("mean", "p95", "max", "stretch")),
     default="mean",
     show_default=True,
-    help="With --topology: the delay from publisher to subscriber that is minimised, or the mean stretch.",
+    help="With --topology: minimise this delay from publisher to subscriber, or the mean stretch.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as JSON.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the plan: .png, .svg or .pdf.")
@@ -154,10 +154,10 @@ def plan(
         bob,river                {"subscriber": null, "region": "desert"}
         ,desert
 
-    The CSV header may be missing, and with it columns may stand in any order beside others. A row without a subscriber
-    says that the region exists; rows that are there twice count once.
+    The CSV header is optional. With a header, columns may be in any order, beside other columns. A row without a
+    subscriber says that the region exists. Repeated rows count once.
 
-    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed input, and for none.
+    Exit status: 0 if the plan satisfies the conditions C1 to C4, 1 if not, 2 for malformed or empty input.
     """
     from laboratory.planning.document import PAIRS_MAX, plan_document
     from laboratory.planning.figures import PlanFigures
@@ -183,8 +183,8 @@ def plan(
         with watch.stage("reading", "reading"):
             source = read_membership(membership, skip_bad=skip_bad, on_progress=advance)
             if not source.rows:
-                what = "the rows are all malformed" if source.skipped.count else "there are no rows"
-                raise InvalidInput(f"{_shown(membership)}: {what}, and so nothing to plan")
+                what = "all rows are malformed" if source.skipped.count else "there are no rows"
+                raise InvalidInput(f"{_shown(membership)}: {what}, so there is nothing to plan")
             rate_of = _recorded_rates(rates_from) if rates_from is not None else {}
             rate_of |= read_rates(rates) if rates is not None else {}
             world = reckoned = source.membership
@@ -229,7 +229,7 @@ def plan(
             if not document.paired:
                 click.echo(
                     f"{out}: {document.pairs:,} pairs of regions need order, more than the {PAIRS_MAX:,} that are "
-                    "listed one by one: its atoms list all the regions that they order",
+                    "listed singly: each atom lists all its regions instead",
                     err=True,
                 )
         if picture is not None:
@@ -260,7 +260,7 @@ def _node_names(count: int | None, named: Sequence[str]) -> list[str]:
     if not named:
         return [f"n{number}" for number in range(1, (count or NODES_DEFAULT) + 1)]
     if len(set(named)) != len(named):
-        raise click.UsageError(f"--node: a name is there twice: {', '.join(named)}")
+        raise click.UsageError(f"--node names a node twice: {', '.join(named)}")
     return [check_node_name(name) for name in named]
 
 
@@ -281,7 +281,7 @@ def _write(file: Path, text: bytes) -> None:
 
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
-    """Yield what names the stage and what counts rows, on a terminal only."""
+    """Yield functions that show the stage and the number of rows, on a terminal only."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield (lambda _: None), None

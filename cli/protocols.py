@@ -1,4 +1,4 @@
-"""``gamecast lab simulate protocols``: what the classic protocols declare, held against adversarial worlds."""
+"""``gamecast lab simulate protocols``: check the declared guarantees of the classic protocols in adversarial worlds."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ REFUTED_WITHIN_SEEDS = 200
 @click.command("protocols")
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(1), help="Worlds for each protocol.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
-@click.option("--seed", type=click.IntRange(0), help="Only this one: replays a failure.")
+@click.option("--seed", type=click.IntRange(0), help="Run only this seed, to replay a failure.")
 @click.option(
-    "--protocol", "names", multiple=True, type=click.Choice(list(PROTOCOLS)), help="Only this one; repeat it."
+    "--protocol", "names", multiple=True, type=click.Choice(list(PROTOCOLS)), help="Run only this one; repeatable."
 )
 @click.option(
     "--claim",
     type=click.Choice([guarantee.value for guarantee in Guarantee]),
-    help="Judge by this guarantee, which need not be one that the protocol declares.",
+    help="Check this guarantee, even if the protocol does not declare it.",
 )
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
@@ -43,12 +43,12 @@ REFUTED_WITHIN_SEEDS = 200
 def protocols(
     seeds: int, first: int, seed: int | None, names: tuple[str, ...], claim: str | None, jobs: int, as_json: bool
 ) -> None:
-    """Hold the classic ordering protocols to what they declare.
+    """Check the declared guarantees of the classic ordering protocols.
 
     Each seed is a world that is as bad as a protocol's declared assumptions allow: slow and overtaking packets, groups
-    that overlap, senders from outside, crashes in the middle of a multicast. Each declared guarantee has a checker of
-    its own. Then each protocol is judged by the next guarantee that it does not declare, which must be refuted within
-    200 seeds: a check that nothing fails is none.
+    that overlap, senders from outside, crashes in the middle of a multicast. Each declared guarantee has its own
+    checker. Then each protocol is checked for the next guarantee that it does not declare. 200 seeds must refute it: a
+    check that never fails proves nothing.
 
     Exit status: 0, or 1 if a declared guarantee was broken or an undeclared one was not refuted, 2 for wrong use.
     """
@@ -123,7 +123,7 @@ def _refutation(name: str) -> dict[str, Any] | None:
 
 
 def _progress(parts: Iterable[tuple[str, Part]], count: int) -> Iterator[tuple[str, Part]]:
-    columns = TextColumn("protocols held to their word"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("batches of worlds checked"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(parts, total=count)

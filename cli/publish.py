@@ -1,4 +1,4 @@
-"""``gamecast publish``: send events by hand."""
+"""``gamecast publish``: publish events from a terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sequencing.names import check_region
 
 UNDER_WAY_EVENTS_MAX = 1024
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
-"""Published and without a receipt yet: enough to fill frames."""
+"""Limits of events in flight, published without a receipt yet: enough to fill frames."""
 
 
 @click.command()
 @click.argument("url")
 @click.argument("region")
 @click.argument("payloads", nargs=-1, metavar="[PAYLOAD...]")
-@click.option("--text", is_flag=True, help="Payloads are text, also where they look like JSON.")
-@click.option("--name", help="Of the publisher, as subscribers see it.  [default: user@host-pid]")
+@click.option("--text", is_flag=True, help="Send each payload as text, even if it is valid JSON.")
+@click.option("--name", help="Name of the publisher, as subscribers see it.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and no receipts.")
 @click.pass_context
 def publish(
@@ -46,17 +46,17 @@ def publish(
 ) -> None:
     """Publish events to a region, and print their receipts. A receipt is a region and a position, epoch-sequence.
 
-    A PAYLOAD is JSON if it can be read as such, else a string; put -- before those that begin with a dash. Without
-    PAYLOAD each line of standard input is an event, published when it comes, until the input ends. Subscribers that
-    join later can replay them, as `gamecast tail --since 0` does.
+    A PAYLOAD that is valid JSON is sent as JSON, any other as a string. Put -- before payloads that begin with a dash.
+    Without PAYLOAD, each line of standard input is one event, published as soon as it is read. Subscribers that join
+    later can replay the events, as `gamecast tail --since 0` does.
 
     \b
     Examples:
       gamecast publish redis://127.0.0.1 forest '{"type": "spell"}' 'hello'
       tail -f game.log | gamecast publish redis://127.0.0.1 log --text
 
-    Exit status: 0 if all are published, 130 if interrupted, 2 for wrong use, 3 if the network is not there or refuses,
-    the reader of the receipts has gone, or it is stopped by SIGTERM. What was published before that is always said.
+    Exit status: 0 if all events are published, 130 if interrupted, 2 for wrong use, 3 if the network is unavailable or
+    refuses, standard output is closed, or SIGTERM stopped it. On every failure it prints what was published before.
     """
     require_reachable(url)
     check_region(region)
@@ -67,7 +67,7 @@ def publish(
     try:
         asyncio.run(sending.run(client, encoded, None if as_json else Output()))
     except BrokenPipeError:
-        stopped = "the reader of the receipts has gone"
+        stopped = "standard output was closed"
     except KeyboardInterrupt:
         stopped, status = "interrupted", INTERRUPTED
     except asyncio.CancelledError:
@@ -87,7 +87,7 @@ def publish(
 
 @dataclass(slots=True)
 class _Sending:
-    """What becomes of the events of one call."""
+    """The events of one call and their outcomes."""
 
     region: str
     text: bool
@@ -104,8 +104,8 @@ class _Sending:
     _room: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, client: Client, payloads: Sequence[Any], output: Output | None) -> None:
-        """Publish payloads, or the lines of standard input when there are none; raises the first error."""
-        # SIGINT does the same, by asyncio.
+        """Publish payloads, or the lines of standard input if there are none. Raises the first error."""
+        # asyncio cancels the task in the same way on SIGINT.
         sending = asyncio.current_task()
         assert sending is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sending.cancel)
@@ -120,12 +120,12 @@ class _Sending:
                     feeding.cancel()
                     await asyncio.gather(feeding, return_exceptions=True)
         finally:
-            # The connection is closed: whatever was under way has its answer.
+            # The connection is closed: every event in flight has its outcome.
             while self._under_way:
                 self._count()
 
     def told(self) -> str:
-        """Say what was published."""
+        """Return a summary of what was published."""
         said = f"{counted(self.published, 'event')} published"
         if self.last is not None:
             said += f", the last as {self.last.region} {self.last.position}"
@@ -160,7 +160,7 @@ class _Sending:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            # Who stops waiting for an event does not take it back.
+            # Cancelling this wait must not cancel the publish.
             receipt = await asyncio.shield(self._under_way[0][0])
             self._count()
             if output is not None:
@@ -188,7 +188,7 @@ class _Sending:
             yield _checked(line, self.text, f"standard input, line {number}")
 
     def _count(self) -> None:
-        """Take the oldest event off the list, by what became of it."""
+        """Remove the oldest event in flight, and count its outcome."""
         future, size = self._under_way.popleft()
         self._under_way_bytes -= size
         self._room.set()
@@ -204,7 +204,7 @@ class _Sending:
 
 
 def _checked(written: str, text: bool, where: str) -> Any:
-    """Return the payload that was written; raises `UsageError`, saying where, before anything is published of it."""
+    """Return the payload of a text, checked before it is published. Raises `UsageError`, with its place."""
     payload: Any = written
     if not text:
         try:

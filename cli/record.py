@@ -1,4 +1,4 @@
-"""``gamecast record``: a live network, from beside."""
+"""``gamecast record``: record a live network without joining it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from launcher.ending import INFRASTRUCTURE
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="The session: a new directory, or one that others record into.",
+    help="Directory of the session: a new one, or one that other recorders write into.",
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
 @click.option("--regions", default="*", show_default=True, metavar="PATTERN", help="Which regions: *, ? and […].")
@@ -34,7 +34,7 @@ from launcher.ending import INFRASTRUCTURE
     default=10.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="How often files are finished; what came since is lost if this is killed.",
+    help="Seconds between finished files. If this process is killed, later rows are lost.",
 )
 @click.option(
     "--host",
@@ -54,22 +54,22 @@ def record(
     host: str | None,
     as_json: bool,
 ) -> None:
-    """Record a live network into a session. A session has the frames, when each passed each node, the epochs, and the
-    members.
+    """Record a live network into a session. A session has the frames, the time when each passed each node, the epochs,
+    and the members.
 
-    It reads, and nothing else: it is no subscriber, and changes no membership, plan or epoch. It cannot
-    see what game servers receive and deliver. To record that too, connect them with `gamecast.connect(record=DIR)`; DIR
-    may be the same session.
+    It only reads: it is not a subscriber, and changes no membership, plan or epoch. It cannot see what game servers
+    receive and deliver. To record that too, connect them with `gamecast.connect(record=DIR)`; DIR may be the same
+    session.
 
-    Frames that pass a link faster than they can be read lack a stamp there; they are counted.
+    A frame that passes a link before it can be read lacks a stamp there. Such frames are counted.
 
     \b
     Example:
       gamecast record redis://127.0.0.1 --out session --seconds 60
       gamecast analyze session
 
-    Exit status: 0 when it has what was asked for or is stopped by SIGTERM, 130 when it is interrupted, 2 for wrong use,
-    3 if the network is not there, or rows were lost, as on a full disk.
+    Exit status: 0 after --seconds or SIGTERM, 130 if interrupted, 2 for wrong use, 3 if the network is unavailable, or
+    if rows were lost, as on a full disk.
     """
     require_pyarrow()
     require_reachable(url)
@@ -96,7 +96,7 @@ async def _record(
 
     control = RedisControl(url)
     try:
-        newest = await control.newest()  # nothing is written for a network that is not there
+        newest = await control.newest()  # fail before writing anything if the network is unavailable
     finally:
         await control.close()
     ordering = newest.plan.ordering if newest is not None else "acyclic"
@@ -147,9 +147,7 @@ def _tell(summary: Mapping[str, Any]) -> None:
     seen = ", ".join(f"{count:,} at {node}" for node, count in summary["stamps"].items()) or "none"
     click.echo(f"{summary['frames']:,} frames of {summary['events']:,} events; frames at the nodes: {seen}.")
     if summary["missed"]:
-        click.echo(
-            f"{summary['missed']:,} frames were gone from a link before they were read: they lack a stamp there."
-        )
+        click.echo(f"{summary['missed']:,} frames left a link before they were read: they lack a stamp there.")
     click.echo(f"{sum(summary['rows'].values()):,} rows in {summary['files']} files: {summary['session']}")
     for lost in summary["lost"]:
         print(f"lost: {lost['rows']:,} rows of {lost['table']} ({lost['reason']})", file=sys.stderr)

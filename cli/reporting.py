@@ -1,4 +1,4 @@
-"""What the commands by hand share: standard input and output that do not stall the event loop, and safe texts."""
+"""Shared by interactive commands: standard input and output that do not block the event loop, and safe texts."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ __all__ = [
 ]
 
 LINE_BYTES_MAX = 1 << 20
-"""Longer than any payload may be; a line without an end should not fill the memory."""
+"""Longer than the longest payload. The limit keeps a line without an end from filling the memory."""
 READ_BYTES = 1 << 16
 
 
 class Output:
-    """Standard output, by its file descriptor: a reader that pauses must not keep the heartbeat from beating."""
+    """Standard output, by its file descriptor: a slow reader must not delay the client's heartbeat."""
 
     def __init__(self) -> None:
-        # None: it was closed before we began.
+        # None: it was closed before the process started.
         self._fd = sys.stdout.fileno() if sys.stdout is not None else os.open(os.devnull, os.O_WRONLY)
 
     async def write(self, text: bytes) -> None:
-        """Write everything, waiting while nobody reads; raises `BrokenPipeError` when nobody ever will."""
+        """Write everything, and wait for a slow reader. Raises `BrokenPipeError` if the reader closed the pipe."""
         rest = memoryview(text)
         loop = asyncio.get_running_loop()
         while rest:
             await _ready(self._fd, select.POLLOUT, loop.add_writer, loop.remove_writer)
-            # What is ready takes so much without blocking.
+            # A ready pipe takes PIPE_BUF bytes without blocking.
             rest = rest[os.write(self._fd, rest[: select.PIPE_BUF]) :]
 
     def on_reader_gone(self, call: Callable[[], object]) -> None:
-        """Have ``call`` called when standard output is a pipe whose reader ends, also while nothing is written."""
+        """Call ``call`` when standard output is a pipe and its reader closes it, even while nothing is written."""
         if stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             loop = asyncio.get_running_loop()
 
@@ -58,7 +58,7 @@ class Output:
 
 
 async def input_lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input as they come, without their ends; raises `InvalidInput` naming the line."""
+    """Yield the lines of standard input as they arrive, without line ends. Raises `InvalidInput` naming the line."""
     if sys.stdin is None:
         return
     fd = sys.stdin.fileno()
@@ -83,7 +83,7 @@ async def input_lines() -> AsyncIterator[str]:
 
 
 def default_name() -> str:
-    """Return ``user@host-pid``: who is at the keyboard, unique on the network."""
+    """Return ``user@host-pid``, which is unique on the network."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container may run as a user without a name
@@ -92,7 +92,7 @@ def default_name() -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that does nothing to a terminal: what it would not print as it is comes as an escape."""
+    """Return a text that is safe for a terminal: non-printable characters become escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -106,7 +106,7 @@ async def _ready(
     add: Callable[[int, Callable[[], None]], None],
     remove: Callable[[int], bool],
 ) -> None:
-    """Return when a descriptor can be read or written without blocking; files always can."""
+    """Wait until a descriptor can be read or written without blocking. Regular files always can."""
     poll = select.poll()
     poll.register(fd, event)
     if poll.poll(0):

@@ -1,4 +1,4 @@
-"""How a command is run: `launcher.ending` tells what its exit statuses mean, and this what click adds to that."""
+"""Run a command. `launcher.ending` defines the exit statuses; this module adds click's exceptions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _COMPLETE = "_GAMECAST_COMPLETE"
 
 
 def run(command: click.Command, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command, by the arguments of this process where None, and end the process with its status."""
+    """Run a command and end the process with its status. Without arguments, use those of this process."""
     sys.exit(status_of(command, arguments))
 
 
 def status_of(command: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status; what went wrong is one line on standard error."""
+    """Run a command and return its exit status. An error is one line on standard error."""
 
     def work() -> int:
         if (instruction := os.environ.get(_COMPLETE)) is not None and arguments is None:
             return shell_complete(command, {}, NAME, _COMPLETE, instruction)
-        # Not by `command.main`, which makes 1 of an interrupt, of the end of a file and of a pipe that is closed.
+        # `command.main` would return 1 for an interrupt, for an end of file and for a closed pipe.
         try:
             with (
                 Raised(),

@@ -1,4 +1,4 @@
-"""``gamecast lab simulate``: the core's state machines in a simulated world."""
+"""``gamecast lab simulate``: run the core's state machines in a simulated world."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ CHUNK = 20
 def simulate() -> None:
     """Run the protocol's own state machines in a simulated world.
 
-    No Redis and no sockets: time, chance, the network and its faults are the simulation's, so that one seed always
-    gives one run, and what fails once fails again.
+    There is no Redis and no socket. The simulation controls time, chance, the network and its faults. So a seed always
+    gives the same run, and a failure can be replayed.
     """
 
 
 @simulate.command("faults")
-@click.option("--seeds", default=300, show_default=True, type=click.IntRange(1), help="How many worlds to attack.")
+@click.option("--seeds", default=300, show_default=True, type=click.IntRange(1), help="How many worlds to run.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
-@click.option("--seed", type=click.IntRange(0), help="Only this one: replays a failure.")
-@click.option("--scenario", help="Changes to the seed's scenario, as JSON; failures print theirs.")
-@click.option("--ordering", type=click.Choice(ORDERINGS), help="Only this ordering; else all, by turns.")
+@click.option("--seed", type=click.IntRange(0), help="Run only this seed, to replay a failure.")
+@click.option("--scenario", help="Changes to the seed's scenario, as JSON, as a failure prints them.")
+@click.option("--ordering", type=click.Choice(ORDERINGS), help="Use only this ordering.  [default: all, in turn]")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
@@ -54,21 +54,20 @@ def simulate() -> None:
 def faults_command(
     seeds: int, first: int, seed: int | None, scenario: str | None, ordering: str | None, jobs: int, as_json: bool
 ) -> None:
-    """Attack small networks with every fault, and judge what their servers delivered.
+    """Simulate faults in small networks, and check what their servers delivered.
 
-    Each seed is a world: servers that publish, join and leave; nodes, relays and managers that crash, pause and are cut
-    off from each other; nodes that come back with an older state, or forget publishers; calls that are lost, late or
-    carried out twice. Afterwards the faults end, and everything must come to rest. Checkers that know nothing of stamps
-    judge order, acyclicity, causality, completeness and durability, and that gaps are announced exactly where something
-    is missing.
+    Each seed is a world. Its servers publish, join and leave. Nodes, relays and managers crash, pause and are cut off
+    from each other. Nodes restart with an older state, or forget publishers. Calls are lost, late or executed twice.
+    Then the faults end, and the network must become quiet. The checkers do not use stamps. They check order,
+    acyclicity, causality, completeness and durability, and that gaps are announced exactly where events are missing.
 
-    Exit status: 0, or 1 if a promise was broken: the smallest scenario found that breaks it is printed, with the
-    command that replays it; 2 for wrong use.
+    Exit status: 0, or 1 if a promise was broken, 2 for wrong use. For a broken promise it prints the smallest scenario
+    that it found, with the command that replays it.
     """
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     scenarios = [_scenario(number, ordering, scenario) for number in numbers]
     began_s, began_cpu_s = time.monotonic(), os.times()
-    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds attacked"))
+    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds run"))
     seconds = time.monotonic() - began_s
     after = os.times()
     cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
@@ -101,23 +100,24 @@ def faults_command(
     "--worlds", "count", default=100, show_default=True, type=click.IntRange(1), help="How many worlds to run."
 )
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
-@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 16), help="Of each world's network.")
-@click.option("--causal", is_flag=True, help="With causal order; publishers subscribe, too.")
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 16), help="Nodes in each world.")
+@click.option("--causal", is_flag=True, help="Use causal order; publishers subscribe, too.")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def sessions_command(count: int, first: int, nodes: int, causal: bool, jobs: int, as_json: bool) -> None:
-    """Run sessions of every kind beside each other, and judge them together.
+    """Run sessions of every kind side by side, and check them together.
 
-    Not simulated: the library itself, over networks in memory. In each world some servers are live, some replay all
-    there was, some go and come back by their positions, and join and leave meanwhile, all under traffic. No two orders
-    may contradict each other, nor all of them together; nothing may come twice; who asked for everything gets it.
+    This runs the library itself, not a simulation, over networks in memory. In each world, some servers are live, some
+    replay all events, and some disconnect and resume from their positions. They join and leave regions meanwhile, under
+    traffic. Their orders must not contradict each other, neither in pairs nor all together. No event may be delivered
+    twice. A server that asked for all events must get all of them.
 
-    On several nodes, history of regions that nobody had together has no order. Who asks for it is refused; such a
-    server ends there.
+    On several nodes, the history of regions has no common order if no subscriber had them together. A replay of such
+    regions is refused, and the server that asked for it ends.
 
-    Exit status: 0, or 1 if a promise was broken; 2 for wrong use.
+    Exit status: 0, or 1 if a promise was broken, 2 for wrong use.
     """
     drawn = worlds(first, count, nodes=nodes, ordering="causal" if causal else "acyclic")
     seen = list(_progress(mapped(run_sessions, drawn, jobs=jobs, chunk=CHUNK), len(drawn), "worlds run"))
@@ -163,7 +163,7 @@ def _scenario(seed: int, ordering: str | None, changes: str | None) -> Scenario:
                 wanted["weather"] = replace(Weather(), **wanted["weather"])
             scenario = replace(scenario, **wanted)
         except (ValueError, TypeError) as error:
-            raise click.UsageError(f"--scenario does not describe one: {error}") from error
+            raise click.UsageError(f"--scenario does not describe a scenario: {error}") from error
     return scenario
 
 
@@ -175,7 +175,7 @@ def _progress(outcomes: Iterable[Seen], count: int, what: str) -> Iterator[Seen]
 
 
 def _replay(outcome: Outcome) -> str:
-    """The command that runs a scenario again: what differs from the seed's own is given with it."""
+    """Return the command that replays a scenario, with its differences from the seed's own scenario."""
     drawn, shrunk = asdict(Scenario.of(outcome.scenario.seed)), asdict(outcome.scenario)
     changes = {name: value for name, value in shrunk.items() if value != drawn[name]}
     command = f"gamecast lab simulate faults --seed {outcome.scenario.seed}"

@@ -1,4 +1,4 @@
-"""``gamecast lab simulate paper``: Lumezanu 2006's experiment, with ours beside it."""
+"""``gamecast lab simulate paper``: the experiment of Lumezanu 2006, with gamecast's placement beside it."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ def _groups(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...
 
 
 @click.command("paper")
-@click.option("--runs", default=20, show_default=True, type=click.IntRange(1), help="How many networks, one a seed.")
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1), help="How many networks, one per seed.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
 @click.option("--groups", default="8,16,32,64", show_default=True, callback=_groups, help="Numbers of groups.")
 @click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(240), help="Hosts of the internetwork.")
-@click.option("--subscribers", default=128, show_default=True, type=click.IntRange(2), help="How many.")
-@click.option("--clusters", default=16, show_default=True, type=click.IntRange(1), help="That they stand in.")
+@click.option("--subscribers", default=128, show_default=True, type=click.IntRange(2), help="Number of subscribers.")
+@click.option("--clusters", default=16, show_default=True, type=click.IntRange(1), help="Clusters of subscribers.")
 @click.option(
     "--largest",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0.0, 1.0, min_open=True),
-    help="What part of the subscribers the largest group has; the others by Zipf's law.",
+    help="Share of the subscribers in the largest group; other sizes follow Zipf's law.",
 )
 @click.option(
     "--objective",
     default="mean",
     show_default=True,
     type=click.Choice(OBJECTIVES),
-    help="What ours minimises.",
+    help="Delay that gamecast's placement minimises.",
 )
 @click.option("--into", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this document.")
-@click.option("--csv", "csv_directory", type=click.Path(path_type=Path, file_okay=False), help="Write tables there.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures there, as PNG.")
+@click.option("--csv", "csv_directory", type=click.Path(path_type=Path, file_okay=False), help="Write tables here.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the figures here, as PNG.")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
 )
@@ -91,13 +91,12 @@ def paper(
     jobs: int,
     as_json: bool,
 ) -> None:
-    """Measure the latency stretch of Lumezanu 2006's experiment: ours, the paper's heuristic, and what both are
-    measured by.
+    """Measure the latency stretch of placements in the experiment of Lumezanu 2006.
 
-    Each run draws a transit-stub internetwork, subscribers in clusters and groups by Zipf's law, and places a
-    sequencing network in it five ways: ours; the paper's heuristic; one central sequencer at the 1-median; ours on
-    random hosts; and, as a lower bound that is no network, each group at its own 1-median. The latency stretch of a
-    destination is the mean sequenced delay of what it receives over the mean direct delay.
+    Each run draws a transit-stub internetwork, subscribers in clusters, and groups by Zipf's law. It places a
+    sequencing network in five ways: gamecast's ("ours"); the paper's heuristic; one central sequencer at the 1-median;
+    ours on random hosts; and each group at its own 1-median, a lower bound that is no network. The latency stretch of a
+    destination is the mean sequenced delay of its events, divided by their mean direct delay.
 
     Exit status: 0, or 2 for wrong use.
     """
@@ -179,7 +178,7 @@ def _tell(summary: dict[str, Any]) -> None:
     console = wide_console()
     console.print(table_of("Latency stretch of destinations", HEADER, _rows(summary)))
     console.print(
-        "orders, handles: events/s that the busiest node of any run numbers, and that pass it, in those of the busiest "
+        "orders, handles: events/s that the busiest node of any run numbers, and that pass it, relative to the busiest "
         "receiver"
     )
     console.print(f"seeds {summary['seeds'][0]} to {summary['seeds'][-1]}")

@@ -1,4 +1,4 @@
-"""``gamecast lab simulate placement``: ours against central and random placement on topologies from files."""
+"""``gamecast lab simulate placement``: compare gamecast's, central and random placement on real topologies."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ Job = tuple["Topology", str, int]
 
 @click.command("placement")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rtt", is_flag=True, help="The latency matrices among the files hold round trips: halve them.")
-@click.option("--weight", metavar="NAME", help="The attribute or column of links' delays.")
+@click.option("--rtt", is_flag=True, help="Latency matrices have round-trip times: halve them.")
+@click.option("--weight", metavar="NAME", help="Attribute or column of the links' delays.")
 @click.option(
     "--trace",
     "traces",
     multiple=True,
     metavar="PREFIX",
-    help="Compare them for a match in the demo's format, too, which 32 servers host; give it for each.",
+    help="Also compare with a match in the demo's format, which 32 servers host; repeatable.",
 )
-@click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="How many, one a seed.")
+@click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="How many runs, one per seed.")
 @click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
 @click.option(
     "--jobs", default=os.cpu_count() or 1, show_default="the cores", type=click.IntRange(1), help="Processes."
@@ -66,11 +66,12 @@ def placement(
 ) -> None:
     """Compare placements on real topologies: latency matrices, node and edge tables, GraphML and GML.
 
-    128 subscribers (fewer if there are fewer hosts) and 32 groups: of the 8 subscribers nearest to one of them, the
-    same with a tenth of strays, of any 8, and the paper's by Zipf's law; and a grid of 64 cells on which the avatars of
-    each subscriber wander. It reports mean delays from publisher to
-    subscriber: of ours, of one central sequencer at the 1-median, and of ours on random hosts. The lower bound is each
-    group's own 1-median.
+    There are 128 subscribers, or fewer if there are fewer hosts. Four workloads have 32 groups: the 8 subscribers
+    nearest to one of them; the same with a tenth of strays; any 8 subscribers; and the paper's sizes by Zipf's law. In
+    another, each subscriber's avatars wander on a grid of 64 cells.
+
+    The report has mean delays from publisher to subscriber for three placements: gamecast's ("ours"), one central
+    sequencer at the 1-median, and ours on random hosts. The lower bound is each group's own 1-median.
 
     Exit status: 0, or 2 for wrong use.
     """
@@ -82,7 +83,7 @@ def placement(
     seeds = range(first, first + runs)
     names = [*WORKLOADS, *traces]
     for trace in traces:
-        read_match(trace)  # what is wrong with it is said before the work begins
+        read_match(trace)  # report its errors before the work begins
     work = [(topology, name, seed) for topology in topologies.values() for name in names for seed in seeds]
     found = iter(_compared(work, jobs))
     by_file: dict[str, list[Compared]] = {}

@@ -1,4 +1,4 @@
-"""``gamecast lab simulate trees``: ways from a region's last node to its subscribers, side by side."""
+"""``gamecast lab simulate trees``: compare distribution trees from a region's last node to its subscribers."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from placement.distribution.tree import DELAY, Distribution, Graph, require_mult
 from placement.topology import Network, Topology
 
 BOUND_FACTOR = 1.25
-"""Without ``--bound-ms``, the last destination may wait so many times as long as by the fastest way."""
+"""Default bound of the delay to any destination, as a multiple of the slowest unicast delay."""
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--source", help="The region's last node.  [default: drawn by --seed]")
-@click.option("--destinations", help="Its subscribers' hosts, with commas between.  [default: drawn by --seed]")
+@click.option("--destinations", help="Hosts of its subscribers, comma-separated.  [default: drawn by --seed]")
 @click.option("--count", type=click.IntRange(1), default=16, show_default=True, help="How many destinations to draw.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the drawing.")
-@click.option("--core", help="Of the core-based tree.  [default: the destinations' 1-median]")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed for drawing hosts.")
+@click.option("--core", help="Core of the core-based tree.  [default: the destinations' 1-median]")
 @click.option(
     "--bound-ms",
     type=click.FloatRange(min=0, min_open=True),
-    help=f"No destination waits so long, on CST trees.  [default: {BOUND_FACTOR:g} × the slowest by unicast]",
+    help=f"Bound of the delay to any destination, on CST trees.  [default: {BOUND_FACTOR:g} × the slowest by unicast]",
 )
 @click.option(
     "--weight",
     metavar="NAME",
-    help="The attribute or column of links that holds the delay.  [default: latency_ms in graphs, delay_ms in tables]",
+    help="Attribute or column of the links' delays.  [default: latency_ms in graphs, delay_ms in tables]",
 )
 @click.option(
     "--blank",
     "blank_ms",
     type=click.FloatRange(min=0),
     metavar="MS",
-    help="The delay of links without one, in tables.  [default: the median of the others]",
+    help="Delay of links that have none, in tables.  [default: the median of the others]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def trees(
@@ -63,9 +63,9 @@ def trees(
 ) -> None:
     """Compare unicast with shared trees over the graph in FILE.
 
-    FILE is GraphML (.graphml), GML (.gml), or a table of links (NAME_edges.csv, with NAME_nodes.csv beside it). A link
-    costs its delay. Network cost counts each link as often as the multicast crosses it, destination cost is the mean
-    over destinations (Kshemkalyani 2008, §6.11.3).
+    FILE is GraphML (.graphml), GML (.gml), or a table of links (NAME_edges.csv, with NAME_nodes.csv beside it). The
+    cost of a link is its delay. Network cost counts each link as often as the multicast crosses it. Destination cost is
+    the mean over destinations (Kshemkalyani 2008, §6.11.3).
 
     Exit status: 0, or 2 for wrong use.
     """
@@ -100,9 +100,9 @@ def trees(
 
 
 def _links(topology: Topology, file: Path) -> Graph:
-    """Return the links of a topology, each of which costs its delay."""
+    """Return the graph of a topology's links. The cost of a link is its delay."""
     if not isinstance(topology, Network):
-        raise UsageError(f"{file}: trees are made of links, and a matrix has none: name a graph or a table of links")
+        raise UsageError(f"{file}: trees need links, and a matrix has none: name a graph or a table of links")
     graph: Graph = nx.Graph()
     graph.add_nodes_from(topology.names)
     ends = topology.links.tocoo()
@@ -114,12 +114,12 @@ def _links(topology: Topology, file: Path) -> Graph:
 def _members(
     graph: Graph, source: str | None, destinations: str | None, count: int, seed: int
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the source and the destinations: those that are named, and what is drawn for those that are not."""
+    """Return the source and the destinations, as named or else drawn."""
     part = max(map(sorted, nx.connected_components(graph)), key=len)
     if destinations is not None:
         wanted = tuple(dict.fromkeys(destinations.split(",")))
         if source is None:
-            raise UsageError("--destinations needs --source: from where they are to be reached")
+            raise UsageError("--destinations needs --source: also name the region's last node")
         return source, wanted
     random = Random(seed)
     root = random.choice(part) if source is None else source

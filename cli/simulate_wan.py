@@ -1,4 +1,4 @@
-"""``gamecast lab simulate wan``: what a replay under a latency matrix should take, without running it."""
+"""``gamecast lab simulate wan``: predict the delays of a replay under a latency matrix, without running it."""
 
 from __future__ import annotations
 
@@ -25,45 +25,44 @@ from sequencing.membership import Membership
 @click.command("wan")
 @click.argument("matrix", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("prefix", required=False)
-@click.option("--rtt", is_flag=True, help="The matrix holds round trips; one way is half of one.")
-@click.option("--hosts", metavar="A,B,…", help="Where the servers stand, in turn.  [default: all of the matrix]")
-@click.option("--node-hosts", metavar="A,B,…", help="Where the nodes stand, in turn.  [default: --hosts]")
+@click.option("--rtt", is_flag=True, help="The matrix has round-trip times: halve them.")
+@click.option("--hosts", metavar="A,B,…", help="Hosts of the servers, in turn.  [default: all of the matrix]")
+@click.option("--node-hosts", metavar="A,B,…", help="Hosts of the nodes, in turn.  [default: --hosts]")
 @click.option("--nodes", type=click.IntRange(1, 64), default=3, show_default=True)
 @click.option("--servers", type=click.IntRange(1, 256), default=8, show_default=True)
 @click.option("--cell-m", type=float, default=250.0, show_default=True, help="Side of a region, in metres.")
 @click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
 @click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
-@click.option("--duration-s", type=float, default=DURATION_S, show_default=True, help="How much of it, in seconds.")
+@click.option("--duration-s", type=float, default=DURATION_S, show_default=True, help="How much to replay, in seconds.")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated skirmish.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated skirmish.")
 @click.option(
     "--service-ms",
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
-    help="How long a node is busy with one request, while others queue.",
+    help="Milliseconds that a node takes for each request, while others queue.",
 )
 @click.option(
     "--loss",
     type=click.FloatRange(min=0, max=0.5),
     default=0.0,
     show_default=True,
-    help="That what is sent one way is lost; TCP sends it again after a while.",
+    help="Probability that data in one direction is lost. TCP sends it again after a timeout.",
 )
 @click.option(
     "--block-ms",
     type=click.FloatRange(min=1),
     default=float(BLOCK_MS),
     show_default=True,
-    help="How long a subscriber's read waits at a node.",
+    help="Milliseconds that a subscriber's read waits at a node.",
 )
 @click.option(
     "--whole-reads",
     is_flag=True,
-    help="A read that has waited is answered with all that is there, not (as by Redis 7.0) with the stream that came "
-    "first.",
+    help="A read that has waited returns the frames of all streams. Redis 7.0 returns the first stream only.",
 )
-@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="How many to take together.")
+@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="How many runs to combine.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def wan(
     matrix: Path,
@@ -87,13 +86,13 @@ def wan(
     runs: int,
     as_json: bool,
 ) -> None:
-    """Predict what `gamecast demo --wan MATRIX` would measure, and what if packets were lost or nodes slow.
+    """Predict the measurements of `gamecast demo --wan MATRIX`, also with packet loss or slow nodes.
 
-    The core's machines run over the delays of MATRIX (CSV, ms), call by call, as the live network does; PREFIX names a
-    recorded match, as in `gamecast demo`. The plan is one that is made for all servers at once; a live network may have
-    come to another one.
+    The core's state machines run over the delays of MATRIX (CSV, ms), call by call, as the live network does. PREFIX
+    names a recorded match, as in `gamecast demo`. The plan is made for all servers at once, so a live network may have
+    another one.
 
-    Exit status: 0, or 2 for wrong use, also where under such conditions not everything would be delivered.
+    Exit status: 0, or 2 for wrong use, or if some events would not be delivered under these conditions.
     """
     standing = stand(
         read_distances(matrix, rtt=rtt),

@@ -1,4 +1,4 @@
-"""``gamecast status``: what a network looks like now."""
+"""``gamecast status``: show the present state of a network."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from gamecast.client.networks import require_reachable
 from launcher.ending import INFRASTRUCTURE
 
 PIPED_WIDTH = 10_000
-"""Where no terminal is, nothing has to be wrapped: what reads the output would have to put URLs together again."""
+"""Width without a terminal. Lines are not wrapped then: a program that reads them would have to rejoin URLs."""
 
 
 @click.command()
 @click.argument("url", envvar="GAMECAST_URL")
-@click.option("--regions", is_flag=True, help="List the regions: path, what their streams keep, the last number.")
+@click.option("--regions", is_flag=True, help="List the regions: path, frames kept, last number.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def status(context: click.Context, url: str, *, regions: bool, as_json: bool) -> None:
     """Show a network, without joining it or changing anything.
 
-    Exit status: 0 if all nodes answer, 2 for wrong use, 3 if one does not, or the control Redis is not there.
+    Exit status: 0 if all nodes answer, 2 for wrong use, 3 if a node or the control Redis is unavailable.
     """
     network = asyncio.run(survey(require_reachable(url), regions=regions))
     if as_json:

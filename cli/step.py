@@ -1,4 +1,4 @@
-"""`gamecast lab step`: a classic protocol, message by message."""
+"""`gamecast lab step`: run a classic protocol, message by message."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from sequencing.errors import InvalidInput
 def step(context: click.Context, protocol: str, scenario: Path, *, picture: Path | None, as_json: bool) -> None:
     """Replay a scenario script, message by message. A protocol of the catalogue receives the messages.
 
-    A script names the processes and groups, and after a line --- what happens: "a publishes m", "b receives from a", "c
-    suspects a", "the rest is received". What each process does is printed below each step; at the end, what each has
-    delivered, the class of the execution, and which of its guarantees the protocol broke, if any. The
-    same script can be played under different protocols.
+    A script names the processes and groups. After a line --- it has the steps: "a publishes m", "b receives from a", "c
+    suspects a", "the rest is received". The output shows each step and the actions of each process. At the end come
+    each process's deliveries, the class of the execution, and the guarantees that the protocol broke. You can run the
+    same script under different protocols.
 
     Exit status: 0, or 1 if the protocol broke one of its guarantees, 2 for a script that cannot be played.
     """

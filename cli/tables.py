@@ -1,4 +1,4 @@
-"""Tables that a command measured, put into a document between two marks, so that its figures are never typed."""
+"""Tables of measurements. A command puts them into a document between two marks, so that figures are never typed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table_of(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 
 def wide_console() -> Console:
-    """Return a console that does not squeeze tables into 80 columns where nobody said how wide it is."""
+    """Return a console of at least `WIDTH_MIN` columns, so that wide tables are not squeezed into 80."""
     console = Console(highlight=False)
     return console if console.width >= WIDTH_MIN else Console(highlight=False, width=WIDTH_MIN)
 

@@ -1,4 +1,4 @@
-"""``gamecast tail``: follow regions by hand."""
+"""``gamecast tail``: follow regions at a terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sequencing.names import check_region
     help="Print earlier events first: those after a position (3-120), or after an epoch (0: all that is kept). "
     "For several regions, give REGION=POSITION once for each.",
 )
-@click.option("--name", help="Of the subscriber, unique in the network.  [default: user@host-pid]")
+@click.option("--name", help="Name of the subscriber, unique in the network.  [default: user@host-pid]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object for each event or gap.")
 def tail(
     url: str,
@@ -59,8 +59,8 @@ def tail(
       gamecast tail redis://127.0.0.1 forest river --json
       gamecast tail redis://127.0.0.1 forest --since 0
 
-    Exit status: 0 when --count or --seconds is reached, on SIGTERM, or when the reader of its output is gone; 130 when
-    interrupted, 2 for wrong use, 3 if the network is not there.
+    Exit status: 0 when --count or --seconds is reached, on SIGTERM, or when standard output is closed; 130 if
+    interrupted, 2 for wrong use, 3 if the network is unavailable.
     """
     require_reachable(url)
     for region in regions:
@@ -68,7 +68,7 @@ def tail(
     begin = _since(since, regions)
     client = connect(url, name=name or default_name())
     interrupted = False
-    with suppress(BrokenPipeError):  # `| head` has what it wants
+    with suppress(BrokenPipeError):  # `| head` closes the pipe when it has enough
         interrupted = asyncio.run(_until_stopped(client, regions, begin, count=count, seconds=seconds, as_json=as_json))
     if interrupted:
         raise KeyboardInterrupt
@@ -83,7 +83,7 @@ async def _until_stopped(
     seconds: float | None,
     as_json: bool,
 ) -> bool:
-    """Follow until it is enough; return whether it was SIGINT that ended it."""
+    """Follow until count, seconds or a signal ends it. Return whether the signal was SIGINT."""
     loop = asyncio.get_running_loop()
     output = Output()
     following = asyncio.create_task(_follow(client, regions, since, output, count, as_json), name="gamecast tail")
@@ -92,7 +92,7 @@ async def _until_stopped(
     def stop(number: signal.Signals | None = None) -> None:
         nonlocal stopped, interrupted
         interrupted |= number is signal.SIGINT
-        # The second interrupt does not wait for the network to hear that we leave.
+        # A second signal also cancels the orderly disconnect.
         if number is not None or not stopped:
             stopped = True
             following.cancel()
@@ -111,7 +111,7 @@ async def _until_stopped(
 
 
 def _since(written: Sequence[str], regions: Sequence[str]) -> Since | None:
-    """Return what ``--since`` means; raises `UsageError` for what it cannot mean."""
+    """Parse ``--since``. Raises `UsageError`."""
     if not written:
         return None
     if len(written) == 1 and "=" not in written[0]:

@@ -1,4 +1,4 @@
-"""``gamecast token``: keys, and the signed tokens that the gateway asks for."""
+"""``gamecast token``: make keys and the signed tokens that gateways require."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ def token() -> None:
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="File of keys; a key is added to those that it has. Keep it secret.",
+    help="Key file. The new key is added to it. Keep it secret.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["EdDSA", "HS256"]),
     default="EdDSA",
     show_default=True,
-    help="Ed25519 pairs, of which gateways need the public half only, or shared secrets.",
+    help="EdDSA: an Ed25519 pair, of which gateways need only the public half. HS256: a shared secret.",
 )
-@click.option("--kid", help="Id of the key.  [default: today's date and some letters]")
+@click.option("--kid", help="ID of the key.  [default: today's date and some letters]")
 @click.option(
     "--public", type=click.Path(dir_okay=False, path_type=Path), help="Also write the public halves of all keys here."
 )
 def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -> None:
-    """Make a key. The newest signs; tokens of the others are good until you take their keys out of the file.
+    """Make a key, and print its ID. The newest key signs new tokens.
 
-    Running gateways see the change within a second. Prints the id of the new key.
+    Tokens of older keys stay valid until you remove their keys from the file. Running gateways see a change of the file
+    within a second.
 
     Exit status: 0, or 2 for wrong use.
     """
@@ -61,7 +62,7 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
         from adapters.gateway.tokens import Keys, new_key, public_half
 
     if public is not None and public.resolve() == out.resolve():
-        raise UsageError(f"--public {public} is the file of --out: the private halves would be lost")
+        raise UsageError(f"--public {public} is the file of --out, and would replace the private keys: name another")
     listed: list[dict[str, str]] = []
     if out.exists():
         Keys.read(out)
@@ -79,17 +80,17 @@ def keygen(*, out: Path, algorithm: str, kid: str | None, public: Path | None) -
 @token.command()
 @click.option("--keys", "file", type=click.Path(path_type=Path), required=True, help="From `gamecast token keygen`.")
 @click.option("--kid", help="Sign with this key.  [default: the newest]")
-@click.option("--subject", required=True, help="The holder; what its sessions publish comes from this name.")
+@click.option("--subject", required=True, help="Name of the holder, under which its sessions publish.")
 @click.option("--read", multiple=True, metavar="PATTERN", help="Regions to read; * does not cross a slash, ** does.")
 @click.option("--write", multiple=True, metavar="PATTERN", help="Regions to write.")
 @click.option("--expires", default="1h", show_default=True, help="Lifetime: 90s, 15m, 1h, 30d.")
-@click.option("--audience", default="gamecast", show_default=True, help="The gateways that take it.")
-@click.option("--once", is_flag=True, help="For a single connection or request.")
-@click.option("--watch", is_flag=True, help="Lets its holder see metrics and the dashboard.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second.")
-@click.option("--burst", type=click.IntRange(min=1), help="Events at once.")
-@click.option("--payload-bytes", type=click.IntRange(min=1), help="Of one event.")
-@click.option("--sessions", type=click.IntRange(min=1), help="At a time.")
+@click.option("--audience", default="gamecast", show_default=True, help="Audience of the gateways that accept it.")
+@click.option("--once", is_flag=True, help="Valid for a single connection or request.")
+@click.option("--watch", is_flag=True, help="Let its holder see metrics and the dashboard.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Limit of events per second.")
+@click.option("--burst", type=click.IntRange(min=1), help="Limit of events at once.")
+@click.option("--payload-bytes", type=click.IntRange(min=1), help="Limit of an event's payload, in bytes.")
+@click.option("--sessions", type=click.IntRange(min=1), help="Limit of sessions at a time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: token, kid, claims.")
 def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: Any) -> None:
     """Print a token.
@@ -112,8 +113,8 @@ def mint(*, file: Path, kid: str | None, expires: str, as_json: bool, **claims: 
 
 _WHOSE = (
     click.argument("url", envvar="GAMECAST_URL"),
-    click.option("--subject", help="All tokens of this holder: its whole name, no pattern."),
-    click.option("--token-id", help="The token with this id (`jti`); the audit log has it."),
+    click.option("--subject", help="All tokens of this holder: its full name, not a pattern."),
+    click.option("--token-id", help="The token with this ID (`jti`), as the audit log shows it."),
 )
 
 
@@ -125,13 +126,13 @@ def _whose(command: Callable[..., None]) -> Callable[..., None]:
 
 @token.command()
 @_whose
-@click.option("--for", "for_", default="1d", show_default=True, help="How long they are refused: 90s, 15m, 1h, 30d.")
+@click.option("--for", "for_", default="1d", show_default=True, help="How long to refuse them: 90s, 15m, 1h, 30d.")
 def revoke(*, url: str, subject: str | None, token_id: str | None, for_: str) -> None:
-    """Refuse tokens before they expire, at all gateways of a network, and end what they have opened.
+    """Refuse tokens before they expire, at all gateways of a network, and close their sessions and event streams.
 
-    It counts within some seconds. To refuse all tokens of a key, take the key out of the gateways' file.
+    It takes effect within seconds. To refuse all tokens of a key, remove the key from the gateways' key file.
 
-    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+    Exit status: 0, 2 for wrong use, 3 if the network is unavailable.
 
     \b
     Example:
@@ -143,9 +144,9 @@ def revoke(*, url: str, subject: str | None, token_id: str | None, for_: str) ->
 @token.command()
 @_whose
 def disconnect(*, url: str, subject: str | None, token_id: str | None) -> None:
-    """End the sessions and event streams that tokens have opened; who has a good one may come back.
+    """Close the sessions and event streams of tokens. Clients with a valid token may reconnect.
 
-    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+    Exit status: 0, 2 for wrong use, 3 if the network is unavailable.
 
     \b
     Example:
@@ -157,9 +158,9 @@ def disconnect(*, url: str, subject: str | None, token_id: str | None) -> None:
 @token.command()
 @_whose
 def pardon(*, url: str, subject: str | None, token_id: str | None) -> None:
-    """Refuse tokens no more that were revoked.
+    """Accept revoked tokens again.
 
-    Exit status: 0, 2 for wrong use, 3 if the network is not there.
+    Exit status: 0, 2 for wrong use, 3 if the network is unavailable.
 
     \b
     Example:
@@ -170,7 +171,7 @@ def pardon(*, url: str, subject: str | None, token_id: str | None) -> None:
 
 def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | None) -> None:
     if (subject is None) == (token_id is None):
-        raise UsageError("say whose: --subject, or --token-id")
+        raise UsageError("name the tokens: give either --subject or --token-id")
     require_reachable(url)
     with needed_by("`gamecast token`"):
         from adapters.gateway import revocations
@@ -198,17 +199,17 @@ def _revoke(url: str, subject: str | None, token_id: str | None, for_s: float | 
 def _seconds(text: str, option: str = "--expires") -> float:
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if found is None:
-        raise UsageError(f"{option} is a number and s, m, h or d, not {text!r}")
+        raise UsageError(f"{option} takes a number and s, m, h or d, such as 15m, not {text!r}")
     return int(found[1]) * FACTORS[found[2]]
 
 
 def key_document(keys: list[dict[str, str]]) -> bytes:
-    """Return keys as a file has them."""
+    """Return the content of a key file."""
     return orjson.dumps({"keys": keys}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def write_keys(file: Path, text: bytes, mode: int) -> None:
-    """Replace a file at once, so that a gateway never reads half of it."""
+    """Replace a file atomically, so that a gateway never reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

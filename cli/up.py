@@ -13,7 +13,7 @@ import orjson
 
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.memory import NODES_MAX
-from adapters.planning import planner_over  # noqa: F401 - brings scipy, for which no plan should have to wait
+from adapters.planning import planner_over  # noqa: F401 - imports scipy now, so that no plan waits for it
 from adapters.redis.control import RedisControl
 from adapters.redis.survey import survey
 from adapters.urls import without_user
@@ -42,7 +42,7 @@ DASHBOARD = "/dashboard/"
     help="The order that plans guarantee: see `gamecast plan`.",
 )
 @overlaps_option
-@click.option("--secure", is_flag=True, help="Redis users with passwords for each part of the work, and nobody else.")
+@click.option("--secure", is_flag=True, help="Give each role a Redis user with a password, and admit no other client.")
 @click.option(
     "--gateway/--no-gateway", "with_gateway", default=None, help="Also run a gateway.  [default: where it is installed]"
 )
@@ -69,13 +69,13 @@ def up(
     Prints its URL when it is ready, and runs until SIGINT or SIGTERM. However it ends, it keeps no data and leaves no
     process running.
 
-    With --json the line has these fields. `url`: of the control Redis, by which clients connect. `nodes`: name → URL.
-    `pids`: name → process id of its redis-server, and "up" → that of this process. `gateway` and `dashboard`: their
-    URLs, null where there is none. `keys`: their file, if there is one. `users`, with --secure: role → the URL by which
-    it connects; `url` is the subscriber's then, and `nodes` have no users.
+    With --json the line has these fields. `url`: URL of the control Redis, to which clients connect. `nodes`: name →
+    URL. `pids`: name → process ID of its redis-server, and "up" → that of this process. `gateway` and `dashboard`:
+    their URLs, or null. `keys`: the key file, if there is one. `users`, with --secure: role → its URL. Then `url` is
+    the subscriber's, and the URLs in `nodes` have no user.
 
-    Exit status: 0 when it is stopped by SIGTERM, 130 by SIGINT, 2 for wrong use, 3 if a server cannot be started, or
-    stopping took too long and it was broken off.
+    Exit status: 0 when SIGTERM stopped it, 130 for SIGINT, 2 for wrong use, 3 if a server did not start or stopping
+    timed out.
     """
     missing = first_missing("gateway", "the gateway")
     if missing is not None:
@@ -181,7 +181,7 @@ def _text(url: str, nodes: Mapping[str, str], gateway: str | None, keys: Path | 
             f'or in a program: gamecast.connect("{url}")',
             *([f"Browsers and other languages reach it at {gateway}: see docs/gateway.md."] if gateway else []),
             *([f"They need tokens:\n  {minting}"] if gateway and keys is not None else []),
-            *([f"What it does now, and what is wrong: {gateway}{DASHBOARD}"] if gateway else []),
-            *([f"which asks for a token, too:\n  {watching}"] if gateway and keys is not None else []),
+            *([f"The dashboard shows its state and problems: {gateway}{DASHBOARD}"] if gateway else []),
+            *([f"The dashboard needs a token, too:\n  {watching}"] if gateway and keys is not None else []),
         )
     )

@@ -1,4 +1,4 @@
-"""``gamecast users``: the Redis users of a network, each of which may do what its part needs."""
+"""``gamecast users``: the Redis users of a network, each with the permissions that its role needs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _FILE = click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="File of passwords, {role: password}. Keep it secret.",
+    help="Password file, JSON: {role: password}. Keep it secret.",
 )
 _ROLES = click.option(
-    "--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, help="Only these.  [default: all]"
+    "--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, help="Only this role.  [default: all]"
 )
 
 
@@ -43,10 +43,10 @@ _ROLES = click.option(
 def users() -> None:
     """Make and change the Redis users of a network. The users are the same on all of its servers.
 
-    Give the URLs of all Redis servers of the network, each as a user who may change users (the one without a name, or
-    one that you made). A game server connects as `subscriber` or `publisher`, a gateway as `gateway` with `watcher` for
-    its dashboard, managers and nodes as `manager`, relays as `relay`; `operator` ends what blocks a server. What each
-    may do at worst is told in docs/security.md. Redis 7 or later.
+    Give the URLs of all Redis servers of the network. Each URL needs a user who may change users: the default user, or
+    one that you made. A game server connects as `subscriber` or `publisher`. A gateway connects as `gateway`, with
+    `watcher` for its dashboard. Managers and nodes connect as `manager`, relays as `relay`. `operator` ends scripts and
+    clients that block a server. docs/security.md says what each user could do at worst. Needs Redis 7 or later.
 
     \b
     Example:
@@ -60,12 +60,12 @@ def users() -> None:
 @_FILE
 @_ROLES
 def create(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...]) -> None:
-    """Create users, with new passwords or those that the file has, and load the functions that they call.
+    """Create users, and load the functions that they call. Passwords come from the file, or are new.
 
-    So a server that is added later gets the same. Users of these names that are there are replaced. Prints the URL by
-    which each reaches the first server.
+    So you can create the same users on a server that you add later. Existing users of these names are replaced. Prints
+    each user's URL of the first server.
 
-    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     known = _read(file) if file.exists() else {}
     made = {role: known.get(role) or user for role, user in new_users(roles or ROLES).items()}
@@ -78,11 +78,11 @@ def create(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...]) -> N
 @users.command()
 @_SERVERS
 def load(*, servers: tuple[str, ...]) -> None:
-    """Load the functions of this version, before connections of this version come; the users keep their passwords.
+    """Load the functions of this version, before clients of this version connect.
 
-    Those of other versions stay.
+    Functions of other versions stay, and the users keep their passwords.
 
-    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     _run(load_functions(servers), servers)
 
@@ -91,13 +91,14 @@ def load(*, servers: tuple[str, ...]) -> None:
 @_SERVERS
 @_FILE
 @_ROLES
-@click.option("--drop-old", is_flag=True, help="Instead, leave only those of the file, and end who used others.")
+@click.option("--drop-old", is_flag=True, help="Instead, remove all passwords that are not in the file.")
 def rotate(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...], drop_old: bool) -> None:
-    """Give users a new password each, beside the one before; then, with --drop-old, take that away.
+    """Give each user a new password, in two steps.
 
-    In between, restart or reconfigure whoever uses them.
+    The first call adds a new password beside the old one. Then reconfigure or restart the clients. A second call with
+    --drop-old removes the old password, and closes connections that used it.
 
-    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     known = _read(file)
     if strange := [role for role in roles if role not in known]:
@@ -115,11 +116,11 @@ def rotate(*, servers: tuple[str, ...], file: Path, roles: tuple[str, ...], drop
 
 @users.command()
 @_SERVERS
-@click.option("--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, required=True, help="Which.")
+@click.option("--role", "roles", type=click.Choice(tuple(ROLES)), multiple=True, required=True, help="Role.")
 def revoke(*, servers: tuple[str, ...], roles: tuple[str, ...]) -> None:
-    """Let users in no more, and end their connections. `create` lets them in again.
+    """Disable users, and close their connections. `create` enables them again.
 
-    Exit status: 0, 2 for wrong use, 3 if a server is not there or too old.
+    Exit status: 0, 2 for wrong use, 3 if a server is unavailable or too old.
     """
     _run(revoke_users(servers, roles), servers)
 
@@ -128,9 +129,9 @@ def revoke(*, servers: tuple[str, ...], roles: tuple[str, ...]) -> None:
 @_SERVERS
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
 def show(*, servers: tuple[str, ...], as_json: bool) -> None:
-    """Show which users each server has, and whether they are those of this version.
+    """Show which users each server has, and whether they match this version.
 
-    Exit status: 0 if all are there and of this version, 1 if not, 2 for wrong use, 3 if a server is not there.
+    Exit status: 0 if all users exist and match, 1 if not, 2 for wrong use, 3 if a server is unavailable.
     """
     states = asyncio.run(users_of(servers))
     if as_json:
@@ -151,13 +152,13 @@ def _read(file: Path) -> dict[str, RedisUser]:
     try:
         document = orjson.loads(file.read_bytes())
     except OSError as error:
-        raise UsageError(f"the passwords cannot be read: {error}") from error
+        raise UsageError(f"cannot read the password file: {error}") from error
     except ValueError:
-        raise UsageError(f"{file} is no file of passwords: not JSON") from None
+        raise UsageError(f"{file} is not a password file: it is not JSON") from None
     if not isinstance(document, dict) or not all(
         role in ROLES and isinstance(password, str) and password for role, password in document.items()
     ):
-        raise UsageError(f'{file} is no file of passwords: {{"publisher": "…"}}')
+        raise UsageError(f'{file} is not a password file, such as {{"publisher": "…"}}')
     return {role: RedisUser(role, password) for role, password in document.items()}
 
 
@@ -172,4 +173,4 @@ def _run(work: Coroutine[Any, Any, None], servers: Sequence[str]) -> None:
         return await save_users(servers)
 
     for server in asyncio.run(change_and_save()):
-        click.echo(f"{server} forgets its users when it restarts: give it an aclfile, and do this again", err=True)
+        click.echo(f"{server} loses its users when it restarts: configure an aclfile, and run this again", err=True)

@@ -239,7 +239,7 @@ def two_servers() -> Iterator[tuple[str, str]]:
 def run_cli(*arguments: str, exits: int = 0) -> str:
     result = CliRunner().invoke(cli, ["users", *arguments])
     assert result.exit_code == exits, result.output
-    assert ("give it an aclfile" in result.stderr) == (arguments[0] != "show")
+    assert ("configure an aclfile" in result.stderr) == (arguments[0] != "show")
     return result.stdout
 
 
@@ -304,7 +304,7 @@ def test_a_file_that_has_no_passwords_is_refused_and_stays(
     file.write_text(text)
     result = CliRunner().invoke(cli, ["users", "create", *two_servers, "--file", str(file)], standalone_mode=False)
     assert isinstance(result.exception, UsageError)
-    assert "is no file of passwords" in str(result.exception)
+    assert "is not a password file" in str(result.exception)
     assert file.read_text() == text
 
 

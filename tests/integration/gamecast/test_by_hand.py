@@ -182,7 +182,7 @@ def test_publishing_stops_when_nobody_reads_the_receipts(redis_server: EmbeddedS
         process.stdin.write(b"line\n")
         process.stdin.flush()
         assert process.wait(timeout=scaled(10)) == 3
-        expected = "gamecast: the reader of the receipts has gone; 1 event published, the last as a 1-1\n"
+        expected = "gamecast: standard output was closed; 1 event published, the last as a 1-1\n"
         assert plain(process.stderr.read()) == expected
 
 

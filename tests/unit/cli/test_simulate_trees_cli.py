@@ -67,4 +67,4 @@ def test_what_cannot_be_answered_is_refused_by_name(links: Path, arguments: list
 def test_a_matrix_has_no_links_to_make_trees_of(tmp_path: Path) -> None:
     file = tmp_path / "matrix.csv"
     file.write_text("from,a,b\na,0,1\nb,1,0\n")
-    assert "trees are made of links" in str(trees(file).exception)
+    assert "trees need links" in str(trees(file).exception)

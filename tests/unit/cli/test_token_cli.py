@@ -146,10 +146,13 @@ def test_a_file_of_keys_that_is_broken_is_named_and_not_quoted(keys: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--subject", "alice", "--expires", "1 h"], "--expires is a number and s, m, h or d, not '1 h'"),
-        (["--subject", "alice", "--expires", "-5m"], "--expires is a number"),
+        (
+            ["--subject", "alice", "--expires", "1 h"],
+            "--expires takes a number and s, m, h or d, such as 15m, not '1 h'",
+        ),
+        (["--subject", "alice", "--expires", "-5m"], "--expires takes a number"),
         (["--subject", "alice", "--expires", "0s"], "more than 0 s"),
-        (["--subject", "alice~phone"], "sub may not contain '~'"),
+        (["--subject", "alice~phone"], "sub must not contain '~'"),
         (["--subject", ""], "sub names the holder's connections"),
         (["--subject", "alice", "--kid", "nobody"], "no key 'nobody' can sign"),
         (["--subject", "alice", "--rate", "0"], "--rate"),
@@ -170,7 +173,7 @@ def test_keys_that_are_not_there_and_folders_that_are_not_are_named(tmp_path: Pa
 def test_a_key_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path, keys: Path) -> None:
     before = keys.read_bytes()
     assert "two keys have the id 'first'" in refused("keygen", "--out", keys, "--kid", "first")
-    assert "private halves would be lost" in refused("keygen", "--out", keys, "--public", keys)
+    assert "would replace the private keys" in refused("keygen", "--out", keys, "--public", keys)
     public = tmp_path / "public.json"
     secret = ["--algorithm", "HS256", "--public", public]
     assert "a shared secret has no public half" in refused("keygen", "--out", keys, *secret)
