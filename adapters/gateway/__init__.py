@@ -1,1 +1,1 @@
-"""The way in for those who do not embed the library: WebSocket, HTTP and server-sent events, with guards."""
+"""The gateway: access by WebSocket, HTTP and server-sent events for programs that do not embed the library."""

@@ -13,19 +13,26 @@ from adapters.gateway.settings import GatewayLimits
 
 
 async def read_object(request: web.Request, limits: GatewayLimits) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON object that a request brings, and its bytes, which must come in time; raises `Refusal`."""
+    """Return the JSON object of a request, and its bytes.
+
+    Raises `Refusal` if the body is late, too large or not an object.
+    """
     try:
         async with asyncio.timeout(limits.request_timeout_s):
             body = await request.read()
     except TimeoutError as error:
-        raise Refusal(Code.LIMIT, "the body took too long to come", status=408) from error
+        raise Refusal(
+            Code.LIMIT, "the request body did not arrive in time: send it faster, or send less", status=408
+        ) from error
     except web.HTTPRequestEntityTooLarge as error:
-        raise Refusal(Code.TOO_LARGE, f"a body has at most {limits.message_bytes_max} bytes", status=413) from error
+        raise Refusal(
+            Code.TOO_LARGE, f"the request body has more than {limits.message_bytes_max} bytes: send less", status=413
+        ) from error
     except web.RequestPayloadError as error:
-        raise Refusal(Code.MALFORMED, "the body cannot be read") from error
+        raise Refusal(Code.MALFORMED, "the request body cannot be read: send it again") from error
     document = read_json(body)
     if not isinstance(document, dict):
-        raise Refusal(Code.MALFORMED, "the body is a JSON object")
+        raise Refusal(Code.MALFORMED, "the request body must be a JSON object")
     return document, body
 
 
@@ -35,7 +42,7 @@ def answer(document: Any, *, status: int = 200, headers: dict[str, str] | None =
 
 
 def denial(refusal: Refusal) -> web.Response:
-    """Return the response that tells of a refusal."""
+    """Return the response for a refusal."""
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
@@ -45,5 +52,5 @@ def denial(refusal: Refusal) -> web.Response:
         headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
     response = answer({"error": refusal.document()}, status=refusal.status, headers=headers)
     if refusal.status in (408, 413):
-        response.force_close()  # what comes of the body is not read
+        response.force_close()  # the rest of the body is not read
     return response

@@ -1,4 +1,4 @@
-"""The aiohttp application: routes, and what every request goes through."""
+"""The aiohttp application: its routes, and the checks that every request passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIENT_FILES = {
     "gamecast.d.ts": "text/plain; charset=utf-8",
 }
 TIDY_S = 5.0
-TOO_MANY_OF_ONE = "too many requests of this address are under way: close some, or try again later"
+TOO_MANY_OF_ONE = "this address has too many requests in progress: close some, or try again later"
 
 
 def make_application(
@@ -44,7 +44,7 @@ def make_application(
     audit: AuditLog | None = None,
     extensions: Iterable[Extension] = (),
 ) -> web.Application:
-    """Return the application of one gateway. ``extensions`` add routes of their own; see `Extension`."""
+    """Return the application of one gateway. ``extensions`` add their own routes; see `Extension`."""
     gateway = Gateway(access, settings, guard=guard, replay_cache=replay_cache, audit=audit)
     application = web.Application(middlewares=[_guarded], client_max_size=settings.limits.message_bytes_max)
     application[GATEWAY] = gateway
@@ -87,10 +87,10 @@ async def _ready(request: web.Request) -> web.Response:
     is_ready = await gateway.access.is_ready()
     state = {"gateway": gateway.id, "status": "ready" if is_ready else "unreachable"}
     if not gateway.guard.has_keys:
-        state |= {"status": "unreachable", "keys": "their provider has not answered yet: no token can be checked"}
+        state |= {"status": "unreachable", "keys": "the key provider has not answered yet, so no token can be checked"}
         is_ready = False
     elif gateway.guard.keys_error is not None:
-        state["keys"] = "they cannot be read: those of before count on"
+        state["keys"] = "they cannot be read: the previous keys stay valid"
     return answer(state, status=200 if is_ready else 503)
 
 
@@ -108,14 +108,14 @@ async def _socket(request: web.Request) -> web.StreamResponse:
     gateway = request.app[GATEWAY]
     limits = gateway.settings.limits
     socket = web.WebSocketResponse(
-        autoping=False,  # pings count against the rate
+        autoping=False,  # so that pings count against the rate limit
         heartbeat=limits.heartbeat_s,
         max_msg_size=limits.message_bytes_max,
-        compress=False,  # a window per session would cost more memory than all else of it
+        compress=False,  # a compression window would need more memory than the rest of a session
         protocols=(SUBPROTOCOL,),
     )
     if not socket.can_prepare(request).ok:
-        raise Refusal(Code.MALFORMED, "this is a WebSocket: ask for an upgrade", status=426)
+        raise Refusal(Code.MALFORMED, "this path is a WebSocket: send an upgrade request", status=426)
     grant = await gateway.guard.request_grant(request)
     await socket.prepare(request)
     await Session(gateway, socket, peer=request.remote or "", grant=grant).run()
@@ -124,7 +124,7 @@ async def _socket(request: web.Request) -> web.StreamResponse:
 
 @web.middleware
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Check the origin, turn errors into answers, and count."""
+    """Check the origin, convert errors to responses, and count the request."""
     gateway = request.app[GATEWAY]
     if (remote := gateway.guard.remote(request)) is None or remote == request.remote:
         return await _answered(request, handler)
@@ -169,7 +169,9 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
         incident = gateway.incident("request-broke", error, path=request.path)
-        response = denial(Refusal(Code.INTERNAL, f"this should not have happened: incident {incident}", status=500))
+        response = denial(
+            Refusal(Code.INTERNAL, f"internal error: report incident {incident} to the operator", status=500)
+        )
     _add_headers(response, gateway.guard.origin_headers(origin))
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "(none)"

@@ -1,4 +1,4 @@
-"""The audit log: who came, what was refused, and why. JSON Lines; never a token, a payload or a key."""
+"""The audit log: sessions, refusals and their reasons. JSON Lines; it never has a token, a payload or a key."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, TextIO
 import orjson
 
 PEERS_MAX = 10
-"""So many peers may have as many lines as one."""
+"""The limit of all peers together, as a multiple of the limit of one peer."""
 TEXT_LETTERS_MAX = 200
-"""Of what strangers say, so much."""
+"""The maximum length of a text that a client supplied."""
 
 
 class AuditLog:
-    """Writes one line for each thing that matters to whoever has to answer for it.
+    """Writes one line for each event that an audit needs.
 
     Fields: ``at`` (UTC), ``gateway``, ``what``, and by kind ``session``, ``subject``, ``token_id``, ``name``, ``peer``,
-    ``code``, ``reason``, ``regions``. Lines of one kind and peer beyond ``lines_per_s_max``, and of all beyond
-    `PEERS_MAX` times that, are counted, not written.
+    ``code``, ``reason``, ``regions``. Each kind and peer has a limit of ``lines_per_s_max`` lines, and all together
+    `PEERS_MAX` times that. Lines beyond a limit are counted, not written.
     """
 
     def __init__(

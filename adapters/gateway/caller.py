@@ -1,4 +1,4 @@
-"""Who is at the other end of a session: the name, the token, what it reads, and when it was last heard."""
+"""The client of a session: its name, its token, its regions, and the time of its last message."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from adapters.gateway.settings import GatewayLimits
 
 
 class Caller:
-    """The client of one session, as all parts of the session know it."""
+    """The client of one session, as all parts of the session see it."""
 
     def __init__(self, session: str, *, peer: str, grant: Grant | None) -> None:
-        """``session``: its id; ``grant``: of a token that came with the request; the hello may bring another."""
+        """``session``: its id; ``grant``: from a token in the request; the hello may have another token."""
         self.session, self.peer = session, peer
         self.name = ""
         self.regions: set[str] = set()
-        """Those that were asked for."""
+        """The regions that the client asked for."""
         self.past = HistoryBudget()
         self.given = grant
-        """None until it is clear what the client may do; a session that has begun has `grant`."""
+        """The grant of the client's token, None until the token is checked; a running session always has `grant`."""
         self._heard_at = self._begun_at = time.monotonic()
         self._renewed = asyncio.Event()
 
     @property
     def grant(self) -> Grant:
-        """What the client may do, once that is clear."""
+        """What the client may do; available after the check of its token."""
         assert self.given is not None
         return self.given
 
     @property
     def subject(self) -> str | None:
-        """Whose session it is."""
+        """The subject of the session."""
         return self.given.subject if self.given is not None else None
 
     @property
     def ids(self) -> dict[str, Any]:
-        """What the audit log tells sessions apart by."""
+        """The fields that identify the session in the audit log."""
         token_id = self.given.token_id if self.given is not None else None
         return {
             "session": self.session,
@@ -53,21 +53,21 @@ class Caller:
 
     @property
     def asker(self) -> dict[str, Any]:
-        """What the game's backend learns of the session, besides its token."""
+        """What the game's backend receives about the session, besides its token."""
         return {"transport": "websocket", "session": self.session, "name": self.name, "peer": self.peer}
 
     def heard(self) -> None:
-        """Note that something came from the client."""
+        """Note that the client sent something."""
         self._heard_at = time.monotonic()
 
     def renew(self, grant: Grant) -> None:
-        """Go on with a newer token."""
+        """Continue with a newer token."""
         self.given = grant
         self._begun_at = time.monotonic()
         self._renewed.set()
 
     def welcome(self, gateway: str, limits: GatewayLimits) -> dict[str, Any]:
-        """Return the fields of the message that greets the client. ``gateway``: its id."""
+        """Return the fields of the welcome message. ``gateway``: its id."""
         grant = self.grant
         return {
             "protocol": PROTOCOL,
@@ -86,20 +86,23 @@ class Caller:
         }
 
     async def watch(self, limits: GatewayLimits) -> None:
-        """Wait until the token expires, the session is of no use, or has lasted long enough; then raise `Ended`."""
+        """Wait until the session must end, then raise `Ended`.
+
+        Reasons are an expired token, idleness and the maximum age.
+        """
         while True:
             self._renewed.clear()
             now = time.monotonic()
             waits = [limits.idle_timeout_s - (now - self._heard_at), limits.session_s - (now - self._begun_at)]
             if waits[-1] <= 0:
-                raise Ended(Close.GOING_AWAY, "the session has lasted long enough: go on in a new one")
+                raise Ended(Close.GOING_AWAY, "the session has reached its maximum age: connect again")
             if self.grant.expires_at_s is not None:
                 waits.append(self.grant.expires_at_s - time.time())
                 if waits[-1] <= 0:
-                    raise Ended(Close.EXPIRED, "the token has expired: say hello with a new one before")
+                    raise Ended(Close.EXPIRED, "the token has expired: send a hello with a new token before it expires")
             if waits[0] <= 0:
                 if not self.regions:
-                    raise Ended(Close.IDLE, "no subscription and no message for too long")
+                    raise Ended(Close.IDLE, "the session was idle too long: it had no subscription and sent no message")
                 self._heard_at = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.01, min(waits))):

@@ -1,4 +1,4 @@
-"""A gateway's connections to its network: those of sessions, of places that are kept, of streams and publishers."""
+"""A gateway's connections to its network: of sessions, parked sessions, event streams and publishers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from adapters.gateway.ports import Connection, NetworkAccess
 
 
 class Connections:
-    """Opens and closes connections, and counts what they held, from the first one to those that are open now."""
+    """Opens and closes connections; adds up their hold counts, those of closed connections included."""
 
     def __init__(self, access: NetworkAccess, on_broken: Callable[[BaseException], None]) -> None:
-        """``on_broken`` is told when one cannot be closed."""
+        """``on_broken`` is called with the error when a connection cannot be closed."""
         self._on_broken = on_broken
         self._open: set[Connection] = set()
         self._given_up = (0,) * (len(access.hold_bounds_ms) + 1)
-        """What those held that are open no more."""
+        """The hold counts of closed connections."""
         self._ending: set[asyncio.Future[None]] = set()
 
     async def open(self, connection: Connection) -> None:
-        """Open a connection; if the caller goes meanwhile, it is closed again."""
+        """Open a connection; if the caller is cancelled meanwhile, close it again."""
         opening = asyncio.ensure_future(self._opened(connection))
         try:
             await asyncio.shield(opening)
@@ -36,23 +36,23 @@ class Connections:
             raise
 
     def close_soon(self, connection: Connection) -> None:
-        """Close a connection that was opened here, whoever goes meanwhile."""
+        """Close a connection that was opened here, even if the caller is cancelled meanwhile."""
         if connection in self._open:
             self._open.discard(connection)
             self._given_up = _added(self._given_up, connection.statistics().hold_counts)
         self._keep(asyncio.ensure_future(connection.close()))
 
     async def finish(self) -> None:
-        """Wait until all connections that were to be closed are."""
+        """Wait until all connections that are closing are closed."""
         while self._ending:
             await asyncio.wait(self._ending)
 
     def statistics(self) -> list[Any]:
-        """Return the counters of each connection that is open."""
+        """Return the counters of each open connection."""
         return [connection.statistics() for connection in self._open]
 
     def hold_counts(self) -> tuple[int, ...]:
-        """Return how many frames were held for how long since the start, by `NetworkAccess.hold_bounds_ms`."""
+        """Return how many frames were held since the start, counted by hold time (`NetworkAccess.hold_bounds_ms`)."""
         counts = self._given_up
         for each in self.statistics():
             counts = _added(counts, each.hold_counts)

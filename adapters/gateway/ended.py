@@ -1,4 +1,4 @@
-"""How a session ends: the exception that says why, and which of several reasons its client is told."""
+"""How a session ends: the exception with the reason, and the choice among several reasons."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from sequencing.errors import NetworkRestarted, SessionExpired, Superseded
 
 ABNORMAL = 1006
-"""Of a socket that broke; never sent."""
+"""The close code of a broken socket; never sent."""
 ENDS_CONNECTION = Superseded, SessionExpired, NetworkRestarted
-"""Errors after which a connection can do nothing more: its client needs another one."""
+"""Errors after which a connection is useless: its client needs another one."""
 
 
 class Ended(Exception):
@@ -23,7 +23,7 @@ class Ended(Exception):
 
 
 def most_telling(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:
-    """Return the reason that tells most of a group of `Ended`: another one than that the client has gone, if any."""
+    """Return the most informative reason of a group of `Ended`: any other one comes before the client's disconnect."""
     worst = 0, ""
     pending: list[Any] = [errors]
     while pending:
@@ -38,7 +38,7 @@ def most_telling(errors: BaseExceptionGroup[Any]) -> tuple[int, str]:
 def is_cancelled(error: BaseException) -> bool:
     """Return whether an error means that the current task is cancelled.
 
-    One that waits for a socket is told the same when another one was cancelled that waited for it: aiohttp has them
+    A task that waits for a socket gets the same error when another waiting task was cancelled: in aiohttp, both tasks
     share a future.
     """
     task = asyncio.current_task()
@@ -46,7 +46,7 @@ def is_cancelled(error: BaseException) -> bool:
 
 
 def forget_frames(*errors: BaseException) -> None:
-    """Have a session that ends be freed at once: its frames refer to these errors, and they to its frames."""
+    """Let a session that ends be freed at once: its frames refer to these errors, and the errors to its frames."""
     for error in errors:
         traceback.clear_frames(error.__traceback__)
         error.__traceback__ = error.__context__ = None

@@ -1,4 +1,4 @@
-"""Events as clients read them: many sessions get the same ones, and each is encoded once."""
+"""Events in the encoding of clients: many sessions get the same events, and each event is encoded once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from adapters.gateway.messages import Position, encode_event, encode_gap
 from sequencing.compact import compact
 
 KEPT_BYTES = 8 * 1024 * 1024
-"""Of the newest events: sessions that keep up are at most this far apart."""
+"""How many bytes of the newest events are kept. Sessions that keep up are at most this far apart."""
 
 ENVELOPE_BYTES = len('{"type":"events","events":[]}')
 
 
 class Told(NamedTuple):
-    """An event or a gap as clients read it; ``position`` is where to go on behind it, None when nobody knows."""
+    """An encoded event or gap; ``position`` is where to continue after it, None if that is unknown."""
 
     region: str
     position: Position | None
@@ -23,7 +23,7 @@ class Told(NamedTuple):
 
 
 def parted(items: Iterable[Told], bytes_max: int) -> Iterator[list[Told]]:
-    """Split items, in order, into messages of at most so many bytes; a larger item goes alone."""
+    """Split items, in order, into messages of at most ``bytes_max`` bytes; a larger item gets a message of its own."""
     part: list[Told] = []
     part_bytes = ENVELOPE_BYTES
     for item in items:
@@ -37,17 +37,23 @@ def parted(items: Iterable[Told], bytes_max: int) -> Iterator[list[Told]]:
 
 
 class EventTexts:
-    """Encodes; what was encoded lately is kept, in two halves of which the older goes when the newer is full."""
+    """Encodes events and keeps recent encodings.
+
+    They are in two halves; when the newer one is full, the older is dropped.
+    """
 
     def __init__(self, event_type: type[Any], on_first: Callable[[Any], None] = lambda event: None) -> None:
-        """``on_first`` hears of each event that was not encoded lately."""
+        """``on_first`` is called for each event that was not encoded recently."""
         self._event_type, self._on_first = event_type, on_first
         self._new: dict[tuple[str, int, int], Told] = {}
         self._old: dict[tuple[str, int, int], Told] = {}
         self._new_bytes = 0
 
     def encode(self, item: Any) -> Told:
-        """Return an event or a gap. What cannot be written, because somebody published it by other ways, is a gap."""
+        """Return an encoded event or gap.
+
+        An event that JSON cannot represent becomes a gap: another API published it.
+        """
         if not isinstance(item, self._event_type):
             position = (item.epoch, item.last_sequence) if item.last_sequence else None
             text = encode_gap(item.region, item.epoch, item.first_sequence, item.last_sequence, item.reason)
@@ -70,5 +76,5 @@ def _text_of(event: Any) -> bytes:
     try:
         return encode_event(event)
     except (TypeError, ValueError, RecursionError) as error:
-        reason = f"the payload cannot be written as JSON: {error}"
+        reason = f"the payload cannot be encoded as JSON: {error}"
         return encode_gap(event.region, event.epoch, event.sequence, event.sequence, reason)

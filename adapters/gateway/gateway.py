@@ -1,4 +1,4 @@
-"""What all sessions and requests of one gateway share: network access, guard, connected clients and counters."""
+"""What all sessions and requests of one gateway share: network access, guard, sessions and counters."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ logger = logging.getLogger("gamecast.gateway")
 
 
 REGIONS_LOOK_S = 1.0
-"""How often it is looked which regions there are, at most."""
+"""The minimum interval between two requests for the list of regions."""
 
 
 class Leaving(Protocol):
-    """A session, or an event stream."""
+    """A session, or an event stream: it can be told to end."""
 
     @property
     def grant(self) -> Grant:
         """What its client may do now."""
 
     def leave(self, close_code: int, reason: str) -> None:
-        """Have it end."""
+        """End the session or the stream."""
 
 
 class Named(Leaving, Protocol):
-    """A session: it bears a name, which another one of its subject may take over."""
+    """A session: it has a name, which another session of its subject may take over."""
 
     gone: asyncio.Event
-    """Set when its place is free for another session of the name."""
+    """Set when its name is free for another session."""
     closed: asyncio.Event
-    """Set after that, when its client has been told, or cannot be."""
+    """Set after that, when its client has the close reason, or cannot get it."""
 
     @property
     def name(self) -> str:
-        """As others see the sender; empty before the hello."""
+        """The name that other clients see as the sender; empty before the hello."""
 
     @property
     def subject(self) -> str | None:
-        """Whose session it is."""
+        """The subject of the session."""
 
 
 Tap = Callable[[Sequence[Any]], None]
-"""Is shown a batch of events and gaps as it is delivered; must be quick."""
+"""Called with each batch of events and gaps at its delivery; must return quickly."""
 
 
 class Gateway:
@@ -94,11 +94,11 @@ class Gateway:
         self.addresses = Addresses(settings.limits.connections_per_address_max)
         self.sessions: set[Named] = set()
         self.before_metrics: list[Callable[[], Awaitable[None]]] = []
-        """What is done before metrics are read."""
+        """Called before metrics are read."""
         self.tracing: Tracing | None = None
         self._subjects = Subjects(settings.limits)
         self._regions: set[str] = set()
-        """Regions that there are, as far as it was looked."""
+        """The known regions, as of the last request for them."""
         self._regions_at = -REGIONS_LOOK_S
         self._by_name: dict[str, Named] = {}
         self.connections = Connections(access, lambda error: self.log("connection-broke", error=repr(error)))
@@ -108,14 +108,14 @@ class Gateway:
         self._nobody_is_here = asyncio.Event()
         self._nobody_is_here.set()
         self._keys_error: str | None = None
-        """As it was at the last look."""
+        """The error of the last check of the keys."""
         self.is_leaving = False
         self.taps: list[Tap] = []
-        """Who is shown what sessions and event streams deliver."""
+        """Called with what sessions and event streams deliver."""
 
     @staticmethod
     def seconds_left(grant: Grant) -> float | None:
-        """Return for how long a grant is good, None for ever."""
+        """Return how many seconds a grant stays valid, None if it does not expire."""
         return None if grant.expires_at_s is None else max(0.0, grant.expires_at_s - time.time())
 
     def new_id(self, kind: str) -> str:
@@ -123,11 +123,11 @@ class Gateway:
         return f"{kind}-{secrets.token_hex(6)}"
 
     def subject(self, grant: Grant) -> Subject:
-        """Return what all of a subject share."""
+        """Return what all sessions and requests of a subject share."""
         return self._subjects.of(grant)
 
     async def admit_regions(self, grant: Grant, regions: Iterable[str]) -> None:
-        """Count those that there are not yet, which are about to be; raises `Refusal` when they are too many."""
+        """Count the regions that do not exist yet and are about to; raises `Refusal` if there are too many."""
         new = set(regions) - self._regions
         if new and time.monotonic() >= self._regions_at + REGIONS_LOOK_S:
             self._regions_at = time.monotonic()
@@ -138,7 +138,7 @@ class Gateway:
             self._regions |= new
 
     def session_name(self, grant: Grant, wanted: str | None) -> str:
-        """Return the name of a session, with or without the sign of guests before what is wanted; raises `Refusal`."""
+        """Return a session's name: the wanted one, with the guests' prefix where it is needed; raises `Refusal`."""
         if wanted is None:
             prefix = "web" if grant.subject == ANYBODY else grant.subject
             return f"{GUEST}{prefix}{SEPARATOR}{secrets.token_hex(6)}"
@@ -149,17 +149,19 @@ class Gateway:
             raise Refusal(Code.MALFORMED, str(error)) from error
 
     def enter_session(self, session: Named, grant: Grant) -> None:
-        """Count a session; raises `Refusal` when there are too many."""
+        """Count a session; raises `Refusal` if there are too many."""
         self.enter(session, grant)
         self.sessions.add(session)
 
     def enter(self, leaving: Leaving, grant: Grant) -> None:
-        """Count an event stream; raises `Refusal` when there are too many."""
+        """Count an event stream; raises `Refusal` if there are too many."""
         limits = self.settings.limits
         if self.is_leaving:
-            raise Refusal(Code.LIMIT, "the gateway ends: go to another one", status=503, retriable=True)
+            raise Refusal(
+                Code.LIMIT, "the gateway is shutting down: connect to another one", status=503, retriable=True
+            )
         if len(self._entered) >= limits.sessions_max:
-            raise Refusal(Code.LIMIT, "the gateway is full: go to another one", status=503, retriable=True)
+            raise Refusal(Code.LIMIT, "the gateway is full: connect to another one", status=503, retriable=True)
         subject = self.subject(grant)
         subject.enter(grant)
         self._entered[leaving] = subject
@@ -167,14 +169,14 @@ class Gateway:
         self.metrics.sessions.set(len(self._entered))
 
     def leave_session(self, session: Named) -> None:
-        """Note that a session has ended; harmless when repeated."""
+        """Note that a session has ended; has no effect when repeated."""
         self.sessions.discard(session)
         if self._by_name.get(session.name) is session:
             del self._by_name[session.name]
         self.leave(session)
 
     def leave(self, leaving: Leaving) -> None:
-        """Note that an event stream has ended; harmless when repeated."""
+        """Note that an event stream has ended; has no effect when repeated."""
         if (subject := self._entered.pop(leaving, None)) is not None:
             subject.leave()
         if not self._entered:
@@ -182,7 +184,7 @@ class Gateway:
         self.metrics.sessions.set(len(self._entered))
 
     async def connect(self, name: str) -> Connection:
-        """Return a connection for somebody who reads, open; see `Connections.open`."""
+        """Return an open connection for a reader; see `Connections.open`."""
         connection = self.access.connection(
             name, when_behind=self.settings.when_behind, inbox_events_max=self.settings.limits.inbox_events_max
         )
@@ -190,29 +192,29 @@ class Gateway:
         return connection
 
     async def place_of(self, session: Named) -> ParkedSession | None:
-        """Return the place of an earlier session of this name and subject, which ends if it is still there."""
+        """End an earlier session of this name and subject, if there is one; return its parked session."""
         assert session.subject is not None
         before = self._by_name.get(session.name)
         self._by_name[session.name] = session
         if before is not None and before.subject == session.subject:
-            before.leave(Close.SUPERSEDED, "another session has taken this name over")
+            before.leave(Close.SUPERSEDED, "another session took over this name")
             await before.gone.wait()
         return self._kept.take(session.name, session.subject)
 
     def keep(self, name: str, place: ParkedSession) -> None:
-        """Keep a place for some seconds for who has dropped."""
+        """Park a session for some seconds after its client disconnected."""
         if self.is_leaving:
             self.connections.close_soon(place.connection)
         else:
             self._kept.put(name, place)
 
     def delivered(self, batch: Sequence[Any]) -> None:
-        """Show a batch of events and gaps to whoever wants to see them."""
+        """Pass a batch of events and gaps to all taps."""
         for tap in self.taps:
             tap(batch)
 
     async def look_after(self) -> None:
-        """End what began with tokens that are not good any more."""
+        """End the sessions and streams whose tokens are no longer valid."""
         new: list[Revocation] = []
         try:
             new = await self.guard.look()
@@ -230,7 +232,7 @@ class Gateway:
         self._keys_error = keys_error
 
     def refused(self, code: Code, message: str, **ids: Any) -> None:
-        """Note that something was refused."""
+        """Count and log a refusal."""
         self.metrics.refused(str(code))
         self.audit.note("refused", code=str(code), reason=message, **ids)
 
@@ -244,18 +246,18 @@ class Gateway:
         logger.warning("%s %s", what, _listed(fields))
 
     def incident(self, what: str, error: Exception, **fields: Any) -> str:
-        """Log an error that nobody expected, with its traceback; return the id by which it can be found there."""
+        """Log an unexpected error with its traceback; return the id by which the log entry can be found."""
         incident = self.new_id("i")
         logger.error("%s incident=%s %s", what, incident, _listed(fields), exc_info=error)
         return incident
 
     async def drain(self) -> None:
-        """Send everybody to other gateways; those who have not taken that after `drain_s` are not waited for."""
+        """Tell all clients to use another gateway; wait up to ``drain_s`` for their sessions to end."""
         self.is_leaving = True
         self._kept.clear()
         sessions = list(self.sessions)
         for session in list(self._entered):
-            session.leave(Close.GOING_AWAY, "the gateway ends: go on at another one")
+            session.leave(Close.GOING_AWAY, "the gateway is shutting down: connect to another one")
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_s):
                 await self.everybody_left()
@@ -263,13 +265,13 @@ class Gateway:
                     await each.closed.wait()
 
     async def everybody_left(self) -> None:
-        """Wait until there is no session and no event stream."""
+        """Wait until no session and no event stream is left."""
         await self._nobody_is_here.wait()
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 Extension = Callable[[web.Application, Gateway], None]
-"""Adds routes of its own to a gateway: the dashboard, say."""
+"""Adds its own routes to a gateway: the dashboard, for example."""
 
 
 def _listed(fields: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What somebody may do, and what they have done lately."""
+"""What a client may do, and how much of its rate limits it has used."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from adapters.gateway.settings import GatewayLimits
 ANYBODY = "anybody"
 EVERYTHING = RegionPatterns(("**",))
 SEPARATOR = "~"
-"""Between a subject and what its holder adds, in names of connections."""
+"""Separates a subject from the suffix that the token's holder chooses, in names of connections."""
 
 _MANY = 1_000
-"""Who need no token are not told apart, so together they may do as much as so many."""
+"""Clients without tokens share one subject, so together they get the limits of this many token holders."""
 
 DEBT = 1
-"""So many bursts can be owed."""
+"""How many bursts a subject may owe."""
 
 NAMES_PER_REQUEST = 16
-"""Reading the names of so many regions is as much work as a request."""
+"""Reading this many region names takes as much work as one request."""
 
 SUBJECTS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a token allows. None stands for what the gateway's own limits say.
+    """What a token allows. None means: the gateway's own limits apply.
 
-    ``subject``: its holder's connections are called that, or that followed by ``~`` and anything.
-    ``token_id``: by which the audit log knows the token; ``key_id``: of the key that signed it. ``watch``: whether
-    metrics and the dashboard are shown. ``claims``: all that the token says, for the game's backend.
+    ``subject``: the names of its holder's connections are this, or this followed by ``~`` and any suffix. ``token_id``:
+    identifies the token in the audit log; ``key_id``: of the key that signed it. ``watch``: whether the holder may see
+    metrics and the dashboard. ``claims``: all claims of the token, for the game's backend.
     """
 
     subject: str
@@ -51,33 +51,33 @@ class Grant:
     claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def require_name(self, name: str) -> str:
-        """Return a name that a holder may have; raises `Refusal`."""
+        """Return a name if the token's holder may use it; raises `Refusal`."""
         if self.subject != ANYBODY and name != self.subject and not name.startswith(self.subject + SEPARATOR):
             raise Refusal(
                 Code.FORBIDDEN,
-                f"this token's name is {self.subject!r}, or that followed by '{SEPARATOR}' and anything",
+                f"this token allows the name {self.subject!r}, or that name followed by '{SEPARATOR}' and a suffix",
                 status=403,
             )
         return name
 
     def require_read(self, region: str) -> None:
-        """Raises `Refusal` for a region that may not be read."""
+        """Raise `Refusal` for a region that the token does not let its holder read."""
         if region not in self.read:
             raise Refusal(Code.FORBIDDEN, f"this token does not let you read {region!r}", status=403)
 
     def require_write(self, region: str) -> None:
-        """Raises `Refusal` for a region that may not be written."""
+        """Raise `Refusal` for a region that the token does not let its holder write."""
         if region not in self.write:
             raise Refusal(Code.FORBIDDEN, f"this token does not let you write {region!r}", status=403)
 
 
 def anybody() -> Grant:
-    """Return what those may do who need no token."""
+    """Return the grant of clients that need no token."""
     return Grant(subject=ANYBODY, read=EVERYTHING, write=EVERYTHING, watch=True)
 
 
 class Bucket:
-    """A rate limit that lets bursts through: ``burst`` at once, ``rate_per_s`` in the long run."""
+    """A token bucket: ``burst`` at once, ``rate_per_s`` in the long run."""
 
     def __init__(self, rate_per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate_per_s, self._burst, self._clock = rate_per_s, burst, clock
@@ -85,16 +85,16 @@ class Bucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing was taken for so long that it may as well be forgotten."""
+        """Whether the bucket is full, so that a new one would behave the same."""
         return self._left + (self._clock() - self._at) * self._rate_per_s >= self._burst
 
     def change(self, rate_per_s: float, burst: float) -> None:
-        """Go on with other limits."""
+        """Continue with other limits."""
         self._rate_per_s, self._burst = rate_per_s, burst
         self._left = min(self._left, burst)
 
     def take(self, amount: float = 1.0) -> float:
-        """Take some; return 0, or after how many seconds there is enough, and then nothing is taken."""
+        """Take some and return 0, or take nothing and return the seconds until there is enough."""
         now = self._clock()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate_per_s)
         self._at = now
@@ -104,7 +104,7 @@ class Bucket:
         return 0.0
 
     def owe(self, amount: float) -> None:
-        """Take what was had already; who owes waits, for at most as long as `DEBT` bursts take."""
+        """Take an amount that was already used. The debt delays later requests, by `DEBT` bursts at most."""
         self.take(0.0)
         self._left = max(self._left - amount, -DEBT * self._burst)
 
@@ -121,62 +121,65 @@ class Subject:
         self._refusals = Bucket(limits.requests_per_s * many, limits.burst_requests * many)
         self._history = Bucket(limits.history_events_per_s * many, limits.burst_history_events * many)
         self._regions = Bucket(limits.new_regions_per_s * many, limits.burst_new_regions * many)
-        # Half of what may be remembered at once, and the other half in the time for which it is.
+        # Half of the answers that may be kept at once; the other half refills in the time for which they are kept.
         half = limits.idempotency_events_max * many / 2
         self._remembered = Bucket(half / limits.idempotency_s, half)
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether it is as if nobody had been there."""
+        """Whether a new object would behave the same: no session, and all buckets full."""
         buckets = self._events, self._requests, self._refusals, self._history, self._regions, self._remembered
         return not self.sessions and all(bucket.is_full for bucket in buckets)
 
     def follow(self, grant: Grant) -> None:
-        """Go on with what the newest token says."""
+        """Apply the limits of the newest token."""
         self._events.change(*self._rate(grant))
 
     def require_events(self, amount: int) -> None:
-        """Count published events; raises `Refusal` when they are too many."""
+        """Count published events; raises `Refusal` if there are too many."""
         self._require(self._events.take(amount), "events")
 
     def require_request(self, *, names: int = 0) -> None:
-        """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists; raises `Refusal` if too many."""
+        """Count a request, and one more for each `NAMES_PER_REQUEST` that it lists.
+
+        Raises `Refusal` if there are too many.
+        """
         self._require(self._requests.take(1 + names // NAMES_PER_REQUEST), "requests")
 
     def goes_on_too_fast(self) -> bool:
-        """Count a refusal for the rate; return whether there were too many of them."""
+        """Count a refusal for the rate limit; return whether there were too many."""
         return self._refusals.take() > 0
 
     def require_history(self) -> None:
-        """Raise `Refusal` for who has read so much of what regions have kept that others would wait for it."""
-        self._require(self._history.take(), "events of the past")
+        """Raise `Refusal` if the subject has read so much history that others would have to wait."""
+        self._require(self._history.take(), "events of history")
 
     def read_history(self, events: int) -> None:
-        """Count what was read of that."""
+        """Count events that were read from history."""
         self._history.owe(events)
 
     def require_regions(self, amount: int) -> None:
-        """Count regions that there were not before; raises `Refusal` when they are too many."""
+        """Count new regions; raises `Refusal` if there are too many."""
         self._require(self._regions.take(amount), "new regions")
 
     def require_remembered(self, events: int) -> None:
-        """Count events whose answer is remembered for its idempotency key; raises `Refusal` if there are too many."""
+        """Count events whose answers are kept for their idempotency keys; raises `Refusal` if there are too many."""
         self._require(self._remembered.take(events), "events with idempotency keys")
 
     def enter(self, grant: Grant) -> None:
-        """Count a session; raises `Refusal` when there are too many."""
+        """Count a session; raises `Refusal` if there are too many."""
         most = grant.sessions_max or self._limits.sessions_per_token_max
         if grant.subject != ANYBODY and self.sessions >= most:
             raise Refusal(
                 Code.LIMIT,
-                f"this token's holder has {self.sessions} sessions, and may have {most}",
+                f"this token's holder has {self.sessions} sessions, and the limit is {most}: close one first",
                 status=429,
                 retriable=True,
             )
         self.sessions += 1
 
     def leave(self) -> None:
-        """Count a session that has ended."""
+        """Count the end of a session."""
         self.sessions -= 1
 
     def _rate(self, grant: Grant) -> tuple[float, float]:
@@ -199,7 +202,7 @@ class Subject:
 
 
 class Subjects:
-    """The subjects that have been there lately."""
+    """The subjects that were active recently."""
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
@@ -219,4 +222,10 @@ class Subjects:
     def _forget(self) -> None:
         self._subjects = {name: subject for name, subject in self._subjects.items() if not subject.is_forgettable}
         if len(self._subjects) >= SUBJECTS_KEPT:
-            raise Refusal(Code.LIMIT, "too many token holders at once", status=503, retriable=True, retry_after_s=10)
+            raise Refusal(
+                Code.LIMIT,
+                "too many token holders are active at once: try again later",
+                status=503,
+                retriable=True,
+                retry_after_s=10,
+            )

@@ -21,11 +21,11 @@ from sequencing.errors import UsageError
 BEARER = "bearer "
 OPERATORS_PATHS = "metrics", "healthz", "readyz", "dashboard"
 REMOTE_LETTERS_MAX = 64
-"""Of an address that a proxy tells."""
+"""The maximum length of a client address that a proxy reports."""
 
 
 class Guard:
-    """Decides who is let in."""
+    """Decides which requests are accepted."""
 
     def __init__(
         self,
@@ -35,56 +35,56 @@ class Guard:
         keys: KeySource | None = None,
         audience: str = AUDIENCE,
     ) -> None:
-        """``keys``: None lets everybody in, so then only this machine may reach the gateway; raises `UsageError`."""
+        """``keys``: None accepts every client, so then only this machine may reach the gateway; raises `UsageError`."""
         if keys is None and not is_loopback(settings.host):
             raise UsageError(
-                f"without keys the gateway lets everybody in, so it does not listen at {settings.host}: make keys with "
+                f"without keys the gateway admits every client, so it cannot listen at {settings.host}. Make keys with "
                 "`gamecast token keygen --out keys.json` and give --keys keys.json, or listen at 127.0.0.1"
             )
         if keys is None and settings.admin is not None and not is_loopback(settings.admin[0]):
             raise UsageError(
-                "without keys the gateway lets everybody in, so its address for operators is one of this machine only, "
+                "without keys the gateway accepts every client, so its address for operators must be on this machine, "
                 f"not {settings.admin[0]}"
             )
         self._settings, self._replay_cache, self._keys, self._audience = settings, replay_cache, keys, audience
         self._revocations = Revocations()
         self.admin_ports: set[int] = set()
-        """Where the gateway listens for operators."""
+        """The ports at which the gateway listens for operators."""
 
     @property
     def asks_for_tokens(self) -> bool:
-        """Whether anybody needs a token."""
+        """Whether clients need a token."""
         return self._keys is not None
 
     @property
     def keys_error(self) -> str | None:
-        """Why the keys of before count on, if those of now cannot be read."""
+        """The reason why the previous keys are still used: the current ones cannot be read."""
         return self._keys.error if self._keys is not None else None
 
     @property
     def has_keys(self) -> bool:
-        """Whether tokens can be checked: not before a provider's keys have come for the first time."""
+        """Whether tokens can be checked. False until a key provider has sent its keys for the first time."""
         return not isinstance(self._keys, KeyUrl) or self._keys.has_come
 
     async def close(self) -> None:
-        """Release what the guard holds."""
+        """Close the key source and the store of revocations."""
         if isinstance(self._keys, KeyUrl):
             await self._keys.close()
 
     async def reload_keys(self) -> None:
-        """Read or ask for the keys again now; what goes wrong is told by `keys_error`."""
+        """Read or request the keys again now; `keys_error` reports a failure."""
         if isinstance(self._keys, KeyFile):
             self._keys.reload()
         elif isinstance(self._keys, KeyUrl):
             await self._keys.refresh(older_than_s=0.0)
 
     async def look(self) -> list[Revocation]:
-        """Learn what was revoked, and which keys there are; return what is newly revoked.
+        """Read the revocations and the keys; return the new revocations.
 
-        Raises `NetworkError` or `OtherSideError`; what was known before counts on.
+        Raises `NetworkError` or `OtherSideError`; the previous ones stay in force.
         """
         if isinstance(self._keys, KeyFile):
-            self._keys.keys()  # so that a broken file shows before the next token comes
+            self._keys.keys()  # so that a broken file is reported before the next token arrives
         elif isinstance(self._keys, KeyUrl):
             if self._keys.has_come:
                 await self._keys.refresh(wait_s=WAIT_S_MAX)
@@ -93,19 +93,22 @@ class Guard:
         return self._revocations.take(await self._replay_cache.revocations()) if self._keys is not None else []
 
     def ends(self, grant: Grant, new: Iterable[Revocation]) -> tuple[int, str] | None:
-        """Return why what began with a grant ends now, as close code and reason, None if it does not."""
+        """Return the close code and the reason if a session with this grant must end now, else None."""
         if self._keys is None or grant.subject == ANYBODY or not self.has_keys:
             return None
         if grant.key_id not in self._keys.keys().by_id:
-            return Close.UNAUTHORIZED, "the key of this token is not good any more: get a new token"
+            return Close.UNAUTHORIZED, "the key of this token is no longer valid: get a new token"
         if self._revocations.refuses(grant):
             return Close.UNAUTHORIZED, "this token was revoked"
         if any(each.means(grant) for each in new):
-            return Close.GOING_AWAY, "this session was ended: go on in a new one"
+            return Close.GOING_AWAY, "an operator ended this session: connect again"
         return None
 
     async def grant(self, token: str | None, before: Grant | None) -> Grant:
-        """Return what a token allows, else what one from before does; raises `Refusal`. A single-use token is used."""
+        """Return what a token allows, or ``before`` without a token; raises `Refusal`.
+
+        This uses up a single-use token.
+        """
         if self._keys is None:
             return anybody()
         if token is None:
@@ -122,16 +125,16 @@ class Guard:
         return verified.grant
 
     async def request_grant(self, request: web.Request, *, in_query: bool = False) -> Grant | None:
-        """Return what the token of a request allows, None where it has none and needs one; raises `Refusal`.
+        """Return what the token of a request allows, None if it has none and needs one; raises `Refusal`.
 
-        ``in_query``: also as ``access_token``, for those who cannot set headers.
+        ``in_query``: accept ``access_token`` in the query as well, for clients that cannot set headers.
         """
         header = request.headers.get("Authorization", "")
         token: str | None = None
         if header[: len(BEARER)].lower() == BEARER:
             token = header[len(BEARER) :].strip()
         elif header:
-            raise Refusal(Code.UNAUTHORIZED, "the Authorization header is 'Bearer TOKEN'", status=401)
+            raise Refusal(Code.UNAUTHORIZED, "the Authorization header must be 'Bearer TOKEN'", status=401)
         elif in_query:
             token = request.query.get("access_token")
         if token is None and self._keys is not None:
@@ -144,17 +147,17 @@ class Guard:
         return grant if grant is not None else await self.grant(None, None)
 
     async def require_watcher(self, request: web.Request) -> Grant:
-        """Return what somebody may who may see metrics and the dashboard; raises `Refusal`.
+        """Return the grant of a request that may see metrics and the dashboard; raises `Refusal`.
 
-        Where there is an address for that, whoever reaches it may, and nobody elsewhere.
+        With an address for operators, every request to it may, and no other request.
         """
         if self._settings.admin is not None:
             if not self.is_admin(request):
-                raise Refusal(Code.NOT_FOUND, "this is at another address of the gateway", status=404)
+                raise Refusal(Code.NOT_FOUND, "the gateway serves this at its address for operators", status=404)
             if not self._is_operators_name(_called(request)):
                 raise Refusal(
                     Code.ORIGIN,
-                    f"the address for operators is not called {request.host[:80]!r}: allow it with --admin-name",
+                    f"the address for operators has no host name {request.host[:80]!r}: allow it with --admin-name",
                     status=403,
                 )
             return anybody()
@@ -164,19 +167,25 @@ class Guard:
         return grant
 
     def check_address(self, request: web.Request) -> None:
-        """Raise `Refusal` for what is not at the address for operators, where others than this machine reach that."""
+        """Raise `Refusal` for a path that the address for operators lacks.
+
+        An address that only this machine reaches lacks none.
+        """
         if self._settings.admin is None or is_loopback(self._settings.admin[0]) or not self.is_admin(request):
             return
         if request.path.partition("/")[2].partition("/")[0] not in OPERATORS_PATHS:
-            raise Refusal(Code.NOT_FOUND, "this is at another address of the gateway", status=404)
+            raise Refusal(Code.NOT_FOUND, "the gateway serves this at its other address", status=404)
 
     def is_admin(self, request: web.Request) -> bool:
-        """Return whether a request came by the address for operators."""
+        """Return whether a request came to the address for operators."""
         here = request.transport.get_extra_info("sockname") if request.transport is not None else None
         return here is not None and here[1] in self.admin_ports
 
     def remote(self, request: web.Request) -> str | None:
-        """Return who asks: whom the last proxy that is not trusted, or none is before, has named."""
+        """Return the client's address, None if it is unknown.
+
+        Behind trusted proxies it is the last one that they report and that is not a trusted proxy.
+        """
         remote = request.remote
         named = [name.strip() for line in request.headers.getall("X-Forwarded-For", []) for name in line.split(",")]
         while named and remote is not None and self.is_proxy(remote):
@@ -193,12 +202,12 @@ class Guard:
         return any(address in network for network in self._settings.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> str | None:
-        """Return the origin of the page that asks, None if it is no other page's; raises `Refusal`.
+        """Return the origin of the page that sent the request, None if it is the gateway's own; raises `Refusal`.
 
-        Browsers say where a script comes from; other clients say nothing, and need nothing but their token.
+        Browsers name the origin of a script. Other clients name none, and need only their token.
         """
         if self._keys is None and not _is_called_local(request):
-            said = f"without keys the gateway is called localhost, not {request.host[:80]!r}"
+            said = f"without keys the gateway accepts the host name localhost only, not {request.host[:80]!r}"
             raise Refusal(Code.ORIGIN, said, status=403)
         origin = request.headers.get("Origin")
         if origin is None:
@@ -208,11 +217,13 @@ class Guard:
                 return None
             if "*" in self._settings.origins or origin in self._settings.origins:
                 return origin
-        raise Refusal(Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: see --origin", status=403)
+        raise Refusal(
+            Code.ORIGIN, f"pages of {origin[:80]!r} may not use this gateway: allow them with --origin", status=403
+        )
 
     @staticmethod
     def origin_headers(origin: str | None) -> dict[str, str]:
-        """Return the headers by which a browser lets a page of another origin see the answer."""
+        """Return the headers with which a browser lets a page of another origin read the response."""
         if origin is None:
             return {}
         return {
@@ -224,7 +235,10 @@ class Guard:
         }
 
     def _is_operators_name(self, host: str) -> bool:
-        """Return whether operators may call their address so: a page can have its own name lead there, no number."""
+        """Return whether operators may use this host name.
+
+        A web page can make its own name point here, but not an address.
+        """
         assert self._settings.admin is not None
         if is_loopback(host) or host.lower() in self._settings.admin_names:
             return True
@@ -238,14 +252,14 @@ class Guard:
 
     @staticmethod
     async def _look_for_key(token: str, keys: KeyUrl) -> None:
-        """Ask for the keys again where a token's may be new; raises `Refusal` where none have come at all."""
+        """Request the keys again if a token's key may be new; raises `Refusal` if no keys have arrived at all."""
         if keys.has_come and is_signed_by(token, keys.keys()):
             return
         await keys.look_for(older_than_s=RETRY_S if keys.has_come else FIRST_RETRY_S)
         if not keys.has_come:
             raise Refusal(
                 Code.UNREACHABLE,
-                "the gateway has no keys to check tokens with: their provider does not answer. Try again later",
+                "the gateway cannot check tokens, because its key provider does not answer: try again later",
                 status=503,
                 retriable=True,
                 retry_after_s=FIRST_RETRY_S,
@@ -254,22 +268,22 @@ class Guard:
     async def _use_up(self, grant: Grant, until_s: float) -> None:
         left_s = until_s - time.time()
         if await self._replay_cache.claim(f"once:{grant.token_id}", b"used", max(left_s, 1.0)) is not None:
-            raise Refusal(Code.UNAUTHORIZED, "this token was used already, and is for single use", status=401)
+            raise Refusal(Code.UNAUTHORIZED, "this single-use token was used already: get a new one", status=401)
 
 
 def _is_called_local(request: web.Request) -> bool:
-    """Return whether a request names this machine: a page may have its own name point here."""
+    """Return whether the Host header names this machine; a web page can make its own name point here."""
     return is_loopback(_called(request))
 
 
 def _called(request: web.Request) -> str:
-    """Return the name or number by which a request calls this machine, without the port."""
+    """Return the host name or address of the Host header, without the port."""
     host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
     return host.strip("[]").partition("]")[0]
 
 
 def _is_origin(text: str) -> bool:
-    """Return whether an Origin header has the form of one: browsers send ASCII, and a host that can be read."""
+    """Return whether an Origin header is well-formed: ASCII, as browsers send it, with a valid host."""
     if not (text.isascii() and text.isprintable()):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a session or event stream reads of the past, after it has asked for it."""
+"""How much history a session or an event stream reads after it has requested a replay."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class HistoryBudget:
-    """Tells, of what is delivered, how much was published before it was asked for."""
+    """Counts, among delivered events, those that were published before they were requested."""
 
     def __init__(self) -> None:
         self._until_ns = 0
 
     def asked_for(self) -> None:
-        """Note that from now on something of the past comes."""
+        """Note that a replay begins now."""
         self._until_ns = time.time_ns()
 
     def events_in(self, batch: Sequence[Any]) -> int:
-        """Return how many events of a batch are of the past, by their publishers' clocks; gaps cost nothing."""
+        """Return how many events of a batch are from history, by their publishers' clocks; gaps cost nothing."""
         if not self._until_ns:
             return 0
         sent_ns = [item.sent_at_ns for item in batch if hasattr(item, "sent_at_ns")]

@@ -1,8 +1,9 @@
 """Hooks: the game's own backend decides whether clients may connect, subscribe and publish.
 
-Each hook is a URL to which the gateway POSTs JSON, signed with a secret that it shares with the backend. A hook that
-fails again and again is not called for a while: its circuit breaker is open (Nygard 2007, "Release It!"). A call goes
-on to its end, or its time-out, also if the client goes meanwhile, so that every call counts for the breaker.
+Each hook is a URL to which the gateway POSTs JSON, signed with a secret that it shares with the backend. If a hook
+fails several times in a row, it is not called for a while: its circuit breaker is open (Nygard 2007, "Release It!"). A
+call continues to its end, or its time-out, even if the client disconnects meanwhile. So every call counts for the
+breaker.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ logger = logging.getLogger("gamecast.gateway")
 Decision = TypeVar("Decision")
 
 CALLS_AT_ONCE = 8
-"""Calls for events of one session, or one HTTP request, that are under way at a time."""
+"""How many calls may be in progress at a time for events of one session, or of one HTTP request."""
 IDLE_S = 2.0
-"""How long a connection to the backend is kept: less than usual servers do, so that none closes as it is used."""
+"""How long an idle connection to the backend is kept. Servers usually keep it longer, so that none closes in use."""
 REASON_LETTERS_MAX = 200
 NEVER_S = 1e9
-"""The breaker's own clock is the time of day, which may jump; the gateway's event loop ends the pause instead."""
+"""Disables the breaker's own timer, which uses the time of day and may jump; the event loop ends the pause instead."""
 _BREAKER_STATES = {pybreaker.STATE_CLOSED: 0.0, pybreaker.STATE_HALF_OPEN: 0.5, pybreaker.STATE_OPEN: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What the backend gives a client that may connect."""
+    """What the backend adds when it lets a client connect."""
 
     fields: dict[str, Any]
-    """Of the welcome: ``subscribe``, regions to follow, and ``data``; each only where the backend has said it."""
+    """Fields of the welcome: ``subscribe``, regions to subscribe to, and ``data``; each only if the backend sent it."""
 
 
 class Hooks:
-    """Asks the game's backend; without hooks everything is allowed at once."""
+    """Calls the game's backend; without hooks, everything is allowed at once."""
 
     def __init__(self, settings: GatewaySettings, metrics: GatewayMetrics, *, gateway: str) -> None:
         """``gateway``: its id."""
@@ -58,7 +59,7 @@ class Hooks:
         self._hooks = {name: _Hook(name, given, self._limits, metrics) for name in (given.urls if given else ())}
 
     def asks(self, name: HookName) -> bool:
-        """Return whether there is such a hook."""
+        """Return whether this hook is configured."""
         return name in self._hooks
 
     async def connect(self, grant: Grant, **asker: Any) -> Approval:
@@ -68,14 +69,14 @@ class Hooks:
         return await hook.ask(self._question(grant, asker), lambda answer: self._approval(answer, grant), Approval({}))
 
     async def subscribe(self, grant: Grant, regions: Sequence[str], **asker: Any) -> None:
-        """Ask whether regions may be read, all or none; raises `Refusal`."""
+        """Ask whether the client may subscribe to all of the regions; raises `Refusal`."""
         if (hook := self._hooks.get("subscribe")) is not None:
             await hook.ask(self._question(grant, asker) | {"regions": list(regions)}, lambda answer: None, None)
 
     async def publish(self, grant: Grant, region: str, payload: Any, *, retry: bool = False, **asker: Any) -> Any:
-        """Ask whether an event may be published; return its payload, which may be another; raises `Refusal`.
+        """Ask whether an event may be published; return its payload, which the backend may replace; raises `Refusal`.
 
-        ``retry``: it may have been published before, so a refusal says nothing about that.
+        ``retry``: the event may have been published before, so a refusal says nothing about the first attempt.
         """
         if (hook := self._hooks.get("publish")) is None:
             return payload
@@ -87,7 +88,7 @@ class Hooks:
             raise
 
     async def close(self) -> None:
-        """Break off all calls."""
+        """Cancel all calls."""
         for hook in self._hooks.values():
             await hook.close()
 
@@ -100,7 +101,7 @@ class Hooks:
         if (regions := answer.get("subscribe")) is not None:
             most = self._limits.regions_per_session_max
             if not isinstance(regions, list) or len(regions) > most:
-                raise Refusal(Code.MALFORMED, f"subscribe is a list of at most {most} regions")
+                raise Refusal(Code.MALFORMED, f"subscribe must be a list of at most {most} regions")
             fields["subscribe"] = list(dict.fromkeys(map(read_region, regions)))
             for region in fields["subscribe"]:
                 grant.require_read(region)
@@ -114,7 +115,7 @@ class Hooks:
         replaced, size = read_payload(answer)
         most = min(grant.payload_bytes_max or self._limits.payload_bytes_max, self._limits.payload_bytes_max)
         if size > most:
-            raise Refusal(Code.TOO_LARGE, f"its payload has {size} bytes, more than {most}")
+            raise Refusal(Code.TOO_LARGE, f"its payload has {size} bytes, and the limit is {most}")
         return replaced
 
 
@@ -127,7 +128,7 @@ class _Down(Exception):
 
 
 class _Hook:
-    """One hook: its calls under way, and its circuit breaker."""
+    """One hook: its calls in progress, and its circuit breaker."""
 
     def __init__(
         self, name: HookName, settings: HookSettings | None, limits: GatewayLimits, metrics: GatewayMetrics
@@ -152,10 +153,10 @@ class _Hook:
     async def ask(
         self, question: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Decision], undecided: Decision
     ) -> Decision:
-        """Return what ``read`` makes of the backend's answer if it allows what was asked for; raises `Refusal`.
+        """Return what ``read`` makes of the backend's answer, if it allows the request; raises `Refusal`.
 
-        ``read`` raises `Refusal` for an answer that makes no sense. ``undecided``: what holds where the backend does
-        not answer and the operator allows that.
+        ``read`` raises `Refusal` for an invalid answer. ``undecided``: the result if the backend does not answer and
+        the operator allows requests in that case.
         """
         try:
             text = await self._answer(_written({"hook": self._name, **question}))
@@ -174,7 +175,7 @@ class _Hook:
             self._metrics.hook_failed(self._name, "nonsense")
             self._metrics.hook_decided(self._name, "refused")
             self._log.note(f"hook-answered-nonsense hook={self._name}: {broken.message[:REASON_LETTERS_MAX]}")
-            raise self._refusal("the game's backend gave an answer that the gateway does not understand") from broken
+            raise self._refusal("the game's backend gave an invalid answer: see the gateway's log") from broken
         if not answer["allow"]:
             self._metrics.hook_decided(self._name, "denied")
             reason = answer.get("reason") or "the game does not allow it"
@@ -183,7 +184,7 @@ class _Hook:
         return decision
 
     def state_changed(self, state: str) -> None:
-        """Note the breaker's new state; end its pause after a while."""
+        """Note the breaker's new state; schedule the end of its pause."""
         self._metrics.hook_breaker(self._name, _BREAKER_STATES[state])
         logger.warning("hook-breaker hook=%s state=%s", self._name, state)
         if self._pause is not None:
@@ -193,7 +194,7 @@ class _Hook:
             self._pause = asyncio.get_running_loop().call_later(self._limits.hook_pause_s, self._breaker.half_open)
 
     async def close(self) -> None:
-        """Break off all calls."""
+        """Cancel all calls."""
         if self._pause is not None:
             self._pause.cancel()
         for task in self._under_way:
@@ -213,7 +214,7 @@ class _Hook:
         except TimeoutError as error:
             raise _Down("too-many-calls") from error
         try:
-            self._require_closed()  # it may have opened meanwhile
+            self._require_closed()  # the breaker may have opened meanwhile
         except _Down:
             self._slots.release()
             raise
@@ -226,10 +227,10 @@ class _Hook:
         self._under_way.discard(task)
         self._slots.release()
         if not task.cancelled():
-            task.exception()  # a client that has gone does not ask for it
+            task.exception()  # retrieved here, as a disconnected client does not retrieve it
 
     def _require_closed(self) -> None:
-        """Raise `_Down` while the breaker is open; after its pause one call at a time tries the backend again."""
+        """Raise `_Down` while the breaker is open; after its pause, let one call at a time try the backend again."""
         state = self._breaker.current_state
         if state == pybreaker.STATE_OPEN or (state == pybreaker.STATE_HALF_OPEN and self._under_way):
             raise _Down("breaker-open")
@@ -265,7 +266,7 @@ class _Hook:
         }
         async with self._client.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
             if 400 <= response.status < 500 and response.status not in _PASSING:
-                return b""  # an answer to this question, which makes no sense, and nothing about all others
+                return b""  # an invalid answer to this request, which says nothing about the backend
             if response.status != 200:
                 raise _Down(f"status-{response.status // 100}xx")
             text = bytearray()
@@ -282,7 +283,7 @@ class _Hook:
 
 
 _PASSING = frozenset({408, 429})
-"""Refusals that say something about the backend, and not about the question."""
+"""Refusals that concern the backend and not the request."""
 
 
 class _BreakerListener(pybreaker.CircuitBreakerListener):
@@ -294,7 +295,10 @@ class _BreakerListener(pybreaker.CircuitBreakerListener):
 
 
 def signature(secret: bytes, body: bytes, *, at_s: int) -> str:
-    """Return the header that proves who calls: the time, and the HMAC-SHA256 of the time, a full stop and the body."""
+    """Return the header that authenticates a call.
+
+    It has the time, and the HMAC-SHA256 of the time, a full stop and the body.
+    """
     signed = hmac.digest(secret, f"{at_s}.".encode() + body, "sha256")
     return f"t={at_s},v1={signed.hex()}"
 
@@ -306,17 +310,17 @@ def _content(payload: Any) -> dict[str, Any]:
 def _written(document: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(document)
-    except TypeError:  # a token's claims may have numbers of more than 64 bits
+    except TypeError:  # a token's claims may have integers of more than 64 bits
         return json.dumps(document).encode()
 
 
 def _read_answer(text: bytes, bytes_max: int) -> Mapping[str, Any]:
     """Return what the backend answered; raises `Refusal`."""
     if len(text) > bytes_max:
-        raise Refusal(Code.TOO_LARGE, f"an answer has at most {bytes_max} bytes")
+        raise Refusal(Code.TOO_LARGE, f"the answer has more than {bytes_max} bytes")
     answer = read_json(text)
     if not isinstance(answer, dict) or not isinstance(answer.get("allow"), bool):
-        raise Refusal(Code.MALFORMED, 'an answer is {"allow": true} or {"allow": false, "reason": …}')
+        raise Refusal(Code.MALFORMED, 'the answer must be {"allow": true} or {"allow": false, "reason": …}')
     if not isinstance(answer.get("reason"), str | None):
-        raise Refusal(Code.MALFORMED, "reason is a string")
+        raise Refusal(Code.MALFORMED, "reason must be a string")
     return answer

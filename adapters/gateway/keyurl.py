@@ -12,11 +12,11 @@ from adapters.urls import redacted
 from sequencing.errors import UsageError
 
 REFRESH_S = 300.0
-"""How often the set is asked for."""
+"""How often the key set is requested."""
 RETRY_S = 10.0
-"""No more often than this, also where a token's key is not in it."""
+"""The minimum interval between requests, even if a token's key is not in the set."""
 FIRST_RETRY_S = 2.0
-"""No more often than this while there is no set at all."""
+"""The minimum interval between requests while there is no set at all."""
 WAIT_S_MAX = 1.0
 """How long a request with an unknown key waits for the answer."""
 ANSWER_S_MAX = 5.0
@@ -24,14 +24,16 @@ SET_BYTES_MAX = 1_000_000
 
 
 class KeyUrl:
-    """Keys that are asked for again and again; while they cannot be had, the ones before count on."""
+    """Keys that are requested again and again; if a request fails, the previous keys stay valid."""
 
     def __init__(self, url: str) -> None:
-        """``url``: https://, or http:// of this machine. Does not ask yet: see `refresh`. Raises `UsageError`."""
+        """``url``: https://, or http:// on this machine. Sends no request yet: see `refresh`. Raises `UsageError`."""
         scheme, _, rest = url.partition("://")
         host = rest.partition("/")[0].rpartition("@")[2].rpartition(":")[0] or rest.partition("/")[0]
         if scheme != "https" and not (scheme == "http" and host in ("localhost", "127.0.0.1", "[::1]")):
-            raise UsageError(f"keys come by https://, so that nobody gives others: not {redacted(url)!r}")
+            raise UsageError(
+                f"the URL of keys must begin with https://, so that they cannot be forged, not {redacted(url)!r}"
+            )
         self._url = url
         self._keys: Keys | None = None
         self._asked_at = float("-inf")
@@ -40,19 +42,19 @@ class KeyUrl:
 
     @property
     def has_come(self) -> bool:
-        """Whether there are keys, if only those of before."""
+        """Whether keys have arrived, now or earlier."""
         return self._keys is not None
 
     def keys(self) -> Keys:
-        """Return the keys of now; raises `UsageError` while there are none."""
+        """Return the current keys; raises `UsageError` while there are none."""
         if self._keys is None:
-            raise UsageError(f"the keys of {redacted(self._url)} have not come yet: {self.error}")
+            raise UsageError(f"the keys of {redacted(self._url)} have not arrived yet: {self.error}")
         return self._keys
 
     async def refresh(self, *, older_than_s: float = REFRESH_S, wait_s: float | None = None) -> None:
-        """Ask for the keys, if that was not done for so long; what goes wrong is told by ``error``.
+        """Request the keys, if the last request is older than this; ``error`` reports a failure.
 
-        ``wait_s``: how long to wait for the answer, which counts also when it comes later; by default until it comes.
+        ``wait_s``: how long to wait for the answer, which also counts if it arrives later; None waits until it arrives.
         """
         if self._asking is None:
             if time.monotonic() < self._asked_at + older_than_s:
@@ -63,11 +65,11 @@ class KeyUrl:
         await asyncio.wait([self._asking], timeout=wait_s)
 
     async def look_for(self, *, older_than_s: float) -> None:
-        """Ask for the keys because one is unknown; wait for a short time, and not at all while the provider is down."""
+        """Request the keys because one is unknown; wait for a short time, and not at all while the provider is down."""
         await self.refresh(older_than_s=older_than_s, wait_s=0.0 if self.error is not None else WAIT_S_MAX)
 
     async def close(self) -> None:
-        """Break off what is being asked."""
+        """Cancel the request in progress."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
@@ -84,12 +86,12 @@ class KeyUrl:
                 client.get(self._url, allow_redirects=False) as response,
             ):
                 if response.status != 200:
-                    raise UsageError(f"it answered {response.status}")
+                    raise UsageError(f"the server answered with status {response.status}")
                 text = bytearray()
                 async for chunk in response.content.iter_any():
                     text += chunk
                     if len(text) > SET_BYTES_MAX:
-                        raise UsageError(f"it has more than {SET_BYTES_MAX:,} bytes")
+                        raise UsageError(f"the key set has more than {SET_BYTES_MAX:,} bytes")
                 self._keys = Keys.public(bytes(text))
             self.error = None
         except (aiohttp.ClientError, TimeoutError, UsageError) as error:

@@ -1,7 +1,7 @@
-"""Accept connections, and count each of them from then on: by address and in all, also while TLS is negotiated.
+"""Accept connections, and count each of them from then on, also during the TLS handshake: by address and in all.
 
-asyncio's own servers show a TLS connection to the application only after its handshake, so connections that stay silent
-would count in no limit. When file descriptors run out, they log each attempt to accept.
+asyncio's own servers show a TLS connection to the application only after its handshake, so silent connections would not
+count in any limit. When file descriptors run out, asyncio's servers log each attempt to accept.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ logger = logging.getLogger("gamecast.gateway")
 
 BACKLOG = 512
 ACCEPTS_AT_ONCE = 64
-"""Connections that are accepted before other work gets its turn."""
+"""How many connections are accepted before other work gets its turn."""
 ACCEPT_RETRY_S = 0.1
 """How long the gateway waits when the system cannot give it another connection."""
 LOG_EVERY_S = 1.0
 DESCRIPTORS_RESERVED = 128
-"""File descriptors that connections leave to Redis, files and whatever else the process opens."""
+"""File descriptors that connections leave free for Redis, files and all else that the process opens."""
 IPV6_PREFIX = 64
-"""Bits of the smallest network that one customer gets: who has an IPv6 address has 2^64 of them."""
+"""Bits of the smallest network that one customer gets: a customer with IPv6 has 2^64 addresses."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -70,13 +70,13 @@ def connections_bound(connections_max: int, *, spare: int = 0) -> int:
 
 
 class SeldomLog:
-    """Logs at most one line a second about each thing, with how often it happened."""
+    """Logs at most one line a second for each subject, with its number of occurrences."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def note(self, what: str) -> None:
-        """Log something now, or count it for the next line."""
+        """Log an occurrence now, or count it for the next line."""
         if what in self._counts:
             self._counts[what] += 1
             return
@@ -93,7 +93,10 @@ class SeldomLog:
 
 @lru_cache(maxsize=8192)
 def counted_as(address: str) -> str:
-    """Return what counts for an address: the IPv4 address that IPv6 maps, or the /64 that one customer has of IPv6."""
+    """Return the key under which an address is counted.
+
+    An IPv4-mapped address counts as IPv4, any other IPv6 address as its /64.
+    """
     try:
         known = unmapped(ipaddress.ip_address(address.partition("%")[0]))
     except ValueError:
@@ -103,14 +106,14 @@ def counted_as(address: str) -> str:
 
 @dataclass(slots=True)
 class Addresses:
-    """How many connections, or requests under way, each address has; see `counted_as`."""
+    """Counts the connections, or requests in progress, of each address; see `counted_as`."""
 
     most: int
-    """Of one address."""
+    """The limit of one address."""
     _counts: dict[str, int] = field(default_factory=dict)
 
     def enter(self, address: str) -> bool:
-        """Count one more; return False, and count nothing, if its address has as many as it may have."""
+        """Count one more; return False, and count nothing, if its address has reached its limit."""
         address = counted_as(address)
         count = self._counts.get(address, 0)
         if count >= self.most:
@@ -128,12 +131,12 @@ class Addresses:
             del self._counts[address]
 
     def of(self, address: str) -> int:
-        """Return how many there are of an address."""
+        """Return how many an address has."""
         return self._counts.get(counted_as(address), 0)
 
 
 class Turns:
-    """Lets so many do something at a time, and of each address fewer; the others wait."""
+    """Limits how many may do something at a time, in all and from one address; the others wait."""
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self._all, self._most_of_one = asyncio.Semaphore(most), most_of_one
@@ -141,7 +144,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
-        """Wait for a turn of an address; without an address, only those of all count."""
+        """Wait for a turn of an address; None waits for the limit of all only."""
         if not address:
             async with self._all:
                 yield
@@ -158,7 +161,7 @@ class Turns:
 
 
 class Admission:
-    """Decides which connections are taken; all listeners of a gateway share one."""
+    """Decides which connections are accepted; all listeners of a gateway share one."""
 
     def __init__(
         self,
@@ -169,14 +172,20 @@ class Admission:
         *,
         handshakes: Turns,
     ) -> None:
-        """``is_proxy``: whether many come from an address because it stands for others; ``on_refused``: counts."""
+        """``is_proxy``: whether an address may have many connections, because it is a proxy's.
+
+        ``on_refused``: counts refusals.
+        """
         self.connections = 0
         self.log = SeldomLog()
         self._connections_max, self._addresses = connections_max, addresses
         self._is_proxy, self._on_refused, self._handshakes = is_proxy, on_refused, handshakes
 
     def enter(self, address: str, *, spare: int) -> Callable[[], None] | None:
-        """Count a connection; return what ends that, None if it is refused. ``spare``: places beyond the limit."""
+        """Count a connection; return a function that ends this, None if it is refused.
+
+        ``spare``: places beyond the limit.
+        """
         if self.connections >= self._connections_max + spare:
             self._refuse("connections-refused reason=connections_max")
             return None
@@ -198,7 +207,7 @@ class Admission:
         return leave
 
     def handshake(self, address: str) -> AbstractAsyncContextManager[None]:
-        """Wait for a turn to negotiate TLS, and have it while the context is open."""
+        """Wait for a turn to negotiate TLS, and keep it while the context is open."""
         return self._handshakes.turn(self._counted(address))
 
     def _counted(self, address: str) -> str:
@@ -210,7 +219,7 @@ class Admission:
 
 
 class Listener:
-    """Accepts the connections of one address, and gives each that is taken a protocol."""
+    """Accepts the connections of one address, and gives each accepted connection a protocol."""
 
     def __init__(
         self,
@@ -221,13 +230,13 @@ class Listener:
         handshake_timeout_s: float,
         spare: int = 0,
     ) -> None:
-        """``tls``: asked at each connection; ``spare``: see `Admission.enter`."""
+        """``tls``: called for each connection; ``spare``: see `Admission.enter`."""
         self.sockets: list[socket.socket] = []
         self._protocol, self._admission, self._spare = protocol, admission, spare
         self._tls, self._handshake_timeout_s = tls, handshake_timeout_s
         self._accepting: list[asyncio.Task[None]] = []
         self._beginning: set[asyncio.Task[None]] = set()
-        """Connections whose TLS handshake is under way, or that are about to be served."""
+        """Connections whose TLS handshake is in progress, or that are about to be served."""
 
     async def listen(self, host: str, port: int) -> None:
         """Listen at each address of a host; raises `OSError`."""
@@ -242,13 +251,13 @@ class Listener:
             self.close()
             raise
         if not self.sockets:
-            raise UsageError(f"the host {host!r} has no address")
+            raise UsageError(f"the host {host!r} has no address: check its name")
         self._accepting = [
             asyncio.create_task(self._accept(listener), name="gamecast gateway accepting") for listener in self.sockets
         ]
 
     def close(self) -> None:
-        """Accept nothing more, and break off the handshakes that are under way."""
+        """Accept no more connections, and cancel the handshakes in progress."""
         for task in (*self._accepting, *self._beginning):
             task.cancel()
         for listener in self.sockets:
@@ -257,7 +266,7 @@ class Listener:
         self.sockets = []
 
     async def wait_closed(self) -> None:
-        """Wait until that is done."""
+        """Wait until all tasks have ended."""
         await asyncio.gather(*self._accepting, *self._beginning, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket) -> None:
@@ -270,7 +279,7 @@ class Listener:
                 if error.errno in _EXHAUSTED:
                     self._admission.log.note(f"accept-failed reason={errno.errorcode[error.errno or 0]}")
                     await asyncio.sleep(ACCEPT_RETRY_S)
-                continue  # any other: the client has gone before it was accepted
+                continue  # any other error: the client disconnected before it was accepted
             self._take(connection, peer)
             accepted += 1
             if accepted % ACCEPTS_AT_ONCE == 0:
@@ -296,7 +305,7 @@ class Listener:
 
     async def _begin(self, connection: socket.socket, served: _Counted, address: str) -> None:
         loop = asyncio.get_running_loop()
-        with suppress(OSError):  # the handshake failed or took too long (`TimeoutError`), or the client has gone
+        with suppress(OSError):  # the handshake failed or timed out (`TimeoutError`), or the client disconnected
             if self._tls() is None:
                 await loop.connect_accepted_socket(lambda: served, connection)
                 return

@@ -1,6 +1,6 @@
-"""The messages of the WebSocket protocol: reading what clients say, and writing what they are told.
+"""The messages of the WebSocket protocol: parse what clients send, and write what the gateway sends.
 
-`docs/gateway.md` is their description for others; this file has no input or output.
+`docs/gateway.md` describes them for users. This file does no input or output.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _POSITION = re.compile(r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})")
 
 
 class Code(StrEnum):
-    """Why something was refused."""
+    """Why a request was refused."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too-large"
@@ -86,7 +86,7 @@ class Close:
 
 
 class Refusal(Exception):
-    """What a client asked for is not done."""
+    """The gateway does not do what a client asked for."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Refusal(Exception):
         self.retriable, self.definite, self.retry_after_s = retriable, definite, retry_after_s
 
     def document(self) -> dict[str, Any]:
-        """Return what the client is told."""
+        """Return the document that the client receives."""
         told = {
             "code": str(self.code),
             "message": self.message,
@@ -116,7 +116,7 @@ class Refusal(Exception):
 
     @classmethod
     def of(cls, error: GamecastError) -> Refusal:
-        """Return what a client is told of an error of the library."""
+        """Return the refusal that a client receives for an error of the library."""
         code, status = Code.UNREACHABLE, 503
         if isinstance(error, InvalidName):
             code, status = Code.INVALID_REGION, 400
@@ -132,29 +132,29 @@ class Refusal(Exception):
             code, status = Code.SUPERSEDED, 409
         elif not error.definite:
             code, status = Code.UNCERTAIN, 504
-        # The library's own words may name servers, which are no business of strangers.
+        # The library's own texts may name servers, which clients must not see.
         said = str(error) if code in _TELLING else _WORDS[code]
         return cls(code, said, status=status, retriable=error.retriable, definite=error.definite)
 
 
 _TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED}
 _WORDS = {
-    Code.UNREACHABLE: "the network behind the gateway does not answer now",
-    Code.BUSY: "too much is under way already: publish slower",
-    Code.SUPERSEDED: "another session has taken this name over",
+    Code.UNREACHABLE: "the network behind the gateway does not answer: try again later",
+    Code.BUSY: "too many publishes are in flight: publish more slowly",
+    Code.SUPERSEDED: "another session took over this name",
     Code.UNCERTAIN: "the network did not answer: the event may or may not have been published",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who the session is."""
+    """The first message of a client: its token, its name and its wishes."""
 
     token: str | None
     name: str | None
     batch_ms: int
     message_bytes_max: int | None = None
-    """Of a message with several events."""
+    """The maximum size of a message with several events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish one event; ``after`` for one that may have been published before the session was resumed."""
+    """Publish one event. ``after`` is set if the event may have been published before the session was resumed."""
 
     id: str | int | None
     region: str
@@ -197,7 +197,7 @@ Message = Hello | Subscribe | Unsubscribe | Publish | Ping
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return what a text says; raises `Refusal`."""
+    """Return the parsed JSON of a text; raises `Refusal`."""
     try:
         return orjson.loads(text)
     except ValueError as error:
@@ -205,25 +205,25 @@ def read_json(text: str | bytes) -> Any:
 
 
 def names_in(document: Any) -> int:
-    """Return how many regions a message lists, before any of them is read."""
+    """Return how many regions a message lists, before any of them is checked."""
     regions = document.get("regions") if isinstance(document, dict) else None
     return len(regions) if isinstance(regions, list) else 0
 
 
 def read_message(document: Any) -> Message:
-    """Return what a client says; raises `Refusal`."""
+    """Return the message that a client sent; raises `Refusal`."""
     if not isinstance(document, dict):
-        raise Refusal(Code.MALFORMED, f"a message is an object with a type, not {_kind(document)}")
+        raise Refusal(Code.MALFORMED, f"a message must be an object with a type, not {_kind(document)}")
     reader = _READERS.get(kind) if isinstance(kind := document.get("type"), str) else None
     if reader is None:
         known = ", ".join(_READERS)
-        raise Refusal(Code.MALFORMED, f"type is one of {known}, not {str(document.get('type'))[:40]!r}")
+        raise Refusal(Code.MALFORMED, f"type must be one of {known}, not {str(document.get('type'))[:40]!r}")
     message: Message = reader(document)
     return message
 
 
 def message_id(document: Any) -> str | int | None:
-    """Return the id of a message, None if it has none that can be answered to."""
+    """Return the id of a message, None if it has no valid id."""
     given = document.get("id") if isinstance(document, dict) else None
     if isinstance(given, bool):
         return None
@@ -235,7 +235,7 @@ def message_id(document: Any) -> str | int | None:
 def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
     """Return a payload and its encoded size in bytes: any JSON as ``payload``, or bytes as ``base64``."""
     if ("payload" in document) == ("base64" in document):
-        raise Refusal(Code.INVALID_PAYLOAD, "an event has either payload (any JSON) or base64 (bytes)")
+        raise Refusal(Code.INVALID_PAYLOAD, "an event must have either payload (any JSON) or base64 (bytes)")
     if "payload" in document:
         payload = document["payload"]
         try:
@@ -248,14 +248,14 @@ def read_payload(document: Mapping[str, Any]) -> tuple[Any, int]:
     try:
         raw = base64.b64decode(document["base64"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Refusal(Code.INVALID_PAYLOAD, f"base64 is not a base64 string: {error}") from error
+        raise Refusal(Code.INVALID_PAYLOAD, f"base64 must be a base64 string: {error}") from error
     return raw, len(raw)
 
 
 def read_region(given: Any) -> str:
-    """Return a region; raises `Refusal`."""
+    """Return a region name; raises `Refusal`."""
     if not isinstance(given, str):
-        raise Refusal(Code.INVALID_REGION, f"a region is a string, not {_kind(given)}")
+        raise Refusal(Code.INVALID_REGION, f"a region must be a string, not {_kind(given)}")
     try:
         return check_public_region(given)
     except InvalidName as error:
@@ -265,28 +265,28 @@ def read_region(given: Any) -> str:
 def read_position(given: Any) -> str:
     """Return a position, ``epoch-sequence``; raises `Refusal`."""
     if not isinstance(given, str) or not _POSITION.fullmatch(given):
-        raise Refusal(Code.MALFORMED, f"a position is a string like '3-120', not {str(given)[:40]!r}")
+        raise Refusal(Code.MALFORMED, f"a position must be a string like '3-120', not {str(given)[:40]!r}")
     return given
 
 
 def position_of(text: str) -> Position:
-    """Return epoch and sequence of what `read_position` returned."""
+    """Return epoch and sequence of a text that `read_position` returned."""
     epoch, _, sequence = text.partition("-")
     return int(epoch), int(sequence)
 
 
 def position_text(position: Position) -> str:
-    """Return a position as clients read it."""
+    """Return a position in the encoding of clients."""
     return f"{position[0]}-{position[1]}"
 
 
 def events_message(items: Iterable[bytes]) -> str:
-    """Return the message that brings items, each encoded already, in order."""
+    """Return the message with these items, in order; each is encoded already."""
     return (b'{"type":"events","events":[' + b",".join(items) + b"]}").decode()
 
 
 def encode_event(event: Any) -> bytes:
-    """Return one event as clients read it."""
+    """Return one event in the encoding of clients."""
     payload = event.payload
     content = {"base64": base64.b64encode(payload).decode()} if type(payload) is bytes else {"payload": payload}
     return orjson.dumps(
@@ -301,14 +301,14 @@ def encode_event(event: Any) -> bytes:
 
 
 def encode_gap(region: str, epoch: int, first_sequence: int, last_sequence: int, reason: str) -> bytes:
-    """Return a gap as clients read it; ``position`` is where to go on after it, null when nobody knows."""
+    """Return an encoded gap; ``position`` is where to continue after it, null if that is unknown."""
     last = position_text((epoch, last_sequence)) if last_sequence else None
     told = {"first": position_text((epoch, first_sequence)), "last": last, "reason": reason}
     return orjson.dumps({"region": region, "position": last, "gap": told})
 
 
 def said(kind: str, **fields: Any) -> str:
-    """Return a message of the gateway."""
+    """Return a message from the gateway."""
     return orjson.dumps({"type": kind, **fields}).decode()
 
 
@@ -318,21 +318,21 @@ def _hello(document: dict[str, Any]) -> Hello:
         raise Refusal(Code.MALFORMED, f"this gateway speaks protocol {PROTOCOL}, not {str(version)[:20]!r}")
     token, name, batch_ms = document.get("token"), document.get("name"), document.get("batch_ms", 0)
     if token is not None and not isinstance(token, str):
-        raise Refusal(Code.MALFORMED, "token is a string")
+        raise Refusal(Code.MALFORMED, "token must be a string")
     if name is not None and not isinstance(name, str):
-        raise Refusal(Code.MALFORMED, "name is a string")
+        raise Refusal(Code.MALFORMED, "name must be a string")
     if isinstance(batch_ms, bool) or not isinstance(batch_ms, int) or not 0 <= batch_ms <= 1000:
-        raise Refusal(Code.MALFORMED, "batch_ms is a number of milliseconds from 0 to 1000")
+        raise Refusal(Code.MALFORMED, "batch_ms must be a number of milliseconds from 0 to 1000")
     bytes_max = document.get("message_bytes_max")
     if bytes_max is not None and (isinstance(bytes_max, bool) or not isinstance(bytes_max, int) or bytes_max < 1):
-        raise Refusal(Code.MALFORMED, "message_bytes_max is a number of bytes above 0")
+        raise Refusal(Code.MALFORMED, "message_bytes_max must be a number of bytes above 0")
     return Hello(token, name, batch_ms, bytes_max)
 
 
 def _regions(document: dict[str, Any]) -> tuple[str, ...]:
     regions = document.get("regions")
     if not isinstance(regions, list) or not regions:
-        raise Refusal(Code.MALFORMED, "regions is a list of at least one region")
+        raise Refusal(Code.MALFORMED, "regions must be a list of at least one region")
     return tuple(dict.fromkeys(map(read_region, regions)))
 
 
@@ -342,14 +342,17 @@ def _subscribe(document: dict[str, Any]) -> Subscribe:
 
 
 def read_since(since: Any, regions: Sequence[str]) -> Since:
-    """Return after what to replay: an epoch, or a position for each region; raises `Refusal`."""
+    """Return the start of a replay: an epoch, or a position for each region; raises `Refusal`."""
     if isinstance(since, dict):
         if since.keys() != set(regions):
-            raise Refusal(Code.MALFORMED, "since has a position for each of the regions, and no other")
+            raise Refusal(Code.MALFORMED, "since must have a position for each of the regions, and no other")
         return {region: _epoch_or_position(since[region]) for region in regions}
     one = _epoch_or_position(since)
     if isinstance(one, str) and len(regions) > 1:
-        raise Refusal(Code.MALFORMED, "a position is one of one region: since is {region: position, …} here")
+        raise Refusal(
+            Code.MALFORMED,
+            "a position belongs to one region: with several regions, since must be {region: position, …}",
+        )
     return one
 
 
@@ -368,11 +371,13 @@ def _publish(document: dict[str, Any]) -> Publish:
     payload, payload_bytes = read_payload(document)
     retry, after = document.get("retry", False), document.get("after")
     if not isinstance(retry, bool):
-        raise Refusal(Code.MALFORMED, "retry is true or false")
+        raise Refusal(Code.MALFORMED, "retry must be true or false")
     if after is not None:
         after = read_position(after)
     if retry and after is None:
-        raise Refusal(Code.MALFORMED, "a retry says after which position of the region the event was first sent")
+        raise Refusal(
+            Code.MALFORMED, "a retry needs after: the position of the region after which the event was first sent"
+        )
     return Publish(_id(document), region, payload, payload_bytes, retry, after)
 
 
@@ -382,7 +387,7 @@ def _ping(document: dict[str, Any]) -> Ping:
 
 def _id(document: dict[str, Any]) -> str | int | None:
     if document.get("id") is not None and message_id(document) is None:
-        raise Refusal(Code.MALFORMED, f"id is an integer, or a string of at most {ID_LETTERS_MAX} letters")
+        raise Refusal(Code.MALFORMED, f"id must be an integer, or a string of at most {ID_LETTERS_MAX} letters")
     return message_id(document)
 
 

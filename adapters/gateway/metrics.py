@@ -1,4 +1,4 @@
-"""What Prometheus is told of a gateway. Labels have bounded values: regions beyond some are counted together."""
+"""The Prometheus metrics of a gateway. Labels have bounded values: regions beyond a limit are counted together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OTHER = "(other)"
 
 
 class BoundedLabels:
-    """The first so many values as they are, then one name for the rest."""
+    """Keeps the first values as they are, and uses one name for the rest."""
 
     def __init__(self, values_max: int = REGIONS_MAX) -> None:
         self._values: set[str] = set()
@@ -32,43 +32,45 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
         self.regions = BoundedLabels()
         self.sessions = Gauge(
-            "gamecast_gateway_sessions", "WebSocket sessions and event streams that are open.", registry=self.registry
+            "gamecast_gateway_sessions", "Open WebSocket sessions and event streams.", registry=self.registry
         )
         self.kept_sessions = Gauge(
             "gamecast_gateway_kept_sessions",
-            "Clients that dropped and whose places are kept for them.",
+            "Parked sessions: clients that disconnected and can resume.",
             registry=self.registry,
         )
         self.keys_broken = Gauge(
             "gamecast_gateway_keys_broken",
-            "1 while the keys cannot be read, and those of before count on.",
+            "1 while the keys cannot be read and the previous keys stay valid.",
             registry=self.registry,
         )
         self._resumed = Counter(
             "gamecast_gateway_resumed_sessions",
-            "Sessions that went on in a place that was kept.",
+            "Sessions that resumed a parked session.",
             registry=self.registry,
         )
         self._resent = Counter(
-            "gamecast_gateway_resent_events", "Events that were sent to them once more.", registry=self.registry
+            "gamecast_gateway_resent_events", "Events that were sent again to resumed sessions.", registry=self.registry
         )
         self._published = Counter(
             "gamecast_gateway_published_events",
-            "Events that were taken for publishing.",
+            "Events that were accepted for publishing.",
             ["region"],
             registry=self.registry,
         )
         self._published_bytes = Counter(
-            "gamecast_gateway_published_bytes", "Their payloads, encoded.", registry=self.registry
+            "gamecast_gateway_published_bytes",
+            "Encoded bytes of the payloads of published events.",
+            registry=self.registry,
         )
         self._sent = Counter("gamecast_gateway_sent_events", "Events and gaps sent to clients.", registry=self.registry)
         self._refused = Counter(
-            "gamecast_gateway_refusals", "What clients asked for and did not get.", ["code"], registry=self.registry
+            "gamecast_gateway_refusals", "Refused requests of clients.", ["code"], registry=self.registry
         )
-        self._gaps = Counter("gamecast_gateway_gaps", "Gaps that sessions were told of.", registry=self.registry)
+        self._gaps = Counter("gamecast_gateway_gaps", "Gaps that were delivered to sessions.", registry=self.registry)
         self._deliveries = Histogram(
             "gamecast_gateway_delivery_seconds",
-            "From publish, by the publisher's clock, to delivery at this gateway; history counts too.",
+            "From publish, by the publisher's clock, to delivery at this gateway, replayed events included.",
             ["region"],
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=self.registry,
@@ -82,36 +84,36 @@ class GatewayMetrics:
         )
         self._hook_calls = Counter(
             "gamecast_gateway_hook_calls",
-            "Requests of clients about which a hook decided, or should have.",
+            "Requests of clients that a hook decided, or should have decided.",
             ["hook", "outcome"],
             registry=self.registry,
         )
         self._hook_failures = Counter(
             "gamecast_gateway_hook_failures",
-            "Calls of hooks that the game's backend did not answer as it should.",
+            "Calls of hooks without a valid answer from the game's backend.",
             ["hook", "reason"],
             registry=self.registry,
         )
         self._hook_breakers = Gauge(
             "gamecast_gateway_hook_breaker",
-            "Circuit breaker of a hook: 0 closed, 1 open (the hook is not called), 0.5 the next call tries it again.",
+            "Circuit breaker of a hook: 0 closed, 1 open (the hook is not called), 0.5 the next call tests it.",
             ["hook"],
             registry=self.registry,
         )
         self._hook_seconds = Histogram(
             "gamecast_gateway_hook_seconds",
-            "Calls of hooks, until their answer or their failure.",
+            "Duration of calls of hooks, until the answer or the failure.",
             ["hook"],
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=self.registry,
         )
 
     def hook_decided(self, hook: str, outcome: str) -> None:
-        """Count what became of a request: ``allowed``, ``denied``; without an answer ``refused``, ``let-through``."""
+        """Count the outcome of a request: ``allowed``, ``denied``; without an answer ``refused``, ``let-through``."""
         self._hook_calls.labels(hook, outcome).inc()
 
     def hook_failed(self, hook: str, reason: str) -> None:
-        """Count a call without an answer that makes sense."""
+        """Count a call without a valid answer."""
         self._hook_failures.labels(hook, reason).inc()
 
     def hook_breaker(self, hook: str, state: float) -> None:
@@ -123,7 +125,7 @@ class GatewayMetrics:
         self._hook_seconds.labels(hook).observe(took_s)
 
     def resumed(self, resent: int) -> None:
-        """Count a session that went on in a place that was kept."""
+        """Count a session that resumed a parked session."""
         self._resumed.inc()
         self._resent.inc(resent)
 
@@ -133,7 +135,7 @@ class GatewayMetrics:
         self._published_bytes.inc(payload_bytes)
 
     def delivered(self, region: str, took_s: float) -> None:
-        """Count an event that came, once for this gateway."""
+        """Count an event that arrived, once for this gateway."""
         self._deliveries.labels(self.regions.of(region)).observe(max(0.0, took_s))
 
     def gap(self) -> None:
@@ -141,7 +143,7 @@ class GatewayMetrics:
         self._gaps.inc()
 
     def sent(self, events: int) -> None:
-        """Count what a client was sent."""
+        """Count the events that were sent to a client."""
         self._sent.inc(events)
 
     def refused(self, code: str) -> None:
@@ -153,5 +155,5 @@ class GatewayMetrics:
         self._requests.labels(route, str(status)).observe(took_s)
 
     def text(self) -> bytes:
-        """Return all, as Prometheus reads it."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""What Prometheus is told of the network behind a gateway: a survey of it, taken when somebody asks."""
+"""The Prometheus metrics of the network behind a gateway: a survey of it, taken when metrics are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adapters.redis.survey import NetworkState, survey
 from sequencing.errors import GamecastError
 
 SURVEY_EVERY_S = 5.0
-"""However often metrics are read: a survey asks every node."""
+"""The minimum interval between two surveys, however often metrics are read: a survey asks every node."""
 SURVEY_S_MAX = 4.0
 
 
@@ -33,7 +33,7 @@ class NetworkMetrics(Collector):
         self._turn = asyncio.Lock()
 
     async def look(self) -> None:
-        """Survey the network, if that was some time ago."""
+        """Survey the network, unless the last survey is recent."""
         async with self._turn:
             if time.monotonic() - self._looked_at < SURVEY_EVERY_S:
                 return
@@ -56,16 +56,16 @@ class NetworkMetrics(Collector):
     def _of_connections(self) -> Iterator[Metric]:
         numbers = self._gateway.connections.statistics()
         for name, about in (
-            ("held_frames", "Frames that are received and wait for others."),
-            ("inbox_events", "Events that sessions have not taken yet."),
+            ("held_frames", "Received frames that wait for other frames."),
+            ("inbox_events", "Events that wait in the inboxes of sessions."),
             ("buffered_events", "Published events that wait for their ingress."),
         ):
             total = float(sum(getattr(each, name) for each in numbers))
-            yield _gauge(f"gamecast_gateway_{name}", f"{about} Of all the gateway's connections.", [((), total)])
+            yield _gauge(f"gamecast_gateway_{name}", f"{about} Sum over all connections of the gateway.", [((), total)])
         held = accumulate(map(float, self._gateway.connections.hold_counts()))
         bounds = [str(bound / 1000) for bound in self._gateway.access.hold_bounds_ms] + ["+Inf"]
         family = HistogramMetricFamily(
-            "gamecast_gateway_hold_seconds", "How long frames waited for others, in the gateway's connections."
+            "gamecast_gateway_hold_seconds", "How long frames waited for other frames, in the gateway's connections."
         )
         family.add_metric([], list(zip(bounds, held, strict=True)), sum_value=None)
         yield family
@@ -82,13 +82,13 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
     )
     yield _gauge(
         "gamecast_node_memory_bytes",
-        "What its Redis takes.",
+        "Memory that the node's Redis uses.",
         [((n.name,), float(n.server.memory_bytes or 0)) for n in there if n.server],
         ["node"],
     )
     yield _gauge(
         "gamecast_node_epoch",
-        "Of the last plan that it has.",
+        "Epoch of the newest plan that the node has.",
         [((n.name,), float(n.installed[0])) for n in there if n.installed],
         ["node"],
     )
@@ -99,24 +99,27 @@ def _of_nodes(state: NetworkState) -> Iterator[Metric]:
         ["node", "target"],
     )
     if state.plan is not None:
-        yield _gauge("gamecast_plan_epoch", "Of the newest plan.", [((), float(state.plan.epoch))])
-        yield _gauge("gamecast_plan_version", "Of the newest plan.", [((), float(state.plan.version))])
+        yield _gauge("gamecast_plan_epoch", "Epoch of the newest plan.", [((), float(state.plan.epoch))])
+        yield _gauge("gamecast_plan_version", "Version of the newest plan.", [((), float(state.plan.version))])
         yield _gauge("gamecast_plan_regions", "Regions that have a path.", [((), float(len(state.plan.paths)))])
         yield _gauge("gamecast_plan_atoms", "Sequence-number spaces.", [((), float(len(state.plan.atoms)))])
     behind = state.transition.plans_behind if state.transition is not None else 0
-    yield _gauge("gamecast_transition_plans_behind", "Plans that are being left behind.", [((), float(behind))])
+    yield _gauge("gamecast_transition_plans_behind", "Plans that are ending.", [((), float(behind))])
     yield _gauge(
         "gamecast_connections",
-        "Connections that the network knows.",
+        "Connections that are registered in the network.",
         [((), float(sum(each.alive for each in state.connections)))],
     )
     yield _gauge(
-        "gamecast_unplaced_regions", "Regions that events wait for a place for.", [((), float(len(state.unplaced)))]
+        "gamecast_unplaced_regions", "Regions without a path for which events wait.", [((), float(len(state.unplaced)))]
     )
 
 
 def _of_regions(state: NetworkState) -> Iterator[Metric]:
-    """Regions beyond `REGIONS_MAX`, by name, are counted together: they lag as the worst of them."""
+    """Yield the metrics of regions.
+
+    Regions beyond `REGIONS_MAX`, by name, are one region with the worst lag of them.
+    """
     lags: dict[str, float] = {}
     numbers: dict[str, float] = {}
     for place, region in enumerate(sorted(state.regions, key=lambda each: each.name)):
@@ -127,7 +130,7 @@ def _of_regions(state: NetworkState) -> Iterator[Metric]:
             numbers[label] = numbers.get(label, 0.0) + region.drawn
     yield _gauge(
         "gamecast_region_lag_events",
-        "Events that are numbered and not yet at their egress.",
+        "Events that are numbered and have not reached their egress.",
         [((label,), lag) for label, lag in lags.items()],
         ["region"],
     )
@@ -147,7 +150,7 @@ def _gauge(
 
 
 def network_metrics(url: str) -> Extension:
-    """Return what adds the network of a control Redis to a gateway's metrics."""
+    """Return an extension that adds the network of a control Redis to a gateway's metrics."""
 
     def extend(application: web.Application, gateway: Gateway) -> None:
         metrics = NetworkMetrics(url, gateway)

@@ -1,4 +1,7 @@
-"""What a session's client is told: events, acks and replies gather here while the socket takes the message before."""
+"""What a session sends to its client.
+
+Events, acks and replies wait here while the socket writes the previous message.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ REPLIES_MAX = 1_024
 
 
 class Outbox:
-    """Gathers what one session says, and writes it: all events that are there as one message, then acks, then replies.
+    """Collects what one session sends, and writes it: all waiting events as one message, then acks, then replies.
 
-    Whoever adds a lot waits for room: `deliver` by itself, and who replies by `until_room_for_replies`.
+    Producers of large output wait for room: `deliver` does so by itself, and for replies call `until_room_for_replies`.
     """
 
     def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, caller: Caller) -> None:
@@ -32,7 +35,7 @@ class Outbox:
         self._limits = gateway.settings.limits
         self._message_bytes_max = self._limits.message_bytes_max
         self._coming: deque[Any] = deque()
-        """Events and gaps of the batch that is being delivered, which have found no room yet."""
+        """Events and gaps of the current batch that wait for room."""
         self._items: list[Told] = []
         self._items_bytes = 0
         self._acks: list[dict[str, Any]] = []
@@ -41,7 +44,7 @@ class Outbox:
         self._faults = Bucket(self._limits.requests_per_s, self._limits.burst_requests)
 
     async def deliver(self, place: ParkedSession) -> None:
-        """Tell what comes to a place of the regions that were asked for; ends when its connection does."""
+        """Send the events of a parked session's subscribed regions; returns when its connection ends."""
         items_max = self._limits.outbox_events_max
         async for batch in place.connection.batches():
             self._gateway.delivered(batch)
@@ -54,32 +57,32 @@ class Outbox:
                     while len(self._items) >= items_max or self._items_bytes >= self._message_bytes_max:
                         await self._until_room()
             finally:
-                while self._coming:  # the session ends: what is left is resent when its client comes back
+                while self._coming:  # the session ends: the rest is resent when its client resumes
                     self._tell(self._coming.popleft(), place)
             self._wake.set()
 
     def bound_messages(self, bytes_max: int | None) -> int:
-        """Send no longer messages of several events than the client wants; return the bound."""
+        """Limit messages of several events to the size that the client wants; return the limit."""
         if bytes_max is not None:
             self._message_bytes_max = min(bytes_max, self._message_bytes_max)
         return self._message_bytes_max
 
     def left(self, regions: Collection[str]) -> None:
-        """Drop what has come of regions that the client has left."""
+        """Drop waiting events of regions that the client has left."""
         self._coming = deque(item for item in self._coming if item.region not in regions)
 
     def resend(self, missed: Iterable[Told]) -> None:
-        """Have events go out once more, with what comes next."""
+        """Send events again, before the next ones."""
         for item in missed:
             self._add(item)
 
     def ack(self, answered: str | int | None, **fields: Any) -> None:
-        """Tell where an event was published. ``answered``: the id of the message that this is about."""
+        """Send the position of a published event. ``answered``: the id of the message that this answers."""
         self._acks.append(_about(answered) | fields)
         self._wake.set()
 
     def reply(self, kind: str, answered: str | int | None = None, **fields: Any) -> None:
-        """Tell anything else. ``answered``: the id of the message that this is about."""
+        """Send any other reply. ``answered``: the id of the message that this answers."""
         self._replies.append(said(kind, **_about(answered), **fields))
         self._wake.set()
 
@@ -89,30 +92,30 @@ class Outbox:
             await self._until_room()
 
     def deny(self, refusal: Refusal, document: Any) -> None:
-        """Reply that what a message asks for is refused; raises `Ended` when that happens too often."""
+        """Reply that a message is refused; raises `Ended` if that happens too often."""
         self.reply("error", message_id(document), **refusal.document())
         self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
         if refusal.code is Code.RATE:
             self.slow_down()
         elif refusal.code is not Code.BACKEND_DOWN and self._faults.take():
-            raise Ended(Close.RATE, "too many messages that had to be refused")
+            raise Ended(Close.RATE, "too many messages were refused: correct them before you reconnect")
 
     def slow_down(self) -> None:
-        """Count that something was refused for the rate; raises `Ended` when that happens too often."""
+        """Count a refusal for the rate limit; raises `Ended` if that happens too often."""
         if self._gateway.subject(self._caller.grant).goes_on_too_fast():
-            raise Ended(Close.RATE, "too many messages beyond the rate: wait as long as retry_after_ms says")
+            raise Ended(Close.RATE, "too many messages beyond the rate limit: wait for retry_after_ms after a refusal")
 
     async def pong(self, content: bytes) -> None:
-        """Answer a WebSocket ping; raises `Ended` when the socket takes nothing for too long."""
+        """Answer a WebSocket ping; raises `Ended` if the socket accepts nothing for too long."""
         await self._in_time(self._socket.pong(content))
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Tell at once why the session cannot go on."""
+        """Send at once the reason why the session cannot continue."""
         self._gateway.refused(refusal.code, refusal.message, **self._caller.ids)
         await self._send(said("error", **refusal.document()))
 
     async def write(self, batch_s: float) -> None:
-        """Write what there is, again and again; each time gather for ``batch_s`` before, or until there is no room."""
+        """Write what is waiting, in a loop; before each write, collect for ``batch_s``, or until there is no room."""
         while True:
             await self._wake.wait()
             if batch_s:
@@ -124,7 +127,7 @@ class Outbox:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what there is now; raises `Ended` when the socket takes nothing for too long."""
+        """Write what is waiting now; raises `Ended` if the socket accepts nothing for too long."""
         items, self._items, self._items_bytes = self._items, [], 0
         acks, self._acks = self._acks, []
         replies, self._replies = self._replies, []
@@ -140,7 +143,7 @@ class Outbox:
     def _tell(self, item: Any, place: ParkedSession) -> None:
         if not isinstance(item, self._gateway.access.event_type):
             self._gateway.metrics.gap()
-        if item.region in self._caller.regions:  # what is joined for a retry only is not shown
+        if item.region in self._caller.regions:  # a region that was joined only for a retry is not sent
             told = self._gateway.texts.encode(item)
             place.tell(told)
             self._add(told)
@@ -165,7 +168,7 @@ class Outbox:
         except (TimeoutError, asyncio.CancelledError) as error:
             if is_cancelled(error):
                 raise
-            raise Ended(Close.TOO_SLOW, "the socket took nothing for too long") from error
+            raise Ended(Close.TOO_SLOW, "the socket accepted no data for too long: read faster") from error
 
 
 def _about(answered: str | int | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What a client has in the network: a connection under its name, which outlasts its session by a little.
+"""A client's place in the network: a connection under its name, which stays open for some seconds after its session.
 
-Most who drop come back within seconds. For the network they were there all the time: nobody has to leave and join, and
-what they missed is in the connection's inbox, or was sent to them and did not come.
+Most clients that disconnect come back within seconds. The network does not notice: no client leaves or joins. The
+events that the client missed are in the connection's inbox, or were sent and did not arrive.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from adapters.gateway.settings import GatewayLimits
 
 
 class ParkedSession:
-    """A connection, and what a session that goes on with it has to know of the one before."""
+    """A connection, and the state that the next session of the name needs to continue on it."""
 
     def __init__(self, connection: Connection, *, subject: str, resent_events_max: int) -> None:
-        """``connection``: open; ``subject``: whose."""
+        """``connection``: open; ``subject``: of the session."""
         self.connection, self.subject = connection, subject
         self.sent = SentEvents(resent_events_max)
         self.is_uncertain = False
-        """Whether something may have been published, or may yet be, and nobody can tell by this connection."""
+        """Whether an event may have been published, or may still be, and this connection cannot find out."""
         self._under_way: set[asyncio.Future[Any]] = set()
         self._published: dict[str, Position] = {}
         self._moved = asyncio.Event()
@@ -50,12 +50,12 @@ class ParkedSession:
         return receipt
 
     def tell(self, item: Told) -> None:
-        """Note what the client is told next."""
+        """Note the next item that is sent to the client."""
         self.sent.add(item)
         self._moved.set()
 
     async def until_arrived(self, region: str) -> None:
-        """Wait until all that was published is settled and, where the region is followed, has come back from there."""
+        """Wait until all publishes are settled and, in a subscribed region, their events have been delivered here."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         last = self._published.get(region)
@@ -65,10 +65,10 @@ class ParkedSession:
 
 
 class KeptPlaces:
-    """The places of those who dropped, each for some seconds."""
+    """The parked sessions of disconnected clients, each kept for some seconds."""
 
     def __init__(self, limits: GatewayLimits, release: Callable[[Connection], None]) -> None:
-        """``release``: closes the connection of who did not come back."""
+        """``release``: closes the connection of a client that did not come back."""
         self._limits, self._release = limits, release
         self._kept: dict[str, tuple[ParkedSession, asyncio.TimerHandle]] = {}
 
@@ -76,7 +76,7 @@ class KeptPlaces:
         return len(self._kept)
 
     def put(self, name: str, place: ParkedSession) -> None:
-        """Keep a place; if there are too many, those go that were kept longest."""
+        """Park a session; if there are too many, release the oldest."""
         self.drop(name)
         same = [each for each, (kept, _) in self._kept.items() if kept.subject == place.subject]
         if place.subject != ANYBODY and len(same) >= self._limits.sessions_per_token_max:
@@ -87,7 +87,7 @@ class KeptPlaces:
         self._kept[name] = place, timer
 
     def take(self, name: str, subject: str) -> ParkedSession | None:
-        """Return what was kept for a name of this subject, which is kept no more."""
+        """Remove and return the parked session of a name and subject."""
         place, timer = self._kept.get(name, (None, None))
         if place is None or timer is None or place.subject != subject:
             return None
@@ -96,7 +96,7 @@ class KeptPlaces:
         return place
 
     def drop(self, name: str) -> None:
-        """Release what is kept for a name; harmless if nothing is."""
+        """Release the parked session of a name; has no effect if there is none."""
         if (kept := self._kept.pop(name, None)) is not None:
             kept[1].cancel()
             self._release(kept[0].connection)

@@ -1,4 +1,4 @@
-"""What the gateway needs of the library above it: connections, and what a region has kept."""
+"""The ports of the gateway to the library above it: connections, and the history of regions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WhenBehind = Literal["wait", "skip", "disconnect"]
 
 
 class Receipt(Protocol):
-    """Where an event was published."""
+    """The position of a published event."""
 
     @property
     def epoch(self) -> int:
-        """The outermost digit of its position."""
+        """The first part of its position."""
 
     @property
     def sequence(self) -> int:
@@ -25,18 +25,18 @@ class Receipt(Protocol):
 
 
 class Connection(Protocol):
-    """One subscriber and publisher of its own name; opens once."""
+    """One subscriber and publisher with a name of its own; it opens once."""
 
     name: str
 
     async def open(self) -> object:
-        """Reach the network; raises `NetworkError` or `OtherSideError`."""
+        """Connect to the network; raises `NetworkError` or `OtherSideError`."""
 
     async def close(self) -> None:
         """End now."""
 
     async def subscribe(self, *regions: str, since: Since | None = None) -> dict[str, str]:
-        """Join regions; return region → the position after which its events come."""
+        """Join regions; return region → the position after which its events are delivered."""
 
     async def unsubscribe(self, *regions: str) -> None:
         """Leave regions."""
@@ -45,10 +45,10 @@ class Connection(Protocol):
         """Publish; returns a future of a `Receipt`."""
 
     def batches(self) -> AsyncIterator[Sequence[Any]]:
-        """Iterate over lists of events and gaps, in order; each has the fields of the library's own."""
+        """Iterate over lists of events and gaps, in order; they have the fields of the library's own."""
 
     async def ping(self) -> None:
-        """Ask whether it is its name's newest still; raises `Superseded` or `NetworkError`."""
+        """Check that this is still the newest connection of its name; raises `Superseded` or `NetworkError`."""
 
     def statistics(self) -> Any:
         """Return the connection's counters."""
@@ -56,9 +56,10 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of what a region has kept: events and gaps, and whether there is more behind the last one.
+    """A part of a region's history: events and gaps, and whether there is more after the last one.
 
-    ``is_late``: whether something may be missing behind the last one that comes later, before all that is there.
+    ``is_late``: whether an event may be missing after the last one that arrives later and precedes everything now
+    there.
     """
 
     items: Sequence[Any]
@@ -68,30 +69,33 @@ class Page:
 
 
 class NetworkAccess(Protocol):
-    """Lets sessions into one network."""
+    """Opens connections to one network."""
 
     @property
     def event_type(self) -> type[Any]:
-        """What is an event in a batch; anything else there is a gap."""
+        """The type of events in a batch; anything else there is a gap."""
 
     @property
     def hold_bounds_ms(self) -> Sequence[float]:
         """The bounds of ``hold_counts`` in connections' statistics."""
 
     async def open(self) -> None:
-        """Reach the network; raises `NetworkError` or `OtherSideError`."""
+        """Connect to the network; raises `NetworkError` or `OtherSideError`."""
 
     def connection(self, name: str, *, when_behind: WhenBehind, inbox_events_max: int) -> Connection:
         """Return a connection that is not open yet."""
 
     async def regions(self) -> AbstractSet[str]:
-        """Return all regions that there are; raises `NetworkError` or `OtherSideError`."""
+        """Return all existing regions; raises `NetworkError` or `OtherSideError`."""
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
-        """Return what a region has kept after a position; raises `InvalidInput`, `NetworkError`, `OtherSideError`."""
+        """Return the stored events of a region after a position.
+
+        Raises `InvalidInput`, `NetworkError`, `OtherSideError`.
+        """
 
     async def is_ready(self) -> bool:
         """Return whether the network answers."""
 
     async def close(self) -> None:
-        """Release what the access holds."""
+        """Release all resources."""

@@ -1,4 +1,4 @@
-"""Publishing over HTTP: one event or several, and once only for each idempotency key."""
+"""Publishing over HTTP: one event or several, and at most once for each idempotency key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sequencing.names import GUEST
 
 KEY_LETTERS_MAX = 255
 PENDING_S = 30.0
-"""A publish has its answer by then, or never."""
+"""The time limit for the answer to a publish."""
 
 
 async def publish_one(request: web.Request) -> web.Response:
@@ -52,8 +52,8 @@ async def publish_batch(request: web.Request) -> web.Response:
     document, body = await read_object(request, limits)
     listed = document.get("events")
     if not isinstance(listed, list) or not 0 < len(listed) <= limits.messages_per_array_max:
-        raise Refusal(Code.MALFORMED, f"events is a list of 1 to {limits.messages_per_array_max} events")
-    gateway.subject(grant).require_events(len(listed))  # before the work: what is refused then costs, too
+        raise Refusal(Code.MALFORMED, f"events must be a list of 1 to {limits.messages_per_array_max} events")
+    gateway.subject(grant).require_events(len(listed))  # before the work, so that refused events count as well
     events = [_event(gateway, grant, each) for each in listed]
 
     async def publish() -> tuple[int, dict[str, Any]]:
@@ -66,14 +66,14 @@ async def publish_batch(request: web.Request) -> web.Response:
 
 def _event(gateway: Gateway, grant: Grant, document: Any) -> tuple[str, Any]:
     if not isinstance(document, dict):
-        raise Refusal(Code.MALFORMED, "an event is an object")
+        raise Refusal(Code.MALFORMED, "an event must be an object")
     region = read_region(document.get("region"))
     grant.require_write(region)
     payload, payload_bytes = read_payload(document)
     limits = gateway.settings.limits
     most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
     if payload_bytes > most:
-        raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, more than {most}", status=413)
+        raise Refusal(Code.TOO_LARGE, f"the payload has {payload_bytes} bytes, and the limit is {most}", status=413)
     gateway.metrics.published(region, payload_bytes)
     return region, payload
 
@@ -96,7 +96,7 @@ async def _publish(request: web.Request, grant: Grant, events: Sequence[tuple[st
 async def _asked(
     request: web.Request, grant: Grant, events: Sequence[tuple[str, Any]], name: str
 ) -> Sequence[tuple[str, Any]]:
-    """Return the events as the game's backend wants them; the payload of one that may not be is its `Refusal`."""
+    """Return the events as the game's backend allows them; a denied event has its `Refusal` in place of the payload."""
     hooks = request.app[GATEWAY].hooks
     if not hooks.asks("publish"):
         return events
@@ -128,14 +128,14 @@ async def _receipt(publishers: Publishers, connection: Connection, region: str, 
 
 
 async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *, events: int) -> web.Response:
-    """Answer a request; one with an idempotency key that was answered before gets that answer."""
+    """Answer a request; a repeated request with the same idempotency key gets the first answer."""
     gateway = request.app[GATEWAY]
     key = request.headers.get("Idempotency-Key")
     if key is None:
         status, document = await publish()
         return answer(document, status=status)
     if not 0 < len(key) <= KEY_LETTERS_MAX:
-        raise Refusal(Code.MALFORMED, f"an idempotency key has 1 to {KEY_LETTERS_MAX} letters")
+        raise Refusal(Code.MALFORMED, f"an idempotency key must have 1 to {KEY_LETTERS_MAX} letters")
     gateway.subject(grant).require_remembered(events)
     keep_s = gateway.settings.limits.idempotency_s
     name = "idempotency:" + hashlib.sha256(f"{grant.subject}\n{key}".encode(errors="surrogateescape")).hexdigest()
@@ -158,20 +158,20 @@ async def _once(request: web.Request, grant: Grant, body: bytes, publish: Any, *
             await gateway.replay_cache.put(name, orjson.dumps(done), keep_s)
         return answer(document, status=status)
 
-    # Who has gone asks again, and is to be told what became of it.
+    # A disconnected client asks again, and must get the outcome.
     return await request.app[PUBLISHERS].see_through(publish_and_note())
 
 
 def _answered_before(found: bytes, digest: str) -> web.Response:
     before: dict[str, Any] = orjson.loads(found) if found else {"digest": digest, "at_s": time.time()}
     if before["digest"] != digest:
-        raise Refusal(Code.CONFLICT, "this idempotency key came with another request", status=422)
+        raise Refusal(Code.CONFLICT, "this idempotency key was used with another request: use a new key", status=422)
     if "document" in before:
         return answer(before["document"], status=before["status"], headers={"Idempotent-Replayed": "true"})
     if time.time() - before["at_s"] < PENDING_S:
         raise Refusal(
             Code.CONFLICT,
-            "the first request with this idempotency key is under way",
+            "the first request with this idempotency key is still in progress",
             status=409,
             retriable=True,
             definite=False,
@@ -179,7 +179,7 @@ def _answered_before(found: bytes, digest: str) -> web.Response:
         )
     raise Refusal(
         Code.UNCERTAIN,
-        "the gateway that had the first request with this key is gone: it may or may not have been published",
+        "the gateway of the first request with this key has died: the events may or may not have been published",
         status=504,
         definite=False,
     )
@@ -194,7 +194,7 @@ class _Publisher:
 
 
 class Publishers:
-    """Connections for who publishes over HTTP, one a subject, kept for a while."""
+    """Connections for publishing over HTTP, one for each subject, kept open for a while."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -203,7 +203,7 @@ class Publishers:
 
     @asynccontextmanager
     async def connection(self, grant: Grant) -> AsyncIterator[Connection]:
-        """Lend the connection of a subject, opened; raises `Refusal` when there are too many, and as opening does."""
+        """Lend the open connection of a subject; raises `Refusal` if there are too many, and the errors of opening."""
         publisher = self._publisher(grant)
         publisher.users += 1
         try:
@@ -218,7 +218,7 @@ class Publishers:
             publisher.idle_since_s = time.monotonic()
 
     async def see_through(self, work: Coroutine[Any, Any, web.Response]) -> web.Response:
-        """Do something to its end, whether somebody waits for it or not."""
+        """Run work to its end, even if its caller is cancelled."""
         task = asyncio.create_task(work, name="gamecast gateway publish")
         self._under_way.add(task)
         task.add_done_callback(self._finished)
@@ -227,7 +227,7 @@ class Publishers:
     def _finished(self, task: asyncio.Task[web.Response]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody else has to
+            task.exception()  # the caller, if it still waits, gets the error from the task
 
     async def close(self) -> None:
         """Close all."""
@@ -243,7 +243,7 @@ class Publishers:
             self._forget(publisher)
 
     def tidy(self) -> None:
-        """Close those that nobody has used for a while."""
+        """Close the connections that were not used for a while."""
         idle_s = self._gateway.settings.limits.publisher_idle_s
         for publisher in list(self._publishers.values()):
             if not publisher.users and time.monotonic() - publisher.idle_since_s > idle_s:
@@ -271,7 +271,13 @@ class Publishers:
     def _make_room(self) -> None:
         idle = [publisher for publisher in self._publishers.values() if not publisher.users]
         if not idle:
-            raise Refusal(Code.LIMIT, "too many publish at once", status=503, retriable=True, retry_after_s=1)
+            raise Refusal(
+                Code.LIMIT,
+                "too many clients publish over HTTP at once: try again later",
+                status=503,
+                retriable=True,
+                retry_after_s=1,
+            )
         self._forget(min(idle, key=lambda publisher: publisher.idle_since_s))
 
     def _forget(self, publisher: _Publisher) -> None:
@@ -282,4 +288,4 @@ class Publishers:
 
 
 PUBLISHERS: web.AppKey[Publishers] = web.AppKey("publishers", Publishers)
-"""There while the application runs."""
+"""Set while the application runs."""

@@ -22,7 +22,7 @@ from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 LIMIT_EVENTS = 100
 ID_LETTERS_MAX = 8_000
 FIRST_PART_EVENTS = 64
-"""So many events of a page are read at first; then as many as have room, if they are as large."""
+"""How many events of a page the first read takes; later reads take as many as fit, judging by the size of the first."""
 
 
 async def history(request: web.Request) -> web.Response:
@@ -38,7 +38,7 @@ async def history(request: web.Request) -> web.Response:
     after = read_position(request.query.get("after", "0-0"))
     given, most = request.query.get("limit", str(LIMIT_EVENTS)), gateway.settings.limits.history_events_max
     if not (given.isascii() and given.isdecimal() and len(given) < 10 and 0 < int(given) <= most):
-        raise Refusal(Code.MALFORMED, f"limit is a number from 1 to {most}")
+        raise Refusal(Code.MALFORMED, f"limit must be a number from 1 to {most}")
     try:
         told, end, more = await _page(gateway, grant, region, after=after, events_max=int(given))
     except InvalidInput as error:
@@ -50,10 +50,10 @@ async def history(request: web.Request) -> web.Response:
 async def _page(
     gateway: Gateway, grant: Grant, region: str, *, after: str, events_max: int
 ) -> tuple[list[Told], str, bool]:
-    """Return what comes after a position, where to go on, and whether there is more now.
+    """Return the events after a position, the position to continue from, and whether there are more now.
 
-    It ends when it has so many events, or `message_bytes_max`: a larger event comes alone. It is read in parts, so that
-    no more than some of what is too much is ever in memory.
+    The result has at most ``events_max`` events and `message_bytes_max`; a larger event comes alone. History is read in
+    parts, so that memory never holds much more than the limit.
     """
     told: list[Told] = []
     bytes_max, told_bytes, end = gateway.settings.limits.message_bytes_max, 0, after
@@ -76,7 +76,7 @@ async def _page(
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/events``: server-sent events, for those who cannot hold a WebSocket."""
+    """Serve ``GET /v1/events``: server-sent events, for clients that cannot use a WebSocket."""
     gateway = request.app[GATEWAY]
     grant = await gateway.guard.require_grant(request, in_query=True)
     gateway.subject(grant).require_request()
@@ -98,7 +98,10 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 class _StreamReader:
-    """One event stream. Its ids are the positions of all its regions, so it goes on after a drop as a session does."""
+    """One event stream.
+
+    Its ids are the positions of all its regions, so it resumes after a disconnect as a session does.
+    """
 
     def __init__(self, gateway: Gateway, grant: Grant, regions: tuple[str, ...], since: dict[str, str] | None) -> None:
         self._gateway, self._limits, self.grant = gateway, gateway.settings.limits, grant
@@ -112,15 +115,15 @@ class _StreamReader:
 
     @property
     def asker(self) -> dict[str, Any]:
-        """What the game's backend learns of the stream, besides its token."""
+        """What the game's backend receives about the stream, besides its token."""
         return {"transport": "stream", "session": self._id, "name": self._name}
 
     def leave(self, close_code: int, reason: str) -> None:
-        """Have the stream end: the client comes again by itself."""
+        """End the stream; the client reconnects by itself."""
         self._leaving.set()
 
     async def run(self, request: web.Request) -> web.StreamResponse:
-        """Stream until the client goes, the token expires or the gateway ends."""
+        """Stream until the client disconnects, the token expires or the gateway shuts down."""
         gateway, name = self._gateway, self._name
         connection = await gateway.connect(name)
         ids = {"session": self._id, "subject": self.grant.subject, "token_id": self.grant.token_id, "name": name}
@@ -161,7 +164,7 @@ class _StreamReader:
                     task.cancel()
         except* (GamecastError, Refusal, TimeoutError) as errors:
             error = errors.exceptions[0]
-            refusal = error if isinstance(error, Refusal) else Refusal(Code.TOO_SLOW, "taken too slowly")
+            refusal = error if isinstance(error, Refusal) else Refusal(Code.TOO_SLOW, "events were read too slowly")
             if isinstance(error, GamecastError) and not isinstance(error, TooSlow):
                 refusal = Refusal.of(error) if not isinstance(error, Superseded) else refusal
             self._gateway.refused(refusal.code, refusal.message, session=self._id)
@@ -220,13 +223,13 @@ def _regions_and_since(request: web.Request, regions_max: int) -> tuple[tuple[st
     given = request.headers.get("Last-Event-ID") or request.query.get("after")
     named = request.query.getall("region", [])
     if not named:
-        raise Refusal(Code.MALFORMED, "say which regions: ?region=forest&region=river")
+        raise Refusal(Code.MALFORMED, "no region is given: add ?region=forest&region=river")
     if len(named) > regions_max:
-        raise Refusal(Code.LIMIT, f"an event stream has at most {regions_max} regions", status=429)
+        raise Refusal(Code.LIMIT, f"an event stream may have at most {regions_max} regions", status=429)
     regions = tuple(dict.fromkeys(map(read_region, named)))
     if given is None:
         return regions, None
     positions = dict(parse_qsl(given[:ID_LETTERS_MAX]))
     if positions.keys() != set(regions):
-        raise Refusal(Code.MALFORMED, "the last event id is not one of a stream of these regions")
+        raise Refusal(Code.MALFORMED, "the last event id does not belong to a stream of these regions")
     return regions, {region: read_position(position) for region, position in positions.items()}

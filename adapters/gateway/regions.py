@@ -1,7 +1,7 @@
-"""Which region names strangers may use, and which of them a token's patterns mean.
+"""Which region names clients may use, and which of them a token's patterns match.
 
-Inside the library any printable name will do. From outside come names that are made to look like others, or to mean
-more than one, so the gateway takes fewer; patterns compare what is left, character by character.
+Inside the library any printable name is valid. Clients may send names that are made to look like others, or that match
+more than one pattern. So the gateway accepts fewer names; patterns compare the rest character by character.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"}
 
 _PLAIN_PART = r"(?!\.{1,2}(?:/|$))[\w.,:;=@+~!$&'()#%^|<>\"`-]+"
 _PLAIN = re.compile(f"{_PLAIN_PART}(?:/{_PLAIN_PART})*", re.ASCII)
-"""Names that need no closer look: ASCII without spaces, in parts that are neither empty nor ``.`` or ``..``."""
+"""Names that need no further check: ASCII without spaces, in parts that are neither empty nor ``.`` or ``..``."""
 
 
 def check_public_region(region: str) -> str:
-    """Return a region name that may come from outside; raises `InvalidName` saying what is wrong with it."""
+    """Return a region name that a client may use; raises `InvalidName` with the reason if it may not."""
     if len(region) <= NAME_BYTES_MAX and _PLAIN.fullmatch(region):
         return region
-    if len(region) > NAME_BYTES_MAX:  # normalizing takes long for long names
+    if len(region) > NAME_BYTES_MAX:  # normalizing long names is slow
         return check_region(region)
     return _looked_at(region)
 
@@ -39,9 +39,11 @@ def check_public_region(region: str) -> str:
 def _looked_at(region: str) -> str:
     check_region(region)
     if unicodedata.normalize("NFKC", region) != region:
-        raise InvalidName(f"a region must be in Unicode normal form NFKC, so that it looks like no other: {region!r}")
+        raise InvalidName(
+            f"a region must be in Unicode normal form NFKC, so that it does not look like another name: {region!r}"
+        )
     if glob := sorted(_GLOB.intersection(region)):
-        raise InvalidName(f"a region must not contain {' '.join(glob)}, which patterns are made of: {region!r}")
+        raise InvalidName(f"a region must not contain {' '.join(glob)}, which are reserved for patterns: {region!r}")
     check_visible(region, "region")
     if region != region.strip():
         raise InvalidName(f"a region must not begin or end with a space: {region!r}")
@@ -54,23 +56,26 @@ def _looked_at(region: str) -> str:
 
 
 def check_visible(name: str, what: str) -> str:
-    """Return a name of which every character shows; raises `InvalidName`."""
+    """Return a name of visible characters only; raises `InvalidName`."""
     if any(_is_invisible(letter) for letter in name):
-        raise InvalidName(f"a {what} must not contain letters that nobody sees: {name!a}")
+        raise InvalidName(f"a {what} must not contain invisible letters: {name!a}")
     return name
 
 
 def _is_invisible(letter: str) -> bool:
-    """Return whether a character takes part in no picture: fillers, joiners and selectors, which count as printable."""
+    """Return whether a printable character is invisible: fillers, joiners and selectors."""
     code = ord(letter)
     return letter in _FILLERS or any(first <= code <= last for first, last in _SELECTORS)
 
 
 class RegionPatterns:
-    """Patterns such as ``arena/*``: ``*`` is any run of characters but ``/``, ``**`` any run; all else is itself."""
+    """Patterns such as ``arena/*``.
+
+    ``*`` matches any characters but ``/``; ``**`` any characters; all else matches itself.
+    """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        """Raises `UsageError` for what is no pattern."""
+        """Raises `UsageError` for an invalid pattern."""
         self.patterns = tuple(check_pattern(pattern) for pattern in patterns)
         self._matches = re.compile("|".join(map(_expression, self.patterns)) or r"(?!)", re.DOTALL).fullmatch
 
@@ -82,13 +87,15 @@ class RegionPatterns:
 
 
 def check_pattern(pattern: object) -> str:
-    """Return a pattern; raises `UsageError` when it is none, or could never mean a region."""
+    """Return a pattern; raises `UsageError` if it is invalid, or can never match a region."""
     if not isinstance(pattern, str):
-        raise UsageError(f"a region pattern is a string, not {pattern!r}")
+        raise UsageError(f"a region pattern must be a string, not {pattern!r}")
     try:
         check_public_region(pattern.replace("*", "x"))
     except InvalidName as error:
-        raise UsageError(f"{pattern!r} is no region pattern (* and ** stand for characters): {error}") from error
+        raise UsageError(
+            f"{pattern!r} is not a valid region pattern (* and ** stand for characters): {error}"
+        ) from error
     return pattern
 
 

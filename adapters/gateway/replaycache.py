@@ -1,4 +1,4 @@
-"""What gateways must remember for a while: single-use tokens that were used, and what publishes were answered."""
+"""What gateways keep for a while: single-use tokens that were used, and the answers to publishes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from sequencing.errors import BufferFull
 
 
 class ReplayCache(RevocationStore, Protocol):
-    """Texts by name, each until its time has come."""
+    """Texts by name, each with an expiry time."""
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
-        """Put a text where there is none and return None, else return what is there. One of several callers wins."""
+        """Store a text and return None, or return the text that is stored already. One of several callers wins."""
 
     async def put(self, name: str, text: bytes, keep_s: float) -> None:
-        """Put a text, whatever is there."""
+        """Store a text, and replace any other one."""
 
     async def drop(self, name: str) -> None:
-        """Forget a text."""
+        """Remove a text."""
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Release all resources."""
 
 
 class MemoryReplayCache:
-    """For one gateway alone."""
+    """A cache for a single gateway."""
 
     def __init__(self, texts_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._texts_max, self._clock = texts_max, clock
@@ -36,7 +36,10 @@ class MemoryReplayCache:
         self._revocations: dict[str, bytes] = {}
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
-        """See `ReplayCache`; raises `BufferFull`: to forget one too early would let it be used again."""
+        """See `ReplayCache`.
+
+        Raises `BufferFull` when it is full: a text that is removed too early could be used again.
+        """
         found = self._texts.get(name)
         if found is not None and found[1] > self._clock():
             return found[0]
@@ -49,7 +52,9 @@ class MemoryReplayCache:
             now = self._clock()
             self._texts = {known: kept for known, kept in self._texts.items() if kept[1] > now}
             if len(self._texts) >= self._texts_max:
-                raise BufferFull("the gateway remembers as much as it can: try again later")
+                raise BufferFull(
+                    "the gateway's memory for single-use tokens and idempotency keys is full: try again later"
+                )
         self._texts[name] = text, self._clock() + keep_s
 
     async def drop(self, name: str) -> None:
@@ -74,7 +79,7 @@ class MemoryReplayCache:
 
 
 class RedisReplayCache:
-    """For all gateways of a network: in its control Redis, which forgets by itself."""
+    """A cache for all gateways of a network, in its control Redis, which expires texts by itself."""
 
     PREFIX = "gamecast:{gateway}:"
     REVOKED = f"{PREFIX}revoked"
@@ -86,7 +91,7 @@ class RedisReplayCache:
 
     async def claim(self, name: str, text: bytes, keep_s: float) -> bytes | None:
         """See `ReplayCache`."""
-        # Redis 6.2 cannot do both at once; what is there may run out in between.
+        # Redis 6.2 cannot do both at once; the stored text may expire in between.
         for _ in range(3):
             if await self._call("SET", self._key(name), text, "NX", "PX", _ms(keep_s)) is not None:
                 return None

@@ -1,4 +1,4 @@
-"""What the client of a session says after its hello: it is read, checked, and done or refused."""
+"""The messages of a session's client after its hello: each is parsed, checked, and carried out or refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sequencing.errors import GamecastError, UsageError
 
 
 class Requests:
-    """Takes the messages of one session, one after the other, and has each of them done."""
+    """Reads the messages of one session in order, and has each of them carried out."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Requests:
         self._unanswered = self._unanswered_bytes = 0
         self._answered = asyncio.Event()
         self._turns: asyncio.Queue[tuple[Publish, asyncio.Task[Publish]]] = asyncio.Queue(CALLS_AT_ONCE)
-        """Publishes about which the game's backend is asked, in the order in which they came."""
+        """Publishes that wait for the game's backend, in the order of their arrival."""
 
     async def take(self, socket: web.WebSocketResponse) -> None:
-        """Read until the client goes; then raise `Ended`."""
+        """Read until the client disconnects; then raise `Ended`."""
         while True:
             message = await socket.receive()
             self._caller.heard()
             if message.type is WSMsgType.TEXT:
                 await self._take_text(message.data)
             elif message.type is WSMsgType.BINARY:
-                raise Ended(Close.UNSUPPORTED, "messages are text: bytes go as base64")
+                raise Ended(Close.UNSUPPORTED, "messages must be text: send bytes as base64")
             elif message.type in (WSMsgType.PING, WSMsgType.PONG):
                 await self._take_control_frame(message)
             else:
@@ -72,10 +72,10 @@ class Requests:
                 if socket.close_code == Close.TOO_LARGE:
                     limit = self._limits.message_bytes_max
                     self._gateway.refused(Code.TOO_LARGE, f"a message of more than {limit} bytes", **self._caller.ids)
-                raise Ended(1000, "the client has gone")
+                raise Ended(1000, "the client disconnected")
 
     async def _take_control_frame(self, message: WSMessage) -> None:
-        """Count a ping or a pong of WebSocket itself, and answer a ping within the rate."""
+        """Count a ping or a pong of WebSocket itself, and answer a ping within the rate limit."""
         try:
             self._gateway.subject(self._caller.grant).require_request()
         except Refusal as refusal:
@@ -90,11 +90,11 @@ class Requests:
             document = read_json(text)
             messages = document if isinstance(document, list) else [document]
             if len(messages) > self._limits.messages_per_array_max:
-                raise Refusal(Code.LIMIT, f"an array has at most {self._limits.messages_per_array_max} messages")
+                raise Refusal(Code.LIMIT, f"an array may have at most {self._limits.messages_per_array_max} messages")
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             raise Ended(Close.MALFORMED, refusal.message) from refusal
-        for each in messages or [None]:  # nothing at all is no message, either
+        for each in messages or [None]:  # an empty array is refused as well
             try:
                 await self._take_message(each)
             except Refusal as refusal:
@@ -113,7 +113,7 @@ class Requests:
             subject.require_request(names=min(names, self._limits.regions_per_session_max))
         if names > self._limits.regions_per_session_max:
             raise Refusal(
-                Code.LIMIT, f"a session has at most {self._limits.regions_per_session_max} regions", status=429
+                Code.LIMIT, f"a session may have at most {self._limits.regions_per_session_max} regions", status=429
             )
         message = read_message(document)
         if isinstance(message, Publish):
@@ -127,10 +127,12 @@ class Requests:
 
     async def _renew(self, hello: Hello) -> None:
         if hello.token is None:
-            raise Refusal(Code.MALFORMED, "a hello in a session brings a new token")
+            raise Refusal(Code.MALFORMED, "a hello in a running session must have a new token")
         grant = await self._gateway.guard.grant(hello.token, None)
         if grant.subject != self._caller.subject:
-            raise Refusal(Code.FORBIDDEN, "the new token is of another subject", status=403)
+            raise Refusal(
+                Code.FORBIDDEN, "the new token belongs to another subject: connect again to use it", status=403
+            )
         for region in sorted(self._caller.regions):
             grant.require_read(region)
         self._caller.renew(grant)
@@ -140,7 +142,7 @@ class Requests:
         self._outbox.reply("welcome", **welcome, message_bytes_max=bytes_max)
 
     async def publish_in_turn(self) -> None:
-        """Publish what the game's backend allows, in the order in which it came, without end."""
+        """Publish the events that the game's backend allows, in the order of their arrival, without end."""
         try:
             while True:
                 message, asking = await self._turns.get()
@@ -171,7 +173,7 @@ class Requests:
             raise
 
     async def _asked(self, message: Publish) -> Publish:
-        """Return a publish as the game's backend wants it; raises `Refusal`."""
+        """Return a publish as the game's backend allows it; raises `Refusal`."""
         payload = await self._gateway.hooks.publish(
             self._caller.grant, message.region, message.payload, retry=message.retry, **self._caller.asker
         )
@@ -191,7 +193,7 @@ class Requests:
         try:
             receipt = place.publish(message.region, payload)
         except UsageError:
-            # In causal order one publishes to regions that are subscribed to: the session may be joining this one.
+            # In causal order, a publisher subscribes to its regions: the session may be joining this one.
             await self._subscriptions.until_done()
             receipt = place.publish(message.region, payload)
         self._unanswered += 1
@@ -207,7 +209,7 @@ class Requests:
         most = min(grant.payload_bytes_max or limits.payload_bytes_max, limits.payload_bytes_max)
         if message.payload_bytes > most:
             raise Refusal(
-                Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, more than {most}", status=413
+                Code.TOO_LARGE, f"the payload has {message.payload_bytes} bytes, and the limit is {most}", status=413
             )
         await self._gateway.admit_regions(grant, (message.region,))
         while self._unanswered >= limits.unanswered_max or (
@@ -246,7 +248,7 @@ class Requests:
         self._resumption.move_ended()
         if position is None and place.is_uncertain:
             self._resumption.give_up()
-            raise Ended(Close.TRY_LATER, "the answer to a publish was lost: come again, and it can be told")
+            raise Ended(Close.TRY_LATER, "the answer to a publish was lost: reconnect and retry to get it")
         return position
 
 
@@ -256,4 +258,4 @@ def _encoded(payload: Any) -> bytes:
 
 def _retrieved(asking: asyncio.Task[Publish]) -> None:
     if not asking.cancelled():
-        asking.exception()  # a session that has ended meanwhile does not ask for it
+        asking.exception()  # retrieved here, as a session that has ended does not retrieve it

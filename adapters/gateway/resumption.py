@@ -1,4 +1,4 @@
-"""Where a session goes on: in the place that an earlier one of its name left, or in a new one."""
+"""Where a session continues: in the parked session of an earlier one of its name, or in a new place."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from adapters.gateway.parked import ParkedSession
 from sequencing.errors import NetworkError, Superseded
 
 COMES_BACK = frozenset({1000, ABNORMAL, Close.SUPERSEDED})
-"""Close codes of a client that dropped, or whose next session is here already."""
+"""Close codes after which a client may resume: it disconnected, or its next session is here already."""
 
 
 class Resumption:
     """The place of one session.
 
-    One that was kept is pending until the session's first word about regions tells whether its client has had a prefix
-    of what was sent there.
+    A parked session is pending until the new session's first message about regions. That message shows whether the
+    client received a prefix of what was sent there.
     """
 
     def __init__(self, gateway: Gateway, caller: Caller, outbox: Outbox) -> None:
         self._gateway, self._caller, self._outbox = gateway, caller, outbox
         self._place: ParkedSession | None = None
         self._kept: ParkedSession | None = None
-        """Of an earlier session, until it is clear whether this one can go on in it."""
+        """Of an earlier session, until it is clear whether this session can continue it."""
         self._has_place = asyncio.Event()
         self._moves = 0
-        """Subscribes, unsubscribes and retries that are not done."""
+        """Subscribes, unsubscribes and retries in progress."""
         self._is_over = False
 
     @property
     def place(self) -> ParkedSession | None:
-        """The place, once it is clear which."""
+        """The place, None while it is undecided."""
         return self._place
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is a place that was kept, and it is not clear yet whether this session goes on there."""
+        """Whether there is a parked session, and it is undecided whether this session continues it."""
         return self._kept is not None
 
     async def begin(self, kept: ParkedSession | None) -> None:
-        """Begin with what was kept of an earlier session, or open a new place."""
+        """Begin with the parked session of an earlier one, or open a new place."""
         self._kept = kept
         if kept is None:
             await self._open()
 
     async def settle(self, since: Mapping[str, Position] | None) -> bool:
-        """Take the place that was kept if its client has had a prefix of what was sent there; resend what it missed.
+        """Continue the parked session if its client received a prefix of what was sent there; resend what it missed.
 
-        Else the place is given up for a new one. Returns whether it was taken.
+        Otherwise, replace it with a new place. Returns whether the parked session was continued.
         """
         kept = self._kept
         assert kept is not None
@@ -61,7 +61,7 @@ class Resumption:
         if missed is not None:
             try:
                 await kept.connection.ping()
-            except (Superseded, NetworkError):  # the client was at another gateway meanwhile, or nobody can tell
+            except (Superseded, NetworkError):  # the client used another gateway meanwhile, or this is unknown
                 missed = None
         self._kept = None
         if missed is None:
@@ -75,31 +75,34 @@ class Resumption:
         return True
 
     async def until_placed(self) -> ParkedSession:
-        """Return the place, once there is one."""
+        """Return the place, as soon as there is one."""
         await self._has_place.wait()
         assert self._place is not None
         return self._place
 
     async def place_to_publish(self) -> ParkedSession:
-        """Return the place; what is not about a subscription is a word too late to go on in one that was kept."""
+        """Return the place. A message that is not about a subscription decides against the parked session."""
         if self._kept is not None and not self._moves:
             await self.settle(None)
         return await self.until_placed()
 
     def move_begins(self) -> None:
-        """Note that regions are to be joined or left: until `move_ended`, nobody else could go on in this place."""
+        """Note that regions are about to be joined or left.
+
+        Until `move_ended`, no other session can continue this place.
+        """
         self._moves += 1
 
     def move_ended(self) -> None:
-        """Note that what was begun is done."""
+        """Note that the move is done."""
         self._moves -= 1
 
     def give_up(self) -> None:
-        """Note that the session ends so that there is nothing to go on with."""
+        """Note that this session leaves no place to continue from."""
         self._is_over = True
 
     def leave(self, close_code: int) -> None:
-        """Have the place kept for when the client comes back, if it can go on there; else close its connection."""
+        """Park the place if the client can resume there; otherwise close its connection."""
         place = self._place or self._kept
         if place is None:
             return

@@ -1,4 +1,4 @@
-"""Publishes that a client sends again because it does not know whether they were taken."""
+"""Publishes that a client sends again because it does not know whether they were accepted."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from adapters.gateway.parked import ParkedSession
 from adapters.gateway.ports import NetworkAccess
 
 SCAN_EVENTS_MAX = 200_000
-"""How far a region is searched for an event that may have been published before; further back nobody can tell."""
+"""How far back a region is searched for an event that may have been published before; older events stay uncertain."""
 
 
 class Retries:
-    """What one session retries; see `docs/gateway.md`."""
+    """The retries of one session; see `docs/gateway.md`."""
 
     def __init__(self, access: NetworkAccess, name: str, *, page_events: int) -> None:
-        """``name``: of the session, and the ones before; ``page_events``: as many are read at once."""
+        """``name``: of the session and the earlier ones; ``page_events``: how many events one read takes."""
         self._access, self._name, self._page_events = access, name, page_events
         self._found: dict[str, deque[tuple[str, bytes]]] = {}
         self._fresh: set[str] = set()
 
     def published(self, region: str) -> None:
-        """Note that the session has published something new: what it retries there must have come before."""
+        """Note that the session has published a new event: its retries in this region must come before."""
         self._fresh.add(region)
 
     async def position(self, message: Publish, encoded: bytes, place: ParkedSession, *, follows: bool) -> str | None:
-        """Return where an earlier session of the name published this, if it did. ``follows``: it follows the region.
+        """Return where an earlier session of the name published this, if it did. ``follows``: it has the region.
 
-        An earlier connection can publish no more when this one has joined the region: its marker came through the
-        region's ingress, which takes nothing of an earlier one behind it. What an earlier session published over this
-        connection has come back from the region's egress. Either way it is in the region's stream.
+        An earlier connection can publish no more after this one has joined the region. The marker of the join passed
+        the region's ingress, which refuses later events of an earlier connection. Events that an earlier session
+        published over this connection have been delivered by the region's egress. Either way the event is in the
+        region's stream.
         """
         region = message.region
         if region in self._found:
             found = self._found[region]
         else:
             if region in self._fresh:
-                raise Refusal(Code.ORDER, "retries of a region come before what is new there", status=409)
+                raise Refusal(Code.ORDER, "retries of a region must come before new events there", status=409)
             assert message.after is not None
             await place.until_arrived(region)
             if not follows:
@@ -63,17 +64,29 @@ class Retries:
             page = await self._access.history(region, after=after, events_max=self._page_events)
             for item in page.items:
                 if not isinstance(item, self._access.event_type):
-                    raise Refusal(Code.UNCERTAIN, "the region has kept too little to tell", status=504, definite=False)
+                    raise Refusal(
+                        Code.UNCERTAIN,
+                        "the region's history is too short to find the event",
+                        status=504,
+                        definite=False,
+                    )
                 event: Any = item
                 if event.sender == self._name:
                     raw = event.payload if isinstance(event.payload, bytes) else _written(event.payload)
                     found.append((position_text((event.epoch, event.sequence)), raw))
             after = page.next
             if page.is_late:
-                raise Refusal(Code.UNCERTAIN, "the region is late: nobody can tell yet", status=504, definite=False)
+                raise Refusal(
+                    Code.UNCERTAIN,
+                    "the region's events are delayed, so the outcome is not known yet: retry later",
+                    status=504,
+                    definite=False,
+                )
             if not page.more:
                 return found
-        raise Refusal(Code.UNCERTAIN, "too much was published since to tell", status=504, definite=False)
+        raise Refusal(
+            Code.UNCERTAIN, "too many events were published since then to find the event", status=504, definite=False
+        )
 
 
 def _written(payload: Any) -> bytes:

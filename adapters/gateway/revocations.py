@@ -1,8 +1,9 @@
-"""What was revoked before its time: tokens, by their ids, and all tokens of a subject.
+"""Early revocations of tokens: single tokens by their ids, and all tokens of a subject.
 
-A revocation refuses tokens until some time, and ends at once the sessions and event streams that began with them. One
-that ends at once only ends those: who had them may come back. It is kept where all gateways of a network look for it
-every `LOOK_S`, so that within `LOOK_S` and what the network takes it counts everywhere.
+A revocation refuses tokens until a given time, and at once ends the sessions and event streams that began with them. A
+revocation that expires at once only ends those, so their clients may reconnect. All gateways of a network read the
+revocations from a shared store every `LOOK_S`. So a revocation takes effect everywhere within `LOOK_S` and the
+network's delay.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from sequencing.errors import UsageError
 
 LOOK_S = 2.0
 KEPT_S = 60.0
-"""At least so long, so that each gateway sees it."""
+"""The minimum time that a revocation is kept, so that each gateway sees it."""
 REVOCATIONS_MAX = 10_000
-"""At a time. Beyond it, take out the key that signed the tokens."""
+"""The maximum number at a time. Beyond it, remove the key that signed the tokens."""
 
 Kind = Literal["subject", "token_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """One revocation; ``until_s``: by the clock, since 1970; ``id`` tells it from an earlier one of the same."""
+    """One revocation.
+
+    ``until_s``: Unix time; ``id`` distinguishes it from an earlier one of the same token or subject.
+    """
 
     kind: Kind
     value: str
@@ -36,37 +40,37 @@ class Revocation:
 
     @property
     def field(self) -> str:
-        """What it is kept under; a later one of the same replaces it."""
+        """The field under which it is stored; a later one of the same token or subject replaces it."""
         return f"{self.kind}:{self.value}"
 
     def means(self, held: Held) -> bool:
-        """Return whether it is one of a token."""
+        """Return whether the revocation applies to a token."""
         return (held.subject if self.kind == "subject" else held.token_id) == self.value
 
     def to_json(self) -> bytes:
-        """Write it as `read` reads it."""
+        """Encode it as `read` expects it."""
         return orjson.dumps(asdict(self))
 
 
 class RevocationStore(Protocol):
-    """Where revocations are kept: field → text."""
+    """The store of revocations: field → text."""
 
     async def revocations(self) -> dict[str, bytes]:
         """Return all."""
 
     async def add_revocation(self, field: str, text: bytes) -> None:
-        """Add one, or replace the one of its field."""
+        """Add a revocation, or replace the one with this field."""
 
     async def drop_revocations(self, fields: list[str]) -> None:
         """Forget some."""
 
 
 class Held(Protocol):
-    """What a revocation is compared with: a `Grant`."""
+    """The part of a `Grant` that revocations are compared with."""
 
     @property
     def subject(self) -> str:
-        """Whose token it is."""
+        """The token's subject."""
 
     @property
     def token_id(self) -> str | None:
@@ -74,9 +78,9 @@ class Held(Protocol):
 
 
 async def revoke(store: RevocationStore, kind: Kind, value: str, *, for_s: float) -> Revocation:
-    """Refuse tokens for so long, and end what began with them; those that nobody needs any more are forgotten.
+    """Refuse tokens for ``for_s`` seconds, and end what began with them; remove expired revocations.
 
-    One that is to last longer does. Raises `UsageError` when there are too many.
+    A longer revocation that exists already is kept. Raises `UsageError` if there are too many.
     """
     now = time.time()
     known = {field: read(text) for field, text in (await store.revocations()).items()}
@@ -88,19 +92,19 @@ async def revoke(store: RevocationStore, kind: Kind, value: str, *, for_s: float
     revocation = Revocation(kind, value, until_s, secrets.token_hex(8))
     if revocation.field not in known and len(known) - len(over) >= REVOCATIONS_MAX:
         raise UsageError(
-            f"{REVOCATIONS_MAX:,} revocations are kept at most: take out the key that signed the tokens instead"
+            f"there are {REVOCATIONS_MAX:,} revocations, the maximum: remove the key that signed the tokens instead"
         )
     await store.add_revocation(revocation.field, revocation.to_json())
     return revocation
 
 
 async def pardon(store: RevocationStore, kind: Kind, value: str) -> None:
-    """Refuse these tokens no more."""
+    """Remove a revocation, so that these tokens are accepted again."""
     await store.drop_revocations([f"{kind}:{value}"])
 
 
 def read(text: bytes) -> Revocation | None:
-    """Read a revocation; None for what is none."""
+    """Return a parsed revocation, None if the text is invalid."""
     try:
         document = orjson.loads(text)
         found = Revocation(document["kind"], str(document["value"]), float(document["until_s"]), str(document["id"]))
@@ -110,16 +114,16 @@ def read(text: bytes) -> Revocation | None:
 
 
 class Revocations:
-    """Those that one gateway knows of."""
+    """The revocations that one gateway knows."""
 
     def __init__(self) -> None:
         self._known: dict[str, Revocation] = {}
         self._has_looked = False
         self._ended: set[str] = set()
-        """The ids of those that have ended what there was."""
+        """The ids of revocations that have ended their sessions and streams."""
 
     def take(self, texts: dict[str, bytes]) -> list[Revocation]:
-        """Know these from now on; return those that are new."""
+        """Replace the known revocations; return the new ones."""
         found = [each for each in map(read, texts.values()) if each is not None]
         self._known = {each.field: each for each in found}
         new = [each for each in found if self._has_looked and each.id not in self._ended]
@@ -128,7 +132,7 @@ class Revocations:
         return new
 
     def refuses(self, held: Held) -> bool:
-        """Return whether a token is refused."""
+        """Return whether a token is revoked."""
         now = time.time()
         return any(each is not None and each.until_s > now for each in self._of(held))
 

@@ -1,4 +1,4 @@
-"""What a client was sent last: when its socket breaks, some of that was on its way and never came."""
+"""The last items that a client was sent: when its socket breaks, some of them were in flight and never arrived."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from adapters.gateway.messages import Position
 class SentEvents:
     """The last events and gaps of a session, and the position of each region before and after them.
 
-    They are in the session's order, and a client has had a prefix of it. The positions that it names tell which one:
-    each event changes one of them, so no two prefixes have the same.
+    They are in the session's order, and the client received a prefix of them. The positions that the client names
+    identify the prefix: each event changes one position, so no two prefixes have the same positions.
     """
 
     def __init__(self, events_max: int) -> None:
@@ -25,25 +25,28 @@ class SentEvents:
 
     @property
     def now(self) -> Mapping[str, Position]:
-        """Region → the position of the last event of it, or of where it was joined."""
+        """Region → the position of its last event, or of its join."""
         return self._now
 
     def joined(self, begins: Mapping[str, Position]) -> None:
-        """Note after which positions the events of some regions come; what has come of them already may be noted."""
+        """Note the positions after which the events of some regions begin.
+
+        Some of these events may be noted already.
+        """
         for region, begin in begins.items():
             self._before.setdefault(region, begin)
             self._now.setdefault(region, begin)
 
     def left(self, regions: Collection[str]) -> None:
-        """Note that some regions are told of no more."""
+        """Note that some regions are no longer sent."""
         for region in regions:
             self._before.pop(region, None)
             self._now.pop(region, None)
         self._items = deque(item for item in self._items if item.region not in regions)
 
     def add(self, item: Told) -> None:
-        """Note what comes next."""
-        if item.position is None:  # a gap without an end: where its region goes on, nobody can say
+        """Note the next item."""
+        if item.position is None:  # a gap without an end: it is unknown where its region continues
             self._is_known = False
             self._items.clear()
         if not self._is_known or item.position is None:
@@ -56,7 +59,7 @@ class SentEvents:
             self._before[oldest.region] = oldest.position
 
     def after(self, since: Mapping[str, Position]) -> list[Told] | None:
-        """Return what is behind the prefix that ends at these positions; None if none of those that are known does."""
+        """Return the items after the prefix that ends at these positions; None if no known prefix ends there."""
         if not self._is_known or since.keys() != self._before.keys():
             return None
         elsewhere = {region for region, position in self._before.items() if position != since[region]}

@@ -1,4 +1,4 @@
-"""A gateway that listens."""
+"""Run a gateway that listens on its ports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from adapters.gateway.tls import TlsFiles
 from sequencing.errors import UsageError
 
 ADMIN_CONNECTIONS = 32
-"""So many may watch also when there is no room for others."""
+"""How many connections operators may have, even when there is no room for clients."""
 REQUEST_END_S_MAX = 0.5
-"""At the end, after sessions: how long an answer may take that is under way. aiohttp waits that long twice."""
+"""At shutdown, after sessions: the time limit for responses in progress. aiohttp waits for it twice."""
 
 
 @asynccontextmanager
 async def serving(application: web.Application, tls: ssl.SSLContext | TlsFiles | None = None) -> AsyncIterator[str]:
-    """Listen while the context is open; its value is the URL. Raises `UsageError` when the place is taken."""
+    """Listen while the context is open; its value is the URL. Raises `UsageError` if an address is in use."""
     fixed = tls if isinstance(tls, ssl.SSLContext) else None
     context = tls.context if isinstance(tls, TlsFiles) else lambda: fixed
     settings = application[GATEWAY].settings
     limits = settings.limits
     runner = web.AppRunner(
         application,
-        access_log=None,  # it would hold query strings, and tokens in them
+        access_log=None,  # it would have query strings, and the tokens in them
         logger=_quiet_logger(),
         keepalive_timeout=limits.request_timeout_s,
         shutdown_timeout=min(limits.drain_s, REQUEST_END_S_MAX),
@@ -61,7 +61,7 @@ async def serving(application: web.Application, tls: ssl.SSLContext | TlsFiles |
             _, admin_port = await _listen(
                 runner, settings.admin, limits, lambda: None, spare=spare, admission=admission
             )
-            if admin_port == port:  # at two addresses, which were free both
+            if admin_port == port:  # on two different addresses, both of which were free
                 raise UsageError(f"the address for operators needs a port of its own, not {port}")
             application[GATEWAY].guard.admin_ports.add(admin_port)
         yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -78,7 +78,7 @@ async def _listen(
     spare: int = 0,
     admission: Admission,
 ) -> tuple[str, int]:
-    """Listen at an address; return which it is. ``spare``: connections beyond the limit."""
+    """Listen at an address; return the actual address. ``spare``: connections beyond the limit."""
     before = len(runner.addresses)
     try:
         await _Site(runner, address, limits, tls, spare, admission).start()
@@ -89,9 +89,10 @@ async def _listen(
 
 
 def collect_rarely() -> None:
-    """Have this process search all of its objects for garbage seldom: with 1,000 sessions that takes 0.3 s.
+    """Make full garbage collections rare in this process: with 1,000 sessions, each takes 0.3 s.
 
-    What is there now, the program itself, is never searched. Nearly all that sessions leave is freed without a search.
+    Objects that exist now, those of the program itself, are never searched. Nearly all garbage of sessions is freed by
+    reference counting.
     """
     gc.collect()
     gc.freeze()
@@ -100,7 +101,7 @@ def collect_rarely() -> None:
 
 
 class _Site(web.BaseSite):
-    """Takes so many connections, closes others at once, and has none for ever whose client takes nothing."""
+    """Limits its connections, closes those beyond the limit at once, and drops a client that accepts no data."""
 
     def __init__(
         self,
@@ -131,8 +132,8 @@ class _Site(web.BaseSite):
             spare=self._spare,
         )
         await listener.listen(*self._address)
-        self._server = cast(asyncio.AbstractServer, listener)  # aiohttp needs its `sockets` and `close` only
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # what is accepted has it from its listener
+        self._server = cast(asyncio.AbstractServer, listener)  # aiohttp uses only its `sockets` and `close`
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it from the listener
             for each in listener.sockets:
                 timeout_ms = max(1, min(round(self._limits.send_timeout_s * 1000), 2**31 - 1))
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
@@ -144,14 +145,14 @@ class _Site(web.BaseSite):
 
 
 COLLECT_EVERY = 100
-"""Searches of what is younger, each for some 7,000 new objects, between two of all."""
+"""How many collections of the middle generation, each after some 7,000 new objects, come between two full ones."""
 
 TOKEN_FIELD_BYTES = 16_380
-"""A header line: tokens are long."""
+"""The maximum length of a header line: tokens are long."""
 
 
 def _quiet_logger() -> logging.Logger:
-    """Return aiohttp's logger for a server, without the tracebacks of requests that strangers have written wrongly."""
+    """Return aiohttp's logger for a server, without the tracebacks of malformed requests."""
     log = logging.getLogger("aiohttp.server")
     if not any(isinstance(each, _WithoutBadRequests) for each in log.filters):
         log.addFilter(_WithoutBadRequests())
@@ -160,6 +161,6 @@ def _quiet_logger() -> logging.Logger:
 
 class _WithoutBadRequests(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        """Leave out what the client alone has done, and was answered with 400."""
+        """Drop errors that only the client caused, and that were answered with 400."""
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, (HttpProcessingError, web.HTTPBadRequest))

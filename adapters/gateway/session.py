@@ -1,13 +1,14 @@
-"""One WebSocket session: a subscriber of its own name, for as long as its socket is there.
+"""One WebSocket session: a subscriber with a name of its own, while its socket is open.
 
-Three tasks: what the client says is taken (`Requests`); regions are joined and left, one message after the other
-(`Subscriptions`); and what is to be said is written, everything that has gathered while the socket took the last
-message as one (`Outbox`). When one of them ends, all do, and the reason becomes the close code.
+A session has three tasks. `Requests` reads what the client sends. `Subscriptions` joins and leaves regions, one message
+after the other. `Outbox` writes, as one message, everything that gathered while the socket wrote the previous message.
+When one task ends, all end, and the reason becomes the close code.
 
-A client knows the position of the last event that it had of each region, and what it had is a prefix of its session's
-order. When it comes back soon, it goes on in its `ParkedSession`, which was kept, and is sent what is behind that
-prefix (see `Resumption`). Else a session that begins there, at this gateway or any other, replays what is behind that
-cut by its stamps, and goes on live: `docs/gateway.md` says why that is the same order.
+A client knows the position of the last event that it received of each region, and these events are a prefix of its
+session's order. If it comes back soon, it continues its `ParkedSession` and gets the events after that prefix (see
+`Resumption`). Otherwise it begins a new session at those positions, at this gateway or another one. That session
+replays the events after that cut by their stamps, and continues live. `docs/gateway.md` says why that is the same
+order.
 """
 
 from __future__ import annotations
@@ -39,47 +40,47 @@ _CLOSES = {
     Code.DENIED: Close.DENIED,
     Code.BACKEND_DOWN: Close.TRY_LATER,
 }
-"""The close codes of refused hellos; of any other refusal it is that of a bad token."""
+"""The close codes of refused hellos; any other refusal has the code of a bad token."""
 
 
 class Session:
     """One session, from the hello to the close."""
 
     def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, *, peer: str, grant: Grant | None) -> None:
-        """``grant``: of a token that came with the request; the hello may bring another."""
+        """``grant``: from a token in the request; the hello may have another token."""
         self.gone = asyncio.Event()
-        """Set when its place is free for another session of the name."""
+        """Set when its name is free for another session."""
         self.closed = asyncio.Event()
-        """Set after that, when its client has been told, or cannot be."""
+        """Set after that, when its client has the close reason, or cannot get it."""
         self._gateway, self._limits, self._socket = gateway, gateway.settings.limits, socket
         self._caller = Caller(gateway.new_id("s"), peer=peer, grant=grant)
         self._outbox = Outbox(gateway, socket, self._caller)
         self._resumption = Resumption(gateway, self._caller, self._outbox)
         self._leaving = asyncio.Event()
-        self._leaving_reason: tuple[int, str] = Close.GOING_AWAY, "the gateway ends: go on at another one"
+        self._leaving_reason: tuple[int, str] = Close.GOING_AWAY, "the gateway is shutting down: connect to another one"
 
     @property
     def name(self) -> str:
-        """As others see the sender; empty before the hello."""
+        """The name that other clients see as the sender; empty before the hello."""
         return self._caller.name
 
     @property
     def subject(self) -> str | None:
-        """Whose session it is."""
+        """The subject of the session."""
         return self._caller.subject
 
     @property
     def grant(self) -> Grant:
-        """What its client may do."""
+        """What the client may do."""
         return self._caller.grant
 
     def leave(self, close_code: int, reason: str) -> None:
-        """Have the session end."""
+        """End the session."""
         self._leaving_reason = close_code, reason
         self._leaving.set()
 
     async def run(self) -> None:
-        """Go on until the socket closes, or the session ends; then close it with what tells why."""
+        """Run until the socket closes or the session ends; then close the socket with the reason."""
         close_code, reason = 1000, ""
         try:
             try:
@@ -90,10 +91,10 @@ class Session:
                 forget_frames(ended)
             except* Superseded:
                 self._resumption.give_up()
-                close_code, reason = Close.SUPERSEDED, "another session has taken this name over"
+                close_code, reason = Close.SUPERSEDED, "another session took over this name"
             except* TooSlow:
                 self._resumption.give_up()
-                close_code, reason = Close.TOO_SLOW, "events were taken too slowly"
+                close_code, reason = Close.TOO_SLOW, "events were read too slowly"
             except* NetworkRestarted as error:
                 self._resumption.give_up()
                 self._gateway.log("session-broken", session=self._caller.session, reason=repr(error.exceptions[0]))
@@ -101,26 +102,26 @@ class Session:
             except* GamecastError as error:
                 self._resumption.give_up()
                 self._gateway.log("session-broken", session=self._caller.session, reason=repr(error.exceptions[0]))
-                close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer now"
+                close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer: try again later"
             except* (ConnectionError, asyncio.CancelledError) as broken:
                 close_code, reason = ABNORMAL, "the connection broke"
                 forget_frames(broken)
             except* Exception as unexpected:  # noqa: BLE001 - whatever it is, the client is told, and the log has the traceback
-                # Nobody knows how much of a batch was sent: the client goes on by its own positions.
+                # It is unknown how much of a batch was sent: the client continues by its own positions.
                 self._resumption.give_up()
                 incident = self._gateway.incident("session-broke", unexpected, session=self._caller.session)
-                close_code, reason = Close.INTERNAL, f"this should not have happened: incident {incident}"
+                close_code, reason = Close.INTERNAL, f"internal error: report incident {incident} to the operator"
         finally:
             await self._end(close_code, reason)
 
     async def _begin(self) -> Hello:
-        """Learn who this is, and find a place under that name."""
+        """Read the hello, check it, and find a place under its name."""
         gateway, caller = self._gateway, self._caller
         try:
             async with asyncio.timeout(self._limits.hello_timeout_s):
                 hello = await self._hello()
         except TimeoutError as error:
-            raise Ended(Close.HELLO_TIMEOUT, f"no hello within {self._limits.hello_timeout_s:g} s") from error
+            raise Ended(Close.HELLO_TIMEOUT, f"no hello arrived within {self._limits.hello_timeout_s:g} s") from error
         try:
             caller.given = await gateway.guard.grant(hello.token, caller.given)
             gateway.subject(caller.given).require_request()
@@ -146,13 +147,13 @@ class Session:
                 break
             message = await self._socket.receive()
         if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
-            raise Ended(1000, "gone before the hello")
+            raise Ended(1000, "the client disconnected before the hello")
         try:
             if message.type is not WSMsgType.TEXT:
-                raise Refusal(Code.MALFORMED, "the first message is a hello, in text")
+                raise Refusal(Code.MALFORMED, "the first message must be a hello, as text")
             hello = read_message(read_json(message.data))
             if not isinstance(hello, Hello):
-                raise Refusal(Code.MALFORMED, "the first message is a hello")
+                raise Refusal(Code.MALFORMED, "the first message must be a hello")
         except Refusal as refusal:
             await self._outbox.refuse(refusal)
             raise Ended(Close.MALFORMED, refusal.message) from refusal
@@ -202,7 +203,7 @@ class Session:
             self._gateway.audit.note("session-closed", **self._caller.ids, code=close_code, reason=reason)
 
     async def _close(self, close_code: int, reason: str) -> None:
-        """Tell the client why the session ends, unless it takes nothing for `drain_s`."""
+        """Close the socket with the reason, unless the client accepts nothing for ``drain_s``."""
         deadline_s = asyncio.get_running_loop().time() + self._limits.drain_s
         try:
             if close_code == Close.GOING_AWAY:

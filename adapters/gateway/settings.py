@@ -1,4 +1,4 @@
-"""What a gateway is told: where it listens, whom it lets in, and the bound of everything."""
+"""The settings of a gateway: its addresses, its access rules, and the limits of everything."""
 
 from __future__ import annotations
 
@@ -16,87 +16,90 @@ from sequencing.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Everything that a client can make the gateway keep or do has a bound."""
+    """Limits of everything that a client can make the gateway store or do."""
 
     connections_max: int = 4_000
     """Open sockets of any kind."""
     connections_per_address_max: int = 1_000
-    """The same from one address; trusted proxies may have all."""
+    """The same from one address; trusted proxies may use all."""
     tls_handshake_timeout_s: float = 5.0
     """Until a connection has negotiated TLS."""
     tls_handshakes_max: int = 256
-    """Negotiations of TLS under way at a time, after the client's first byte; others wait. Each takes 300 kB."""
+    """TLS handshakes in progress at a time, after the client's first byte; others wait. Each needs 300 kB."""
     tls_handshakes_per_address_max: int = 16
-    """The same of one address; trusted proxies may have all."""
+    """The same of one address; trusted proxies may use all."""
     sessions_max: int = 2_000
     """WebSocket sessions and event streams together."""
     sessions_per_token_max: int = 64
-    """The same of one subject; a token may say less."""
+    """The same of one subject; a token may set a lower limit."""
     regions_per_session_max: int = 256
     message_bytes_max: int = 262_144
-    """One WebSocket message of a client, or one HTTP body; and one message with several events to a client."""
+    """The size of a WebSocket message from a client, of an HTTP body, and of a message with events to a client."""
     messages_per_array_max: int = 256
-    """Messages that come as one array, and events of one HTTP batch."""
+    """Messages in one array, and events in one HTTP batch."""
     payload_bytes_max: int = 65_536
-    """One event's payload, encoded; a token may say less."""
+    """The encoded size of one event's payload; a token may set a lower limit."""
     events_per_s: float = 1_000.0
-    """Published events of one subject; a token may say another."""
+    """Published events of one subject; a token may set another limit."""
     burst_events: int = 2_000
     requests_per_s: float = 100.0
     """Subscribes, history pages and refused messages of one subject."""
     burst_requests: int = 400
     history_events_per_s: float = 5_000.0
-    """Events of the past that one subject reads, by pages or by subscribing with ``since``."""
+    """Events of history that one subject reads, by pages or by subscribing with ``since``."""
     burst_history_events: int = 50_000
     new_regions_per_s: float = 10.0
-    """Regions that there were not before, of one subject."""
+    """New regions of one subject."""
     burst_new_regions: int = 256
     unanswered_max: int = 1_024
-    """Publishes of one session without a receipt; beyond it nothing more is read from its socket."""
+    """Publishes of one session without a receipt; at this limit, nothing more is read from its socket."""
     unanswered_bytes_max: int = 1_048_576
-    """Payload bytes of such publishes; one larger event goes alone."""
+    """Payload bytes of such publishes; one larger event is published alone."""
     inbox_events_max: int = 10_000
-    """Events that a slow session leaves untaken, until it is waited for, skipped or closed."""
+    """Undelivered events of a slow session; beyond it the session is waited for, skipped or closed."""
     outbox_events_max: int = 1_024
-    """Events that go into one message."""
+    """Events in one message."""
     hello_timeout_s: float = 10.0
-    """Until a session has said who it is."""
+    """Until a session has sent its hello."""
     request_timeout_s: float = 15.0
-    """Until a request's headers are there, and until its body is; also how long an idle connection is kept."""
+    """Until the headers of a request have arrived, and until its body has; also the lifetime of an idle connection."""
     heartbeat_s: float = 20.0
-    """Between pings to a WebSocket; one that does not answer half as long is closed."""
+    """Between pings to a WebSocket; it is closed if it does not answer within half of this."""
     idle_timeout_s: float = 600.0
-    """A session without a subscription and without a message for so long is closed."""
+    """A session without a subscription and without a message is closed after this time."""
     session_s: float = 86_400.0
-    """A session that has lasted so long, since its hello or the last that brought a new token, is sent on (1001)."""
+    """The maximum age of a session, from its hello or its last new token.
+
+    Then it is closed with 1001 and may reconnect.
+    """
     keep_s: float = 15.0
-    """How long the place of a client that dropped is kept for it: who comes back later is replayed what it missed."""
+    """How long the session of a disconnected client stays parked. A client that comes back later gets a replay."""
     kept_sessions_max: int = 1_000
     resent_events_max: int = 256
-    """Events of a session that can be sent again to a client that comes back and has not had them."""
+    """Events of a session that can be sent again to a client that resumes and did not receive them."""
     send_timeout_s: float = 30.0
-    """How long a socket may take no byte of what is written to it."""
+    """How long a socket may accept no byte of the waiting data."""
     drain_s: float = 1.0
-    """At the end: how long sessions are given to go elsewhere."""
+    """At shutdown: how long clients have to go to another gateway."""
     publishers_max: int = 512
     """Names under which HTTP publishes are connected at a time."""
     publisher_idle_s: float = 60.0
     idempotency_s: float = 600.0
-    """For how long the answers of HTTP publishes with an idempotency key are remembered."""
+    """How long the answers to HTTP publishes with an idempotency key are kept."""
     idempotency_events_max: int = 100_000
-    """Events of one subject whose answers are remembered at a time."""
+    """Events of one subject whose answers are kept at a time."""
     history_events_max: int = 1_000
     """Events of one page."""
     stream_regions_max: int = 32
-    """Regions of one event stream: all their positions are in each event id."""
+    """Regions of one event stream: each event id has the positions of all of them."""
     hook_timeout_s: float = 1.0
-    """How long the game's backend has to answer a hook; before that, a call waits as long for its turn."""
+    """The time limit for a hook's answer; before the call, it may wait as long for its turn."""
     hook_calls_max: int = 256
-    """Calls of one hook under way at a time; others wait for their turn."""
+    """Calls of one hook in progress at a time; others wait for their turn."""
     hook_failures_max: int = 5
-    """So many failures of a hook in a row open its circuit breaker: it is not called for `hook_pause_s`."""
+    """How many failures of a hook in a row open its circuit breaker: it is not called for `hook_pause_s`."""
     hook_pause_s: float = 5.0
-    """How long a hook is not called before one call tries it again."""
+    """How long a hook is not called before one call tests it."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -107,7 +110,7 @@ class GatewayLimits:
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
-"""IPv4 addresses as sockets for IPv6 show them."""
+"""IPv4-mapped addresses, as IPv6 sockets show them."""
 
 
 HookName = Literal["connect", "subscribe", "publish"]
@@ -117,12 +120,12 @@ HOOK_SECRET_BYTES_MIN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSettings:
-    """Where the game's backend is asked before clients connect, subscribe or publish."""
+    """How the gateway asks the game's backend before clients connect, subscribe or publish."""
 
     urls: Mapping[HookName, str]
-    """The URL of each hook that the backend has; hooks without a URL are not called."""
+    """The URL of each hook that the backend has; a hook without a URL is not called."""
     secret: bytes
-    """Signs each call, so that the backend can tell that it comes from the gateway."""
+    """Signs each call, so that the backend can verify that it comes from the gateway."""
     when_down: WhenDown = "deny"
     """What happens to clients' requests while the backend does not answer."""
 
@@ -131,7 +134,7 @@ class HookSettings:
             _check_hook_url(name, url)
         if len(self.secret) < HOOK_SECRET_BYTES_MIN:
             raise UsageError(
-                f"the secret of the hooks has {len(self.secret)} bytes, fewer than {HOOK_SECRET_BYTES_MIN}: make one "
+                f"the hook secret has {len(self.secret)} bytes, fewer than {HOOK_SECRET_BYTES_MIN}: make one "
                 "with `openssl rand -hex 32`"
             )
 
@@ -143,17 +146,20 @@ class GatewaySettings:
     host: str = "127.0.0.1"
     port: int = 0
     origins: tuple[str, ...] = ()
-    """Origins of pages that may use the gateway from a browser, besides its own; ``*`` is any."""
+    """Origins of web pages that may use the gateway from a browser, besides its own; ``*`` allows any."""
     when_behind: WhenBehind = "wait"
     admin: tuple[str, int] | None = None
-    """Host and port for metrics and the dashboard, which whoever reaches them may see; None: tokens tell who may."""
+    """Host and port for metrics and the dashboard, open to all who can reach them.
+
+    None: access depends on the token.
+    """
     admin_names: tuple[str, ...] = ()
-    """Host names by which operators may call that address, in small letters, besides localhost and IP addresses."""
+    """Host names that operators may use for that address, in lower case, besides localhost and IP addresses."""
     trusted_proxies: tuple[IPNetwork, ...] = ()
-    """Whose X-Forwarded-For is believed."""
+    """Proxies whose X-Forwarded-For is trusted."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     hooks: HookSettings | None = None
-    """The game's backend; None: there is none, and tokens and limits alone decide."""
+    """The game's backend; None: only tokens and limits decide."""
 
     def __post_init__(self) -> None:
         if self.admin is not None and self.port and self.admin[1] == self.port:
@@ -161,11 +167,11 @@ class GatewaySettings:
 
 
 def read_hook_secret(file: Path) -> bytes:
-    """Read the secret that signs calls of hooks, without the white space at its ends; raises `UsageError`."""
+    """Read the secret that signs hook calls, without surrounding white space; raises `UsageError`."""
     try:
         return file.read_bytes().strip()
     except OSError as error:
-        raise UsageError(f"cannot read the secret of the hooks: {error}") from error
+        raise UsageError(f"cannot read the hook secret: {error}") from error
 
 
 def _check_hook_url(name: str, url: str) -> None:
@@ -179,7 +185,7 @@ def _check_hook_url(name: str, url: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host."""
+    """Return whether only this machine can reach a host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -187,7 +193,7 @@ def is_loopback(host: str) -> bool:
 
 
 def unmapped(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv6 address stands for, if it does (``::ffff:10.0.0.1``), else the same."""
+    """Return the IPv4 address of an IPv4-mapped IPv6 address (``::ffff:10.0.0.1``), or any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if mapped is None else mapped
 
@@ -196,16 +202,16 @@ def parse_address(given: str) -> tuple[str, int]:
     """Read HOST:PORT; raises `UsageError`."""
     host, colon, port = given.rpartition(":")
     if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 65_536):
-        raise UsageError(f"an address is HOST:PORT, not {given!r}")
+        raise UsageError(f"an address must be HOST:PORT, not {given!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def parse_networks(given: Iterable[str]) -> tuple[IPNetwork, ...]:
-    """Read addresses, or networks of them (10.0.0.0/8); raises `UsageError`."""
+    """Parse addresses and networks (10.0.0.0/8); raises `UsageError`."""
     try:
         return tuple(_unmapped_network(ipaddress.ip_network(text)) for text in given)
     except ValueError as error:
-        raise UsageError(f"a proxy is an address or a network of them: {error}") from error
+        raise UsageError(f"a proxy must be an address or a network: {error}") from error
 
 
 def _unmapped_network(network: IPNetwork) -> IPNetwork:
@@ -216,15 +222,15 @@ def _unmapped_network(network: IPNetwork) -> IPNetwork:
 
 
 def parse_limits(given: Iterable[str]) -> GatewayLimits:
-    """Return the limits with some changed, ``name=value`` each; raises `UsageError`."""
+    """Return the limits with changes, each written ``name=value``; raises `UsageError`."""
     types = {each.name: each.type for each in fields(GatewayLimits)}
     changed: dict[str, float] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in types:
-            raise UsageError(f"a limit is NAME=VALUE, not {text!r}; names are {', '.join(types)}")
+            raise UsageError(f"a limit must be NAME=VALUE, not {text!r}; names are {', '.join(types)}")
         try:
             changed[name] = int(value) if types[name] == "int" else float(value)
         except ValueError as error:
-            raise UsageError(f"{name} is a number, not {value!r}") from error
+            raise UsageError(f"{name} must be a number, not {value!r}") from error
     return GatewayLimits(**changed)  # type: ignore[arg-type]

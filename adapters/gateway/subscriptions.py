@@ -1,4 +1,4 @@
-"""Which regions a session is told of: they are joined and left, one message after the other."""
+"""The subscriptions of a session: regions are joined and left, one message after the other."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from adapters.gateway.resumption import Resumption
 from sequencing.errors import GamecastError, TooSlow, UsageError
 
 COMMANDS_MAX = 64
-"""Subscribes and unsubscribes that wait for the ones before; beyond it nothing more is read."""
+"""Subscribes and unsubscribes that wait for earlier ones; at this limit nothing more is read."""
 
 
 class Subscriptions:
-    """Carries out the subscribes and unsubscribes of one session, in their order."""
+    """Carries out the subscribes and unsubscribes of one session, in order."""
 
     def __init__(self, gateway: Gateway, caller: Caller, *, outbox: Outbox, resumption: Resumption) -> None:
         self._gateway, self._caller, self._outbox, self._resumption = gateway, caller, outbox, resumption
         self._commands: asyncio.Queue[Subscribe | Unsubscribe] = asyncio.Queue(COMMANDS_MAX)
 
     async def put(self, message: Subscribe | Unsubscribe) -> None:
-        """Take what the client asks for; waits while too much of that is not done. Raises `Refusal`."""
+        """Queue a message; waits while too many are unfinished. Raises `Refusal`."""
         if isinstance(message, Subscribe):
             for region in message.regions:
                 self._caller.grant.require_read(region)
             most = self._gateway.settings.limits.regions_per_session_max
             if len(self._caller.regions | set(message.regions)) > most:
-                raise Refusal(Code.LIMIT, f"a session has at most {most} regions", status=429)
+                raise Refusal(Code.LIMIT, f"a session may have at most {most} regions", status=429)
             await self._gateway.hooks.subscribe(self._caller.grant, message.regions, **self._caller.asker)
             if message.since is not None:
                 self._gateway.subject(self._caller.grant).require_history()
@@ -51,13 +51,13 @@ class Subscriptions:
         await self._commands.put(message)
 
     async def until_done(self) -> None:
-        """Wait until all that was taken is done."""
+        """Wait until all queued messages are done."""
         await self._commands.join()
 
     async def run(self) -> None:
-        """Carry out what is taken, without end.
+        """Carry out queued messages, without end.
 
-        Raises the errors of `ENDS_CONNECTION` and `TooSlow`, after which nothing can be done.
+        Raises the errors of `ENDS_CONNECTION` and `TooSlow`, after which the session cannot continue.
         """
         while True:
             message = await self._commands.get()
@@ -76,7 +76,7 @@ class Subscriptions:
             self._commands.task_done()
 
     async def _resumed(self, message: Subscribe | Unsubscribe) -> bool:
-        """Settle where the session goes on; return whether that is where it was, and the message is done by it."""
+        """Decide where the session continues. Return whether it resumed, so that the message is done."""
         since = _positions(message)
         if not await self._resumption.settle(since):
             return False
@@ -86,7 +86,7 @@ class Subscriptions:
 
     async def _carry_out(self, message: Subscribe | Unsubscribe, place: ParkedSession) -> None:
         if isinstance(message, Subscribe):
-            self._caller.regions |= set(message.regions)  # a message before this one may have left them
+            self._caller.regions |= set(message.regions)  # an earlier message may have left them
             positions = await place.connection.subscribe(*message.regions, since=message.since)
             place.sent.joined({region: position_of(position) for region, position in positions.items()})
             self._reply_subscribed(message, positions)
@@ -103,7 +103,7 @@ class Subscriptions:
 
 
 def _positions(message: Subscribe | Unsubscribe) -> dict[str, Position] | None:
-    """Return from where on a client asks to be told of all its regions, if these are positions."""
+    """Return the positions from which a client wants all its regions, None if it gave no positions."""
     since = message.since if isinstance(message, Subscribe) else None
     if isinstance(since, str):
         since = dict.fromkeys(message.regions, since)

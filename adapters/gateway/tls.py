@@ -1,4 +1,4 @@
-"""TLS of a gateway: its certificate, whom it asks for one, and reading them again while it serves."""
+"""The TLS files of a gateway: its certificate, the authorities of clients, and reloading both while it runs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from sequencing.errors import UsageError
 
 
 def tls_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return what TLS needs of a server; raises `UsageError` naming the file.
+    """Return the TLS context of a server; raises `UsageError` naming the file.
 
-    ``client_ca``: PEM file of the authorities of which each client needs a certificate.
+    ``client_ca``: PEM file of authorities; each client then needs a certificate from one of them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"the certificate {certificate} and key {key} cannot be read: {error}") from error
+        raise UsageError(f"cannot read the certificate {certificate} and key {key}: {error}") from error
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"the authorities of clients in {client_ca} cannot be read: {error}") from error
+            raise UsageError(f"cannot read the client authorities in {client_ca}: {error}") from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 class TlsFiles:
-    """The TLS context of some files, which may be read again: connections that begin then get the new one."""
+    """The TLS context of some files. After a reload, new connections get the new context."""
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         """Raises `UsageError`."""
@@ -37,9 +37,9 @@ class TlsFiles:
         self._context = tls_context(certificate, key, client_ca)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of now."""
+        """Return the current context."""
         return self._context
 
     def reload(self) -> None:
-        """Read the files again; raises `UsageError`, and keeps the context of before then."""
+        """Read the files again; raises `UsageError`, and then keeps the previous context."""
         self._context = tls_context(self._certificate, self.key, self._client_ca)

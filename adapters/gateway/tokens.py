@@ -1,9 +1,9 @@
-"""Signed tokens: who made them is known by a key, and which key by its id.
+"""Signed tokens. The key's id in a token names the key that verifies its signature.
 
-Keys are a JWK set (RFC 7517), secrets (``HS256``) or pairs, of which a gateway needs the public half only: Ed25519
-(``EdDSA``, RFC 8037), P-256 (``ES256``) or RSA (``RS256``), as identity providers have them. The key says
-which algorithm counts, never the token: so nobody can have a public key taken for a secret. Keys are rotated by adding
-the new one, signing with it, and taking the old one out when its last token has expired.
+Keys are a JWK set (RFC 7517). They are secrets (``HS256``), or pairs of which a gateway needs only the public half:
+Ed25519 (``EdDSA``, RFC 8037), P-256 (``ES256``) or RSA (``RS256``), as identity providers use them. The key decides the
+algorithm, never the token, so a public key cannot be used as a secret. To rotate keys, add the new key, sign with it,
+and remove the old key after its last token has expired.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from sequencing.errors import GamecastError, InvalidName, UsageError
 from sequencing.names import check_connection_name
 
 ALGORITHMS = ("HS256", "EdDSA")
-"""Those of the keys that we make."""
+"""The algorithms of keys that gamecast generates."""
 ALGORITHM_OF = {"oct": "HS256", "OKP": "EdDSA", "EC": "ES256", "RSA": "RS256"}
-"""By ``kty``: of a key that does not say it."""
+"""By ``kty``, for a key without ``alg``."""
 RSA_BITS_MIN = 2048
 AUDIENCE = "gamecast"
 SECRET_BYTES_MIN = 32
 TOKEN_LETTERS_MAX = 8_192
 LEEWAY_S = 5
 LATEST_S = 253_402_300_799
-"""The end of the year 9999: who means never writes larger numbers than clocks take."""
+"""The end of the year 9999: users who mean "never" give larger numbers than clocks support."""
 NAME_ROOM_BYTES = 48
-"""A subject leaves so much of a name's length to what its holder adds."""
+"""How many bytes of a name's length a subject leaves for the holder's suffix."""
 
 
 PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
@@ -50,7 +50,7 @@ PrivateKey = Ed25519PrivateKey | EllipticCurvePrivateKey | RSAPrivateKey
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: ``verifying`` checks signatures, ``signing`` makes them, where it is known."""
+    """One key: ``verifying`` verifies signatures; ``signing`` makes them, if it is known."""
 
     kid: str
     algorithm: str
@@ -65,22 +65,22 @@ class Keys:
     """A set of keys, by id, the newest last."""
 
     def __init__(self, keys: Iterable[Key], *, may_be_empty: bool = False) -> None:
-        """Raises `UsageError` when there is none, unless that may be, or two have one id."""
+        """Raises `UsageError` if there is no key, unless ``may_be_empty``, or if two keys have the same id."""
         self.by_id: dict[str, Key] = {}
         for key in keys:
             if key.kid in self.by_id:
-                raise UsageError(f"two keys have the id {key.kid!r}: each needs its own")
+                raise UsageError(f"two keys have the id {key.kid!r}: give each its own id")
             self.by_id[key.kid] = key
         if not self.by_id and not may_be_empty:
-            raise UsageError("there is no key in the set: make one with `gamecast token keygen`")
+            raise UsageError("the key set has no key: make one with `gamecast token keygen`")
 
     @classmethod
     def read(cls, file: Path, *, may_be_empty: bool = False) -> Keys:
-        """Read a JWK set; raises `UsageError` naming the file and what is wrong."""
+        """Read a JWK set; raises `UsageError` with the file and the reason."""
         try:
             return cls.from_json(file.read_bytes(), may_be_empty=may_be_empty)
         except OSError as error:
-            raise UsageError(f"the keys cannot be read: {error}") from error
+            raise UsageError(f"cannot read the keys: {error}") from error
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
 
@@ -92,10 +92,10 @@ class Keys:
 
     @classmethod
     def public(cls, text: bytes | str) -> Keys:
-        """Read the public keys of a JWK set that others publish, and leave out what is for something else.
+        """Read the public keys of a JWK set that an identity provider publishes, and skip keys for other uses.
 
-        An empty set is one: its publisher has revoked all keys. Raises `UsageError` when the text is no set, or none of
-        the keys in it is usable.
+        An empty set is valid: the provider has revoked all keys. Raises `UsageError` if the text is no set, or if no
+        key in it is usable.
         """
         found: dict[str, Key] = {}
         listed = _listed(text)
@@ -108,11 +108,11 @@ class Keys:
 
     @property
     def signing(self) -> list[str]:
-        """The ids of those that can sign: of pairs with their private halves, and of secrets."""
+        """The ids of keys that can sign: secrets, and pairs with their private halves."""
         return [kid for kid, key in self.by_id.items() if key.signing is not None]
 
     def signer(self, kid: str | None = None) -> Key:
-        """Return the key to sign with, the newest that can when no id is given; raises `UsageError`."""
+        """Return the key with this id, or without an id the newest key that can sign; raises `UsageError`."""
         able = [key for key in self.by_id.values() if key.signing is not None and kid in (None, key.kid)]
         if not able:
             raise UsageError("none of the keys can sign" if kid is None else f"no key {kid!r} can sign")
@@ -120,17 +120,17 @@ class Keys:
 
 
 class KeySource(Protocol):
-    """Where a gateway has its keys from."""
+    """Where a gateway gets its keys."""
 
     error: str | None
-    """Why those of before count on, if those of now cannot be read."""
+    """The reason why the previous keys are still used: the current ones cannot be read."""
 
     def keys(self) -> Keys:
-        """Return the keys of now."""
+        """Return the current keys."""
 
 
 class KeyFile:
-    """Keys that are read again when their file changes; if they cannot be, the ones before count on."""
+    """Keys that are read again when their file changes; if that fails, the previous keys stay valid."""
 
     LOOK_S = 1.0
 
@@ -143,7 +143,7 @@ class KeyFile:
         self.error: str | None = None
 
     def keys(self) -> Keys:
-        """Return the keys of now."""
+        """Return the current keys."""
         if time.monotonic() - self._looked_at >= self.LOOK_S:
             if self._state() == self._seen:
                 self._looked_at, self.error = time.monotonic(), None
@@ -152,7 +152,7 @@ class KeyFile:
         return self._keys
 
     def reload(self) -> None:
-        """Read the file now; what goes wrong is told by ``error``."""
+        """Read the file now; ``error`` reports a failure."""
         self._looked_at, state = time.monotonic(), self._state()
         try:
             self._keys, self._seen, self.error = Keys.read(self._file, may_be_empty=True), state, None
@@ -168,7 +168,7 @@ class KeyFile:
 
 
 def new_key(algorithm: str, kid: str | None = None) -> dict[str, str]:
-    """Return a new key as a JWK, with what is secret of it."""
+    """Return a new key as a JWK, secret parts included."""
     kid = kid or f"{time.strftime('%Y-%m-%d', time.gmtime())}-{secrets.token_hex(3)}"
     if algorithm == "HS256":
         return {"kty": "oct", "kid": kid, "alg": "HS256", "use": "sig", "k": _encoded(secrets.token_bytes(32))}
@@ -177,11 +177,11 @@ def new_key(algorithm: str, kid: str | None = None) -> dict[str, str]:
         public, private = pair.public_key().public_bytes_raw(), pair.private_bytes_raw()
         fields = {"kty": "OKP", "crv": "Ed25519", "kid": kid, "alg": "EdDSA", "use": "sig"}
         return {**fields, "x": _encoded(public), "d": _encoded(private)}
-    raise UsageError(f"a key's algorithm is {' or '.join(ALGORITHMS)}, not {algorithm!r}")
+    raise UsageError(f"a key's algorithm must be {' or '.join(ALGORITHMS)}, not {algorithm!r}")
 
 
 def public_half(jwk: Mapping[str, str]) -> dict[str, str]:
-    """Return what a gateway needs of an Ed25519 key; raises `UsageError` for a secret, which has no public half."""
+    """Return the public half of an Ed25519 key; raises `UsageError` for a secret, which has none."""
     if jwk.get("kty") != "OKP":
         raise UsageError("a shared secret has no public half: use --algorithm EdDSA")
     return {name: value for name, value in jwk.items() if name != "d"}
@@ -199,14 +199,14 @@ def mint(
     watch: bool = False,
     **limits: float | None,
 ) -> str:
-    """Return a token; raises `UsageError` for what no gateway would take.
+    """Return a signed token; raises `UsageError` for claims that no gateway would accept.
 
     ``limits``: rate, burst, payload_bytes, sessions.
     """
     check_subject(subject, "sub")
     RegionPatterns((*read, *write))
     if lifetime_s <= 0:
-        raise UsageError("a token's lifetime is more than 0 s")
+        raise UsageError("a token's lifetime must be more than 0 s")
     now = time.time()
     claims: dict[str, Any] = {"sub": subject, "aud": audience, "iat": int(now), "exp": int(now + lifetime_s)}
     claims |= {"jti": secrets.token_urlsafe(12), "read": list(read), "write": list(write)}
@@ -218,14 +218,14 @@ def mint(
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A token that is good: what it grants, and until when it may not be used again, if it may be used once only."""
+    """A valid token: what it grants; for a single-use token, also until when it must be remembered as used."""
 
     grant: Grant
     once_until_s: float | None
 
 
 def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
-    """Return what a token grants; raises `Refusal`, which says what is wrong, and nothing about keys."""
+    """Return what a token grants; raises `Refusal` with the reason, which reveals nothing about keys."""
     if len(token) > TOKEN_LETTERS_MAX:
         raise _refused("the token is too long")
     try:
@@ -237,7 +237,7 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     if key is None:
         raise _refused("the token is signed with a key that this gateway does not know")
     if header.get("alg") != key.algorithm:
-        raise _refused("the token's algorithm is not its key's")
+        raise _refused("the token's algorithm differs from that of its key")
     try:
         claims = jwt.decode(
             token,
@@ -254,33 +254,33 @@ def verify(token: str, keys: Keys, audience: str = AUDIENCE) -> Verified:
     except jwt.InvalidSignatureError as error:
         raise _refused("the token's signature is wrong") from error
     except (jwt.InvalidTokenError, ValueError, TypeError) as error:
-        raise _refused(f"the token is not one that this gateway takes: {error}") from error
+        raise _refused(f"this gateway does not accept the token: {error}") from error
     try:
         grant = _grant(claims, key.kid)
     except UsageError as error:
-        raise _refused(f"the token's claims make no sense: {error}") from error
+        raise _refused(f"the token's claims are invalid: {error}") from error
     if claims.get("once") and not grant.token_id:
-        raise _refused("a token for single use needs an id (jti)")
+        raise _refused("a single-use token needs an id (jti)")
     assert grant.expires_at_s is not None
     return Verified(grant, grant.expires_at_s + LEEWAY_S if claims.get("once") else None)
 
 
 def is_signed_by(token: str, keys: Keys) -> bool:
-    """Return whether a token names one of the keys, which tells nothing of its signature."""
+    """Return whether a token names one of the keys; this does not verify its signature."""
     try:
         return len(token) <= TOKEN_LETTERS_MAX and jwt.get_unverified_header(token).get("kid") in keys.by_id
     except (jwt.InvalidTokenError, ValueError, TypeError):
-        return True  # no key makes it good
+        return True  # no key makes it valid
 
 
 def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
     subject = check_subject(claims.get("sub"), "sub")
     expires_at_s = claims["exp"]
     if isinstance(expires_at_s, bool) or not isinstance(expires_at_s, int | float):
-        raise UsageError("exp is a time in seconds")
+        raise UsageError("exp must be a time in seconds")
     token_id = claims.get("jti")
     if token_id is not None and not (isinstance(token_id, str) and 0 < len(token_id) <= 200):
-        raise UsageError("jti is a string of at most 200 letters")
+        raise UsageError("jti must be a string of at most 200 letters")
     return Grant(
         subject=subject,
         read=_patterns(claims, "read"),
@@ -300,7 +300,7 @@ def _grant(claims: Mapping[str, Any], key_id: str | None = None) -> Grant:
 def _patterns(claims: Mapping[str, Any], name: str) -> RegionPatterns:
     patterns = claims.get(name, [])
     if not isinstance(patterns, list) or len(patterns) > 256:
-        raise UsageError(f"{name} is a list of at most 256 region patterns")
+        raise UsageError(f"{name} must be a list of at most 256 region patterns")
     return RegionPatterns(patterns)
 
 
@@ -309,34 +309,34 @@ def _limit(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise UsageError(f"{name} is a number above 0")
+        raise UsageError(f"{name} must be a number above 0")
     return float(value)
 
 
 def _whole(claims: Mapping[str, Any], name: str) -> int | None:
     value = _limit(claims, name)
     if value is not None and value != int(value):
-        raise UsageError(f"{name} is a whole number")
+        raise UsageError(f"{name} must be a whole number")
     return None if value is None else int(value)
 
 
 def check_subject(subject: Any, called: str) -> str:
-    """Return a subject that a token may have; raises `UsageError`. ``called``: what the user calls it."""
+    """Return a subject if a token may have it; raises `UsageError`. ``called``: its name in messages."""
     try:
         check_visible(check_connection_name(subject), "connection name")
     except InvalidName as error:
         raise UsageError(f"{called} names the holder's connections: {error}") from error
     if SEPARATOR in subject or subject == ANYBODY:
-        raise UsageError(f"{called} may not contain {SEPARATOR!r}, nor be {ANYBODY!r}: {subject!r}")
+        raise UsageError(f"{called} must not contain {SEPARATOR!r}, nor be {ANYBODY!r}: {subject!r}")
     if "*" in subject:
-        raise UsageError(f"{called} is one whole name and may not contain '*': {subject!r}")
+        raise UsageError(f"{called} is one whole name and must not contain '*': {subject!r}")
     if len(subject.encode()) > 200 - NAME_ROOM_BYTES:
-        raise UsageError(f"{called} has at most {200 - NAME_ROOM_BYTES} bytes")
+        raise UsageError(f"{called} must have at most {200 - NAME_ROOM_BYTES} bytes")
     return str(subject)
 
 
 def _listed(text: bytes | str) -> list[Any]:
-    """Return what a JWK set lists."""
+    """Return the entries of a JWK set."""
     try:
         document = orjson.loads(text)
     except ValueError:
@@ -356,7 +356,7 @@ def _read_key(number: int, jwk: Any) -> Key:
         if kind == ("oct", "HS256"):
             secret = _decoded(jwk["k"])
             if len(secret) < SECRET_BYTES_MIN:
-                raise UsageError(f"{where}, {kid!r}: a secret has at least {SECRET_BYTES_MIN} bytes")
+                raise UsageError(f"{where}, {kid!r}: a secret must have at least {SECRET_BYTES_MIN} bytes")
             return Key(kid, "HS256", secret, secret)
         if kind == ("OKP", "EdDSA") and jwk.get("crv") == "Ed25519":
             public = Ed25519PublicKey.from_public_bytes(_decoded(jwk["x"]))
@@ -364,7 +364,7 @@ def _read_key(number: int, jwk: Any) -> Key:
                 return Key(kid, "EdDSA", public, None)
             private = Ed25519PrivateKey.from_private_bytes(_decoded(jwk["d"]))
             if private.public_key().public_bytes_raw() != public.public_bytes_raw():
-                raise UsageError(f"{where}, {kid!r}: its two halves do not belong together")
+                raise UsageError(f"{where}, {kid!r}: its public and private halves do not match")
             return Key(kid, "EdDSA", public, private)
         if kind in (("EC", "ES256"), ("RSA", "RS256")):
             return _read_pair(kid, str(kind[1]), jwk, where)
@@ -382,9 +382,9 @@ def _read_pair(kid: str, algorithm: str, jwk: Mapping[str, Any], where: str) -> 
     signing = found if isinstance(found, EllipticCurvePrivateKey | RSAPrivateKey) else None
     public = signing.public_key() if signing is not None else found
     if isinstance(public, RSAPublicKey) and public.key_size < RSA_BITS_MIN:
-        raise UsageError(f"{where}, {kid!r}: an RSA key has at least {RSA_BITS_MIN} bits")
+        raise UsageError(f"{where}, {kid!r}: an RSA key must have at least {RSA_BITS_MIN} bits")
     if isinstance(public, EllipticCurvePublicKey) and public.curve.name != "secp256r1":
-        raise UsageError(f"{where}, {kid!r}: the curve of ES256 is P-256")
+        raise UsageError(f"{where}, {kid!r}: the curve of ES256 must be P-256")
     return Key(kid, algorithm, public, signing)
 
 

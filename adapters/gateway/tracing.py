@@ -1,7 +1,7 @@
-"""Traces along a frame's path by OpenTelemetry, where it is installed and asked for.
+"""Traces along a frame's path, by OpenTelemetry, if it is installed and enabled.
 
-A client's publish becomes a span, and each first delivery of an event by the gateway another one in the same trace,
-from when it was sent: the trace of an event is named by its place, so no payload has to carry it.
+A client's publish becomes a span. Each first delivery of an event by the gateway becomes another span in the same
+trace, from the time of publishing. The event's position determines the trace id, so no payload carries it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sequencing.extras import needed_by
 
 SCOPE = "gamecast.gateway"
 EXPORTERS = "opentelemetry_traces_exporter"
-"""The group of entry points by which installed exporters are known."""
+"""The entry point group in which exporters are installed."""
 PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 class Tracing:
-    """Makes spans; without OpenTelemetry, `Tracing` cannot be made."""
+    """Makes spans; without OpenTelemetry, its constructor raises `UsageError`."""
 
     def __init__(self, provider: Any = None) -> None:
-        """``provider``: a tracer provider; None takes what the environment says, see `environment_provider`.
+        """``provider``: a tracer provider; None follows the environment, see `environment_provider`.
 
-        Raises `UsageError` if it, or the exporter that the environment names, is not installed.
+        Raises `UsageError` if OpenTelemetry, or the exporter that the environment names, is not installed.
         """
         with needed_by("tracing"):
             from opentelemetry import trace
@@ -40,11 +40,14 @@ class Tracing:
     def published(
         self, region: str, position: str, session: str, begun_ns: int, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Note that the ingress has an event; ``headers``: with the ``traceparent`` that the span is linked to."""
+        """Note that the ingress acknowledged an event.
+
+        ``headers``: with the ``traceparent`` to which the span is linked.
+        """
         self._span("gamecast publish", region, position, begun_ns, {"gamecast.session": session}, headers)
 
     def delivered(self, event: Any) -> None:
-        """Note that an event came out of its path and was delivered here."""
+        """Note that an event left its path and was delivered here."""
         position = f"{event.epoch}-{event.sequence}"
         self._span("gamecast deliver", event.region, position, event.sent_at_ns, {"gamecast.sender": event.sender})
 
@@ -78,17 +81,17 @@ class Tracing:
 
 
 def environment_provider() -> Any:
-    """Return the tracer provider that there is, or one that exports as OpenTelemetry's own variables say.
+    """Return the current tracer provider, or one that exports as OpenTelemetry's own variables say.
 
-    OpenTelemetry reads ``OTEL_TRACES_EXPORTER`` only in programs that are started by its instrumentation; all other
-    variables it reads by itself. Raises `UsageError`.
+    OpenTelemetry reads ``OTEL_TRACES_EXPORTER`` only in programs that its instrumentation starts; it reads all other
+    variables by itself. Raises `UsageError`.
     """
     with needed_by("tracing"):
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one
+    if isinstance(provider, trace.ProxyTracerProvider):  # no provider is set
         names = map(str.strip, (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","))
         exporters = [_exporter(name) for name in names if name not in ("", "none")]
         provider = TracerProvider()
@@ -107,6 +110,6 @@ def _exporter(name: str) -> Any:
             return entry.load()
     known = ", ".join(sorted({entry.name for entry in entry_points(group=EXPORTERS)}))
     raise UsageError(
-        f"the exporter of traces {name!r} is not installed: pip install opentelemetry-exporter-otlp, or have "
-        f"OTEL_TRACES_EXPORTER name another one, of {known}, none"
+        f"the trace exporter {name!r} is not installed: pip install opentelemetry-exporter-otlp, or set "
+        f"OTEL_TRACES_EXPORTER to another one, of {known}, none"
     )

@@ -6,8 +6,8 @@
 //   game.publish("forest", { type: "spell" });
 //   for await (const event of game) console.log(event.region, event.sender, event.payload, event.position);
 //
-// It reconnects by itself and goes on where it was: in order, with nothing lost and nothing published twice. What the
-// network no longer has comes as an event with `gap`.
+// It reconnects by itself and resumes: in order, with nothing lost and nothing published twice. Events that the
+// network no longer has are reported by an event with `gap`.
 
 const RECONNECT_MS = [50, 100, 250, 500, 1000, 2000, 5000];
 const FINAL = new Map([[4000, "malformed"], [1003, "binary"], [1009, "too-large"], [4003, "denied"], [4009, "superseded"]]);
@@ -34,11 +34,11 @@ export function connect(urls, options = {}) {
 export class Client {
   #urls; #options; #socket = null; #closed = false; #attempt = 0; #ready = false;
   #nextId = 1;
-  #wanted = new Map();       // region → position after which to go on, null as long as none is known
+  #wanted = new Map();       // region → position after which to continue, null while none is known
   #joining = new Map();      // id → { regions, since, resolve, reject }
   #leaving = new Map();      // id → { regions, resolve, reject }
   #publishes = new Map();    // id → { message, sent, after, resolve, reject }
-  #acked = new Map();        // region → position of the last publish that was answered; what still waits is behind it
+  #acked = new Map();        // region → position of the last answered publish; waiting publishes come after it
   #queue = []; #taker = null; #handlers = { event: [], gap: [], status: [] };
   #heardAt = 0; #heartbeatMs = 20_000; #beating = null; #retry = null; #failure = null;
   #batchLimit = 64;
@@ -46,21 +46,21 @@ export class Client {
 
   constructor(urls, options) {
     this.#urls = (Array.isArray(urls) ? urls : [urls]).map(socketAddress);
-    if (this.#urls.length === 0) throw new TypeError("connect() needs the URL of a gateway");
+    if (this.#urls.length === 0) throw new TypeError("connect() needs the URL of a gateway: pass one, or a list of them");
     this.#options = options;
-    /** By which others know this sender; given by the gateway if it was not asked for. */
+    /** The name that other clients see as the sender; the gateway chooses one if none was given. */
     this.name = options.name ?? null;
-    /** What the game's backend has for this client, as its connect hook answered; null if it said nothing. */
+    /** The data that the game's backend sent in its answer to the connect hook; null if it sent none. */
     this.data = null;
     this.#open();
   }
 
-  /** Position after which each region goes on: what a later client can give as `since`. */
+  /** The position after which each region continues: a later client can pass it as `since`. */
   get positions() {
     return Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
   }
 
-  /** Join regions; resolves with region → position when all that is published from then on will come. */
+  /** Join regions; resolves with region → position when all later events will be delivered. */
   subscribe(regions, { since = null } = {}) {
     const id = this.#nextId++;
     regions = typeof regions === "string" ? [regions] : [...regions];
@@ -90,14 +90,14 @@ export class Client {
     });
   }
 
-  /** Publish any JSON, or a Uint8Array; resolves with {region, position} when it is durable. */
+  /** Publish any JSON, or a Uint8Array; resolves with {region, position} when the event is durable. */
   publish(region, payload) {
     const id = this.#nextId++;
     const message = { type: "publish", id, region, ...encoded(payload) };
     return new Promise((resolve, reject) => {
       if (this.#isOver(reject)) return;
       if (this.#publishes.size >= (this.#options.unansweredMax ?? 10_000)) {
-        return reject(new GamecastError({ code: "busy", message: "too many publishes wait", retriable: true }));
+        return reject(new GamecastError({ code: "busy", message: "too many publishes wait: publish more slowly", retriable: true }));
       }
       const entry = { message, sent: false, after: null, resolve, reject };
       this.#publishes.set(id, entry);
@@ -106,13 +106,13 @@ export class Client {
     });
   }
 
-  /** Register a handler: "event", "gap", or "status" ("open", "waiting", "closed"). Returns what removes it again. */
+  /** Register a handler: "event", "gap", or "status" ("open", "waiting", "closed"). Returns a function that removes it. */
   on(kind, handler) {
     this.#handlers[kind].push(handler);
     return () => { this.#handlers[kind] = this.#handlers[kind].filter((each) => each !== handler); };
   }
 
-  /** End; iteration ends after what has come. */
+  /** Close the connection; iteration ends after the events that have arrived. */
   close() {
     this.#end(new GamecastError({ code: "closed", message: "the client was closed" }), false);
   }
@@ -150,7 +150,7 @@ export class Client {
     };
     socket.onmessage = ({ data }) => { if (socket === this.#socket) this.#hear(JSON.parse(data)); };
     socket.onclose = ({ code, reason }) => { if (socket === this.#socket) this.#gone(code, reason); };
-    // Node 20 does not tell of a close when a connection was never there.
+    // Node 20 reports no close if the connection was never established.
     socket.onerror = () => setTimeout(() => { if (socket === this.#socket && socket.readyState !== 1) this.#gone(1006, ""); });
     clearInterval(this.#beating);
     this.#beating = setInterval(() => this.#beat(socket), 1000);
@@ -186,7 +186,7 @@ export class Client {
     this.#batchLimit = welcome.limits.messages_per_array;
     this.#attempt = 0;
     this.#trouble = null;
-    // One message for all regions that positions are known of: two would have two cuts.
+    // One message for all regions with known positions: two messages would have two cuts.
     const resumed = Object.fromEntries([...this.#wanted].filter(([, position]) => position !== null));
     if (Object.keys(resumed).length) {
       this.#say({ type: "subscribe", id: "resume", regions: Object.keys(resumed), since: resumed });
@@ -219,7 +219,7 @@ export class Client {
     const acked = this.#acked.get(entry.message.region);
     if (again && acked && (entry.after === null || comparePositions(entry.after, acked) < 0)) entry.after = acked;
     if (again && entry.after === null) {
-      // Nothing was known of the region when it was sent: nobody can tell where to look for it.
+      // No position of the region was known when it was sent: it is unknown where to search for it.
       this.#publishes.delete(entry.message.id);
       return entry.reject(new GamecastError({ code: "uncertain", message: "the connection was lost, and the region is not subscribed to: it may or may not have been published", definite: false }));
     }
@@ -242,7 +242,7 @@ export class Client {
       } else if (this.#handlers.iterates || !this.#handlers.event.length) {
         this.#queue.push(event);
         if (this.#queue.length > (this.#options.queueMax ?? QUEUE_MAX)) {
-          return this.#end(new GamecastError({ code: "too-slow", message: "the program took its events too slowly" }));
+          return this.#end(new GamecastError({ code: "too-slow", message: "the program read its events too slowly" }));
         }
       }
     }
@@ -279,7 +279,7 @@ export class Client {
     if (this.#ready || !Number.isFinite(timeoutMs)) return;
     const deadline = entry.deadline = Date.now() + timeoutMs;
     const timer = setTimeout(() => {
-      // It may have been answered, or connected and lost again, which sets another deadline.
+      // It may have been answered, or the connection was restored and lost again, which sets another deadline.
       if (this.#ready || waiting.get(id) !== entry || entry.deadline !== deadline) return;
       waiting.delete(id);
       if (waiting === this.#joining) entry.added.forEach((region) => this.#wanted.delete(region));
@@ -315,7 +315,7 @@ export class Client {
     this.#again(reason || `closed with ${code}`);
   }
 
-  /** Connect again, after a while. `trouble`: why. */
+  /** Connect again, after a while. `trouble`: the reason. */
   #again(trouble) {
     if (this.#closed) return;
     this.#trouble = trouble?.message ?? trouble ?? null;

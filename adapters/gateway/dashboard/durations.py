@@ -1,4 +1,4 @@
-"""How long events took to sessions of this gateway, and how long frames were held there: the last minutes of both."""
+"""How long events took to reach sessions of this gateway, and how long frames were held: the last minutes of both."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 TURNS = 150
-"""Of the poller: five minutes, while somebody watches."""
+"""The number of the poller's turns that are kept: five minutes while the dashboard is watched."""
 
 Counts = list[int]
 
 
 class Durations:
-    """Two histograms over the last turns. ``tap`` is shown batches; `turn` is called at each look at the network."""
+    """Two histograms over the last turns. ``tap`` gets the delivered batches; `turn` is called at each survey."""
 
     def __init__(self, event_type: type, hold_bounds_ms: Sequence[float], on_gap: Callable[[Any], None]) -> None:
         self._event_type, self._hold_bounds_ms, self._on_gap = event_type, tuple(hold_bounds_ms), on_gap
@@ -34,13 +34,13 @@ class Durations:
                 self._on_gap(item)
 
     def turn(self, hold_counts: Sequence[int]) -> None:
-        """Begin the next turn. ``hold_counts``: of all that was held up to now, see `Connections.hold_counts`."""
+        """Begin the next turn. ``hold_counts``: of all frames held until now, see `Connections.hold_counts`."""
         self._holds.append([now - then for now, then in zip(hold_counts, self._counted, strict=True)])
         self._counted = hold_counts
         self._latencies.append(self._no_latencies())
 
     def document(self) -> dict[str, Any]:
-        """Return both histograms, as JSON can hold them: the last count has no upper bound."""
+        """Return both histograms as JSON values; the last bucket has no upper bound."""
         return {
             "latency": {"of": "event", "up_to_ms": LATENCY_BOUNDS_MS, "counts": _summed(self._latencies)},
             "hold": {"of": "frame", "up_to_ms": self._hold_bounds_ms, "counts": _summed(self._holds)},

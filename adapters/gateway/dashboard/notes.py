@@ -1,4 +1,4 @@
-"""What has happened between two looks at a network, in words."""
+"""What changed between two surveys of a network, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["epoch", "plan", "node", "leader", "subscriber", "gap", "alert"]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened at ``at_ms`` (Unix time, when it was seen). ``bad``: somebody should know."""
+    """A change, seen at ``at_ms`` (Unix time). ``bad``: an operator should know."""
 
     at_ms: int
     kind: Kind
@@ -24,11 +24,11 @@ class Note:
 
 
 def happened(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note]:
-    """Yield what is different now."""
+    """Yield the differences between two surveys."""
     yield from _plan(before.plan, now.plan, at_ms)
     yield from _nodes(before, now, at_ms)
     if before.leader != now.leader and now.leader is not None:
-        text = f"{now.leader} leads" if now.leader else "no leader is running any more"
+        text = f"{now.leader} leads" if now.leader else "no leader is running"
         yield Note(at_ms, "leader", text, bad=not now.leader)
     yield from _subscribers(before, now, at_ms)
 
@@ -67,7 +67,7 @@ def _nodes(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note
     for node in now.nodes:
         was = then.pop(node.name, None)
         if was is None:
-            yield Note(at_ms, "node", f"{node.name} is registered, at {node.where}")
+            yield Note(at_ms, "node", f"{node.name} is registered at {node.where}")
         elif node.server is None and was.server is not None:
             yield Note(at_ms, "node", f"{node.name} does not answer: {node.trouble}", bad=True)
         elif node.server is not None and was.server is None:
@@ -75,18 +75,18 @@ def _nodes(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note
         elif node.server is not None and was.server is not None and node.server.run != was.server.run:
             yield Note(at_ms, "node", f"the server of {node.name} was restarted", bad=True)
     for name in then:
-        yield Note(at_ms, "node", f"{name} is registered no more")
+        yield Note(at_ms, "node", f"{name} is no longer registered")
 
 
 def _subscribers(before: NetworkState, now: NetworkState, at_ms: int) -> Iterator[Note]:
     then = {each.name for each in before.connections if each.alive}
     alive = {each.name for each in now.connections if each.alive}
     if come := sorted(alive - then):
-        yield Note(at_ms, "subscriber", f"{counted(len(come), 'subscriber')} came: {named(come)}")
+        yield Note(at_ms, "subscriber", f"{counted(len(come), 'subscriber')} joined: {named(come)}")
     left = then - alive
     known = {each.name for each in now.connections}
     if gone := sorted(left - known):
         yield Note(at_ms, "subscriber", f"{counted(len(gone), 'subscriber')} left: {named(gone)}")
     if lost := sorted(left & known):
-        text = f"{counted(len(lost), 'subscriber')} not heard of any more: {named(lost)}"
+        text = f"{counted(len(lost), 'subscriber')} disconnected without leaving: {named(lost)}"
         yield Note(at_ms, "subscriber", text, bad=True)

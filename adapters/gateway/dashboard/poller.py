@@ -1,4 +1,4 @@
-"""Looks at the network once for all viewers, again and again."""
+"""Surveys the network once for all viewers, again and again."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ logger = logging.getLogger("gamecast.dashboard")
 
 INTERVAL_S = 2.0
 IDLE_INTERVAL_S = 15.0
-"""How often to look while somebody watches, and while nobody does: what happens meanwhile is still to be told."""
+"""How often to survey while the dashboard is watched, and otherwise: even then, changes must be noticed."""
 
 SHARE_MAX = 0.25
-"""Of the time: a network that takes long to look at is looked at less often."""
+"""The maximum share of the time: a network that takes long to survey is surveyed less often."""
 
 WATCHED_S = 30.0
-"""For so long after a request somebody counts as watching."""
+"""For this long after a request, the dashboard counts as watched."""
 
 HISTORY, NOTES = 180, 200
-"""Points of the curves, and notes that are kept."""
+"""How many points of the curves, and how many notes, are kept."""
 
 Look = Callable[[], Awaitable[NetworkState]]
 
 
 class Poller:
-    """The newest `Snapshot`, what has happened, and how the totals went. One task; `run` it."""
+    """The newest `Snapshot`, the notes, and the curves of the totals. It has one task; `run` it."""
 
     def __init__(
         self, look: Look, *, on_look: Callable[[], None] = lambda: None, interval_s: float = INTERVAL_S
     ) -> None:
-        """``look`` surveys the network, regions included; ``on_look`` is called after each."""
+        """``look`` surveys the network, regions included; ``on_look`` is called after each survey."""
         self._look, self._on_look = look, on_look
         self._interval_s = self._soonest_s = interval_s
         self.snapshot: Snapshot | None = None
         self.trouble: str | None = None
-        """Why the network could not be looked at the last time; the snapshot is older then."""
+        """The reason why the last survey failed, if it did; the snapshot is older then."""
         self.turn = 0
-        """Counts looks, for who waits for the next one."""
+        """Counts surveys, for viewers that wait for the next one."""
         self._looked_at_s = 0.0
         self._watched_until_s = 0.0
         self._looked = asyncio.Condition()
@@ -60,7 +60,7 @@ class Poller:
         self._text: tuple[int, bytes] | None = None
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Survey until cancelled."""
         while True:
             began_s = time.monotonic()
             self._wake.clear()
@@ -72,7 +72,10 @@ class Poller:
             await self._pause(began_s)
 
     async def _pause(self, began_s: float) -> None:
-        """Wait for the next look. Two are never nearer than the interval: what moves must have had time to."""
+        """Wait for the next survey.
+
+        Two are never closer than the interval: moving counters must have had time to move.
+        """
         took_s = time.monotonic() - began_s
         soonest_s = self._soonest_s = min(max(self._interval_s, took_s / SHARE_MAX), IDLE_INTERVAL_S)
         await asyncio.sleep(max(0.0, soonest_s - took_s))
@@ -81,24 +84,24 @@ class Poller:
                 await asyncio.wait_for(self._wake.wait(), IDLE_INTERVAL_S - soonest_s)
 
     def watched(self) -> None:
-        """Note that somebody watches."""
+        """Note that the dashboard is watched."""
         now_s = time.monotonic()
         if now_s >= self._watched_until_s:
-            self._wake.set()  # else the first picture is as old as it may be when nobody looks
+            self._wake.set()  # otherwise the first picture may be as old as the idle interval
         self._watched_until_s = now_s + WATCHED_S
 
     async def next_turn(self, after: int) -> int:
-        """Return the number of the newest look, when there was one after ``after``."""
+        """Return the number of the newest survey, as soon as there was one after ``after``."""
         async with self._looked:
             await self._looked.wait_for(lambda: self.turn > after)
             return self.turn
 
     def note(self, note: Note) -> None:
-        """Keep a note of what others saw happen."""
+        """Keep a note that another part of the dashboard made."""
         self._notes.append(note)
 
     def document(self, **more: Any) -> dict[str, Any]:
-        """Return all that one viewer is shown at once."""
+        """Return the whole state that one viewer gets."""
         summary = self.snapshot.summary() if self.snapshot is not None else None
         return {
             "trouble": self.trouble,
@@ -115,7 +118,7 @@ class Poller:
         }
 
     def text(self, more: Callable[[], dict[str, Any]]) -> bytes:
-        """Return the document as JSON, made once a look for all viewers."""
+        """Return the document as JSON, encoded once a survey for all viewers."""
         if self._text is None or self._text[0] != self.turn:
             self._text = self.turn, orjson.dumps(self.document(**more()))
         return self._text[1]
@@ -126,12 +129,12 @@ class Poller:
             state = await self._look()
         except GamecastError as error:
             if self.trouble is None:
-                self.note(Note(_now_ms(), "alert", f"the network cannot be looked at: {error}", bad=True))
-                logger.warning("the network cannot be looked at: %s", error)
+                self.note(Note(_now_ms(), "alert", f"cannot survey the network: {error}", bad=True))
+                logger.warning("cannot survey the network: %s", error)
             self.trouble = str(error)
             return
         if self.trouble is not None:
-            self.note(Note(_now_ms(), "alert", "the network can be looked at again"))
+            self.note(Note(_now_ms(), "alert", "surveys of the network work again"))
         self.trouble = None
         ended_s = time.monotonic()
         before = self.snapshot.now if self.snapshot is not None else state
@@ -155,7 +158,7 @@ class Poller:
             if subject not in subjects:
                 self.note(Note(snapshot.at_ms, "alert", f"{subject}: {seen}", bad=True))
         for subject in sorted(subjects - {subject for subject, _ in problems}):
-            self.note(Note(snapshot.at_ms, "alert", f"{subject}: no problem any more"))
+            self.note(Note(snapshot.at_ms, "alert", f"{subject}: solved"))
         self._alerts = frozenset(problems)
 
 

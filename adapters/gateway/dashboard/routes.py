@@ -1,4 +1,4 @@
-"""The dashboard's routes: a page of files, and the data behind them, for those who may watch."""
+"""The dashboard's routes: the files of its page, and the data behind them, for clients that may watch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 SECURITY = {
-    # Nothing from elsewhere, nothing inline; frames of other pages would let them lead clicks.
+    # No foreign and no inline content. No frames, so that other pages cannot redirect clicks.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -43,14 +43,14 @@ SECURITY = {
 }
 SEARCH_LETTERS_MAX = 200
 GAPS_NOTED = 5
-"""Of one look: a session that fell behind may have one in each of its regions."""
+"""How many gaps of one turn are noted: a session that fell behind may have one in each of its regions."""
 
 WRITE_S_MAX = 10.0
-"""A viewer that takes nothing for so long is let go."""
+"""A viewer that accepts no data for this long is disconnected."""
 
 
 def dashboard(url: str, *, interval_s: float = INTERVAL_S) -> Extension:
-    """Return what adds the dashboard of a control Redis's network to a gateway, at ``/dashboard/``."""
+    """Return an extension that adds the dashboard of a control Redis's network to a gateway, at ``/dashboard/``."""
 
     async def look() -> NetworkState:
         return await survey(url, regions=True)
@@ -85,7 +85,7 @@ class _File:
 
 
 def _files() -> dict[str, _File]:
-    """Read the page once: what is served is a fixed set, and no request names a file."""
+    """Read the page's files once: the set is fixed, and no request names a file."""
     found = {}
     for file in sorted(PAGE.rglob("*")):
         if file.suffix in TYPES:
@@ -128,7 +128,7 @@ class _Dashboard:
         return _json(self._poller.text(self._more))
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Send the state after each look, as server-sent events; one that is not taken in time is left out."""
+        """Send the state after each survey, as server-sent events; skip a survey that the viewer is too slow for."""
         grant = await self._admit(request)
         viewer = _Viewer(grant)
         self._gateway.enter(viewer, grant)
@@ -158,7 +158,7 @@ class _Dashboard:
                 else:
                     turn = coming.result()
         except (TimeoutError, ConnectionError):
-            pass  # the viewer is gone, or as good as gone
+            pass  # the viewer has disconnected, or its connection is useless
         finally:
             leaving.cancel()
         return response
@@ -198,7 +198,7 @@ class _Dashboard:
 
     def _looked(self) -> None:
         if (more := self._gaps - GAPS_NOTED) > 0:
-            self._note("gap", f"and {counted(more, 'more gap')} since the last look")
+            self._note("gap", f"and {counted(more, 'more gap')} since the last survey")
         self._gaps = 0
         self._durations.turn(self._gateway.connections.hold_counts())
 
@@ -213,14 +213,14 @@ class _Dashboard:
 
 
 class _Viewer:
-    """One who watches live."""
+    """One viewer of the live data."""
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
         self.leaving = asyncio.Event()
 
     def leave(self, close_code: int, reason: str) -> None:
-        """End the stream: the page comes again by itself."""
+        """End the stream; the page reconnects by itself."""
         self.leaving.set()
 
 
@@ -228,7 +228,7 @@ def _page(request: web.Request, rows: Sequence[Row], orders: Sequence[str]) -> w
     query = request.query
     order = query.get("order", "name")
     if order not in orders:
-        raise Refusal(Code.MALFORMED, f"order is one of {', '.join(orders)}")
+        raise Refusal(Code.MALFORMED, f"order must be one of {', '.join(orders)}")
     offset, limit = _whole(query.get("offset", "0")), _whole(query.get("limit", "100"))
     search = query.get("search", "")[:SEARCH_LETTERS_MAX]
     found = page(
@@ -239,7 +239,7 @@ def _page(request: web.Request, rows: Sequence[Row], orders: Sequence[str]) -> w
 
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise Refusal(Code.MALFORMED, f"offset and limit are whole numbers, limit at most {ROWS_MAX}")
+        raise Refusal(Code.MALFORMED, f"offset and limit must be whole numbers, and limit at most {ROWS_MAX}")
     return int(text)
 
 

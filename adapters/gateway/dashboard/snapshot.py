@@ -1,6 +1,6 @@
-"""What the dashboard shows of a network, from two looks at it: documents that JSON can hold, of bounded size.
+"""What the dashboard shows of a network, from two surveys: JSON documents of bounded size.
 
-What is listed without a bound in the network (regions, subscribers) is asked for page by page; the rest is one summary.
+Unbounded lists (regions, subscribers) are requested page by page; the rest is one summary.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from adapters.redis.survey import ConnectionState, NetworkState, NodeState, Regi
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
 ROWS_MAX = 200
-"""Of one page of a list."""
+"""The maximum length of one page of a list."""
 ATOMS_SHOWN, NAMES_SHOWN = 100, 200
-"""Of one region's atoms and subscribers."""
+"""How many atoms and subscribers of one region are shown."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A network now. ``before``: as it was ``apart_s`` ago, by which rates are told; the same state at the first look.
+    """A network now. ``before``: ``apart_s`` earlier, to compute rates; at the first survey, it is the same state.
 
-    ``at_ms``: Unix time; ``took_ms``: how long it took to look.
+    ``at_ms``: Unix time; ``took_ms``: the duration of the survey.
     """
 
     before: NetworkState
@@ -73,7 +73,10 @@ class Snapshot:
 
     @cached_property
     def rates(self) -> Mapping[str, float]:
-        """Region → events that its ingress numbered a second, markers counted as well; where both looks tell it."""
+        """Region → events that its ingress numbered per second, markers included.
+
+        Only regions that both surveys have.
+        """
         drawn = {region.name: region for region in self.before.regions}
         found = {}
         for region in self.now.regions:
@@ -86,20 +89,20 @@ class Snapshot:
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
-        """What the doctor would say; nothing yet at the first look, which cannot tell what is stuck."""
+        """The doctor's findings; none at the first survey, which cannot show what is stuck."""
         if self.before is self.now:
             return ()
         return tuple(judge(Examination(self.before, self.now, round(self.apart_s, 1))))
 
     @property
     def alerts(self) -> list[Finding]:
-        """What is not well, problems first."""
+        """The findings that need attention, problems first."""
         wrong = [finding for finding in self.findings if finding.level != "ok"]
         return sorted(wrong, key=lambda finding: finding.level != "problem")
 
     @cached_property
     def nodes(self) -> list[Row]:
-        """One row a node."""
+        """One row for each node."""
         load: Counter[str] = Counter()
         visits: Counter[str] = Counter()
         entries: Counter[str] = Counter()
@@ -146,7 +149,7 @@ class Snapshot:
 
     @cached_property
     def regions(self) -> Mapping[str, Row]:
-        """One row a region."""
+        """One row for each region."""
         subscribers = Counter(region for each in self.now.connections if each.alive for region in each.wanted)
         atoms_of = self.now.plan.atoms_of if self.now.plan is not None else {}
         return {
@@ -161,14 +164,14 @@ class Snapshot:
 
     @cached_property
     def subscribers(self) -> list[Row]:
-        """One row for each connection that the network knows of."""
+        """One row for each connection that is registered in the network."""
         return [
             _subscriber(each) | {"events_per_s": _rounded(sum(self.rates.get(region, 0.0) for region in each.wanted))}
             for each in self.now.connections
         ]
 
     def region(self, name: str) -> Row | None:
-        """Return one region with its atoms and subscribers, None when there is none of this name."""
+        """Return one region with its atoms and subscribers, None if it does not exist."""
         row = self.regions.get(name)
         if row is None:
             return None
@@ -189,7 +192,7 @@ class Snapshot:
         }
 
     def subscriber(self, name: str) -> Row | None:
-        """Return one subscriber with its regions, None when there is none of this name."""
+        """Return one subscriber with its regions, None if it does not exist."""
         for each in self.now.connections:
             if each.name == name:
                 waiting: AbstractSet[str] = each.waiting
@@ -205,7 +208,7 @@ SUBSCRIBER_ORDERS = ("name", "regions", "waiting", "heard_ms_ago", "events_per_s
 def page(rows: Iterable[Row], *, search: str, order: str, descending: bool, offset: int, limit: int) -> Row:
     """Return a part of a list: rows whose name contains ``search``, sorted by a column, then by name.
 
-    What has no figure comes last either way.
+    Rows without a value come last in both directions.
     """
     wanted = search.casefold()
     found = sorted((row for row in rows if wanted in row["name"].casefold()), key=lambda row: row["name"])
@@ -262,5 +265,5 @@ def _subscriber(each: ConnectionState) -> Row:
 
 
 def _rounded(value: float) -> float:
-    """Three digits say it all, and keep the documents small."""
+    """Return a value with three digits: that is enough, and keeps the documents small."""
     return float(f"{value:.3g}") if value < 1000 else round(value)

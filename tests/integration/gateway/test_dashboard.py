@@ -120,7 +120,7 @@ async def test_what_happens_is_told_as_it_happens(redis_server: EmbeddedServer) 
         async with gamecast.connect(url, name="s1") as cast:
             await cast.subscribe("forest")
             shown = await until(states, lambda state: any(note["kind"] == "subscriber" for note in state["notes"]))
-            assert "1 subscriber came: s1" in [note["text"] for note in shown["notes"]]
+            assert "1 subscriber joined: s1" in [note["text"] for note in shown["notes"]]
             assert any(re.match(r"plan \d{13}\.", note["text"]) for note in shown["notes"])
             await cast.subscribe("river")
             async with gamecast.connect(url, name="s2") as other:
@@ -131,7 +131,7 @@ async def test_what_happens_is_told_as_it_happens(redis_server: EmbeddedServer) 
         )
         await asyncio.to_thread(redis_server.kill)
         shown = await until(states, lambda state: state["trouble"])
-        assert "cannot be looked at" in shown["notes"][0]["text"]
+        assert "cannot survey" in shown["notes"][0]["text"]
         assert shown["network"]["totals"]["regions"] == 2  # what was known last, and when that was
         await asyncio.to_thread(redis_server.restart)
         await until(states, lambda state: state["trouble"] is None)
@@ -278,7 +278,7 @@ async def test_queries_that_make_no_sense_are_refused_in_words(redis_server: Emb
         aiohttp.ClientSession() as client,
     ):
         for place, status, said in (
-            ("regions?order=path", 400, "order is one of name"),
+            ("regions?order=path", 400, "order must be one of name"),
             ("regions?offset=-1", 400, "whole numbers"),
             ("regions?limit=1e9", 400, "whole numbers"),
             ("regions?limit=9999999999", 400, "whole numbers"),

@@ -133,7 +133,7 @@ async def test_a_slow_session_is_closed_where_that_is_asked_for_and_resumes_with
             transport = stalled(slow)
             await flood(talks, quick)
             transport.resume_reading()
-            assert await slow.closed() == (4008, "events were taken too slowly")
+            assert await slow.closed() == (4008, "events were read too slowly")
             seen = numbers(slow)
             assert seen == list(range(len(seen)))
             assert len(seen) < FLOOD
@@ -148,7 +148,7 @@ async def test_a_newer_session_of_a_name_takes_it_over(redis_server: EmbeddedSer
         await old.subscribe("forest")
         async with Socket.open(running.url, name="bot") as new:
             await new.subscribe("forest")
-            assert (await old.closed()) == (4009, "another session has taken this name over")
+            assert (await old.closed()) == (4009, "another session took over this name")
 
 
 async def test_leaving_a_region_ends_its_events_and_joining_it_again_brings_new_ones(

@@ -97,7 +97,7 @@ async def test_what_cannot_be_written_is_a_gap_with_its_position(redis_server: E
         assert (one["payload"], other["payload"]) == ("before", "after")
         position = f"{before.epoch}-{answer.numbers[1]}"
         assert (gap["position"], gap["gap"]["first"], gap["gap"]["last"]) == (position, position, position)
-        assert "cannot be written" in gap["gap"]["reason"]
+        assert "cannot be encoded" in gap["gap"]["reason"]
         assert await history(client, running.url) == [one, gap, other]
         async with patience(10):
             assert await streamed(client, running.url, 3) == [one, gap, other]

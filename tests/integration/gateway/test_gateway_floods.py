@@ -157,7 +157,7 @@ async def test_a_list_of_too_many_regions_is_refused_before_any_name_is_read(
         monkeypatch.setattr(messages, "check_public_region", check)
         await socket.say(type=kind, id=1, regions=[f"r{number}" for number in range(24_000)])
         error = await socket.hear("error")
-        assert (error["id"], error["code"], error["message"]) == (1, "limit", "a session has at most 256 regions")
+        assert (error["id"], error["code"], error["message"]) == (1, "limit", "a session may have at most 256 regions")
         assert read == []
 
 
@@ -214,7 +214,7 @@ async def test_who_goes_on_beyond_the_rate_is_closed(
         code, reason = await socket.closed()
         assert (code, reason.partition(":")[0]) in (
             (4014, "too many messages beyond the rate"),
-            (4014, "too many messages that had to be refused"),
+            (4014, "too many messages were refused: correct them before you reconnect"),
         )
         refusals = [line for line in running.audit if line["what"] == "refused"]
         assert len(refusals) <= 41

@@ -136,7 +136,7 @@ async def test_a_session_ends_when_its_token_expires_unless_it_is_renewed(guarde
     ):
         await goes_on.say(type="hello", token=minted(keys_file, lifetime_s=60))
         assert (await goes_on.hear("welcome"))["name"] == "~alice~2"
-        assert await ends.closed() == (4010, "the token has expired: say hello with a new one before")
+        assert await ends.closed() == (4010, "the token has expired: send a hello with a new token before it expires")
         await goes_on.say(type="ping", id=1)
         await goes_on.hear("pong")
         await goes_on.say(type="hello", token=minted(keys_file, subject="bob"))
@@ -150,10 +150,10 @@ async def test_a_single_use_token_is_good_once_at_whichever_gateway(
     async with Socket.open(guarded.url, token=token):
         pass
     error, code = await refused_hello(guarded.url, token=token)
-    assert (error["message"], code) == ("this token was used already, and is for single use", 4001)
+    assert (error["message"], code) == ("this single-use token was used already: get a new one", 4001)
     async with running_gateway(shared_redis.url, keys=KeyFile(keys_file)) as other:
         error, code = await refused_hello(other.url, token=token)
-        assert (error["message"], code) == ("this token was used already, and is for single use", 4001)
+        assert (error["message"], code) == ("this single-use token was used already: get a new one", 4001)
 
 
 async def test_regions_are_read_and_written_as_the_token_says(guarded: Running, keys_file: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_path_that_climbs_reaches_no_region(guarded: Running, keys_file:
 async def test_a_name_that_is_another_holders_is_refused(guarded: Running, keys_file: Path) -> None:
     error, code = await refused_hello(guarded.url, token=minted(keys_file), name="bob")
     assert (error["code"], code) == ("forbidden", 4001)
-    assert error["message"] == "this token's name is 'alice', or that followed by '~' and anything"
+    assert error["message"] == "this token allows the name 'alice', or that name followed by '~' and a suffix"
 
 
 async def test_no_client_of_the_gateway_can_have_the_name_of_a_game_server(
@@ -428,7 +428,7 @@ async def test_what_is_too_large_is_refused(guarded: Running, keys_file: Path) -
     async with Socket.open(guarded.url, token=token) as socket, aiohttp.ClientSession() as client:
         assert (await socket.publish("arena/1", "x" * 98, id=1))["type"] == "ack"
         error = await socket.publish("arena/1", "x" * 99, id=2)
-        assert (error["code"], error["message"]) == ("too-large", "the payload has 101 bytes, more than 100")
+        assert (error["code"], error["message"]) == ("too-large", "the payload has 101 bytes, and the limit is 100")
         headers = {"Authorization": f"Bearer {token}"}
         address = guarded.url + "/v1/regions/arena%2F1/events"
         async with client.post(address, headers=headers, json={"payload": "x" * 99}) as response:
@@ -447,9 +447,9 @@ async def test_more_regions_and_longer_arrays_than_allowed_are_refused(shared_re
     ):
         await socket.say(type="subscribe", id=1, regions=["r1", "r2", "r3", "r4"])
         assert (error := await socket.hear("error"))["code"] == "limit"
-        assert error["message"] == "a session has at most 3 regions"
+        assert error["message"] == "a session may have at most 3 regions"
         await socket.socket.send_str(json.dumps([{"type": "ping"}] * 3))
-        assert (await socket.closed()) == (4000, "an array has at most 2 messages")
+        assert (await socket.closed()) == (4000, "an array may have at most 2 messages")
 
 
 @pytest.mark.parametrize(
@@ -457,21 +457,21 @@ async def test_more_regions_and_longer_arrays_than_allowed_are_refused(shared_re
     [
         ("{", "this is not JSON", 4000),
         ("\ud7ff" * 10, "this is not JSON", 4000),
-        ("null", "a message is an object", None),
-        ('"hello"', "a message is an object", None),
-        ('{"type": "nothing"}', "type is one of hello", None),
-        ('{"type": ["hello"]}', "type is one of hello", None),
+        ("null", "a message must be an object", None),
+        ('"hello"', "a message must be an object", None),
+        ('{"type": "nothing"}', "type must be one of hello", None),
+        ('{"type": ["hello"]}', "type must be one of hello", None),
         ('{"type": "publish", "region": "forest"}', "either payload (any JSON) or base64", None),
         ('{"type": "publish", "region": "forest", "payload": 1, "base64": ""}', "either payload", None),
-        ('{"type": "publish", "region": "forest", "base64": "!"}', "base64 is not a base64", None),
-        ('{"type": "publish", "region": "forest", "payload": 1, "id": {}}', "id is an integer, or", None),
-        ('{"type": "publish", "region": 7, "payload": 1}', "a region is a string", None),
-        ('{"type": "publish", "region": "forest", "payload": 1, "retry": true}', "a retry says after which", None),
+        ('{"type": "publish", "region": "forest", "base64": "!"}', "base64 must be a base64", None),
+        ('{"type": "publish", "region": "forest", "payload": 1, "id": {}}', "id must be an integer, or", None),
+        ('{"type": "publish", "region": 7, "payload": 1}', "a region must be a string", None),
+        ('{"type": "publish", "region": "forest", "payload": 1, "retry": true}', "a retry needs after", None),
         ('{"type": "subscribe", "regions": []}', "at least one region", None),
         ('{"type": "subscribe", "regions": "forest"}', "at least one region", None),
         ('{"type": "subscribe", "regions": ["forest"], "since": {"river": "1-1"}}', "each of the regions", None),
-        ('{"type": "subscribe", "regions": ["forest"], "since": "1-x"}', "a position is a string", None),
-        ('{"type": "subscribe", "regions": ["forest"], "since": -1}', "a position is a string", None),
+        ('{"type": "subscribe", "regions": ["forest"], "since": "1-x"}', "a position must be a string", None),
+        ('{"type": "subscribe", "regions": ["forest"], "since": -1}', "a position must be a string", None),
     ],
 )
 async def test_what_is_malformed_is_told_so(
@@ -498,7 +498,7 @@ async def test_binary_messages_and_a_first_message_that_is_no_hello_close_the_se
         assert (error["message"], code) == ("this gateway speaks protocol 1, not '2'", 4000)
         async with Socket.open(running.url) as socket:
             await socket.socket.send_bytes(b"\x00")
-            assert await socket.closed() == (1003, "messages are text: bytes go as base64")
+            assert await socket.closed() == (1003, "messages must be text: send bytes as base64")
 
 
 async def test_who_goes_on_saying_nonsense_is_closed(shared_redis: EmbeddedServer) -> None:
@@ -508,7 +508,7 @@ async def test_who_goes_on_saying_nonsense_is_closed(shared_redis: EmbeddedServe
     ):
         for _ in range(7):
             await socket.say(type="nonsense")
-        assert await socket.closed() == (4014, "too many messages that had to be refused")
+        assert await socket.closed() == (4014, "too many messages were refused: correct them before you reconnect")
 
 
 async def test_who_says_no_hello_is_closed(shared_redis: EmbeddedServer) -> None:
@@ -517,7 +517,7 @@ async def test_who_says_no_hello_is_closed(shared_redis: EmbeddedServer) -> None
         aiohttp.ClientSession() as client,
         client.ws_connect(running.url + "/v1/socket") as raw,
     ):
-        assert await Socket(raw).closed() == (4002, "no hello within 0.2 s")
+        assert await Socket(raw).closed() == (4002, "no hello arrived within 0.2 s")
 
 
 async def test_an_idle_session_is_closed_and_one_that_listens_is_not(shared_redis: EmbeddedServer) -> None:
@@ -589,7 +589,7 @@ async def test_sessions_and_streams_end_when_their_key_is_taken_out(guarded: Run
         eventually_open(guarded.url, newest, "alice~new") as goes_on,
     ):
         keys_file.write_bytes(orjson.dumps({"keys": [new_key("EdDSA", "k3"), k2]}))  # noqa: ASYNC240
-        assert await ends.closed(10) == (4001, "the key of this token is not good any more: get a new token")
+        assert await ends.closed(10) == (4001, "the key of this token is no longer valid: get a new token")
         async with patience(10):
             await stream.content.read()
         await goes_on.say(type="ping", id=1)
@@ -610,7 +610,7 @@ async def test_a_broken_file_of_keys_lets_those_of_before_count_on_and_shows(gua
         async with client.get(guarded.url + "/readyz") as response:
             told = await response.json()
             assert (response.status, told["status"]) == (200, "ready")
-            assert told["keys"] == "they cannot be read: those of before count on"
+            assert told["keys"] == "they cannot be read: the previous keys stay valid"
         assert (await socket.publish("arena/1", 1))["type"] == "ack"
 
 
@@ -731,7 +731,7 @@ async def test_who_is_disconnected_may_come_back(
     for _ in range(2):
         async with Socket.open(guarded.url, token=token, name="carol~1") as socket:
             await asyncio.to_thread(run_cli, "token", "disconnect", shared_redis.url, "--subject", "carol")
-            assert await socket.closed(10) == (1001, "this session was ended: go on in a new one")
+            assert await socket.closed(10) == (1001, "an operator ended this session: connect again")
 
 
 async def test_what_is_revoked_counts_on_while_the_control_redis_is_away(tmp_path: Path, keys_file: Path) -> None:
@@ -755,7 +755,7 @@ async def test_a_session_that_has_lasted_long_enough_is_sent_on_and_goes_on_wher
             await socket.subscribe("lasting")
             await socket.publish("lasting", 1)
             await socket.take(1)
-            assert await socket.closed() == (1001, "the session has lasted long enough: go on in a new one")
+            assert await socket.closed() == (1001, "the session has reached its maximum age: connect again")
             positions = socket.positions
         async with Socket.open(running.url, name="dora") as again:
             await again.subscribe("lasting", since=positions)

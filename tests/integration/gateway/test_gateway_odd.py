@@ -174,7 +174,7 @@ async def test_names_of_sessions_have_no_letter_that_nobody_sees(
         socket = Socket(raw)
         await socket.say(type="hello", token=minted(keys_file), name=f"alice~{letter}phone")
         error = await socket.hear("error")
-        assert (error["code"], "letters that nobody sees" in error["message"]) == ("malformed", True)
+        assert (error["code"], "invisible letters" in error["message"]) == ("malformed", True)
 
 
 @pytest.mark.parametrize("command", ["revoke", "disconnect"])

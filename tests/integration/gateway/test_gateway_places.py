@@ -335,7 +335,7 @@ async def test_what_may_be_under_way_still_was_not_published_for_all_that_is_kno
     if not is_late:
         assert await asked is None
         return
-    with pytest.raises(Refusal, match="nobody can tell") as raised:
+    with pytest.raises(Refusal, match="not known yet") as raised:
         await asked
     assert (raised.value.code, raised.value.definite) == (Code.UNCERTAIN, False)
 

@@ -160,12 +160,12 @@ def test_what_is_different_is_told_in_words() -> None:
         "n2 does not answer: gone fishing"
     ]
     assert said(before, network(nodes=(node("n1"), node("n2", server=SERVER)))) == ["the server of n2 was restarted"]
-    assert said(before, network(leader="")) == ["no leader is running any more"]
+    assert said(before, network(leader="")) == ["no leader is running"]
     come = (connection("s2", alive=False), connection("s3", "river"))
     assert said(before, network(connections=come)) == [
-        "1 subscriber came: s3",
+        "1 subscriber joined: s3",
         "1 subscriber left: s1",
-        "1 subscriber not heard of any more: s2",
+        "1 subscriber disconnected without leaving: s2",
     ]
 
 

@@ -131,7 +131,7 @@ def test_the_rate_of_a_token_holds_for_all_sessions_of_its_subject() -> None:
     with pytest.raises(Refusal, match="too many events"):
         subjects.of(grant).require_events(1)
     subjects.of(grant).enter(grant)
-    with pytest.raises(Refusal, match="may have 1"):
+    with pytest.raises(Refusal, match="limit is 1"):
         subjects.of(grant).enter(grant)
     subjects.of(grant).leave()
     subjects.of(grant).enter(grant)
@@ -141,7 +141,7 @@ def test_a_holder_is_called_what_the_token_says() -> None:
     grant = Grant(subject="alice", read=RegionPatterns([]), write=RegionPatterns([]))
     assert grant.require_name("alice~phone") == "alice~phone"
     for name in ("bob", "alice2", "ALICE", "alic", "~alice"):
-        with pytest.raises(Refusal, match="name is 'alice'"):
+        with pytest.raises(Refusal, match="allows the name 'alice'"):
             grant.require_name(name)
 
 
@@ -211,7 +211,7 @@ def test_a_log_line_is_one_line_of_json_with_its_traceback() -> None:
 
 @pytest.mark.parametrize("letter", ["\u034f", "\u1160", "\u2800", "\u3164", "\ufe0f", "\U000e0100", "\u180b"])
 def test_a_region_with_letters_that_nobody_sees_is_refused(letter: str) -> None:
-    with pytest.raises(InvalidName, match=r"letters that nobody sees|normal form"):
+    with pytest.raises(InvalidName, match=r"invisible letters|normal form"):
         check_public_region(f"arena{letter}")
 
 

@@ -103,18 +103,18 @@ def test_an_expired_token_is_told_so() -> None:
         ({"aud": None}, "aud"),
         ({"exp": None}, "exp"),
         ({"sub": None}, "sub"),
-        ({"sub": "a~b"}, "may not contain '~'"),
+        ({"sub": "a~b"}, "must not contain '~'"),
         ({"sub": "anybody"}, "nor be 'anybody'"),
         ({"sub": "x" * 190}, "at most 152 bytes"),
         ({"sub": "a\nb"}, "control characters"),
         ({"nbf": int(time.time()) + 600}, "not yet valid"),
-        ({"read": "**"}, "read is a list"),
-        ({"read": ["a/../b"]}, "no region pattern"),
-        ({"read": ["a?"]}, "no region pattern"),
-        ({"write": [1]}, "a region pattern is a string"),
-        ({"rate": -1}, "rate is a number above 0"),
-        ({"rate": True}, "rate is a number above 0"),
-        ({"sessions": 1.5}, "sessions is a whole number"),
+        ({"read": "**"}, "read must be a list"),
+        ({"read": ["a/../b"]}, "not a valid region pattern"),
+        ({"read": ["a?"]}, "not a valid region pattern"),
+        ({"write": [1]}, "a region pattern must be a string"),
+        ({"rate": -1}, "rate must be a number above 0"),
+        ({"rate": True}, "rate must be a number above 0"),
+        ({"sessions": 1.5}, "sessions must be a whole number"),
         ({"once": True}, "needs an id"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_public_key_is_never_taken_for_a_secret() -> None:
         header, claims, _ = forged(kid="pair").split(".")
         mac = hmac.digest(secret, f"{header}.{claims}".encode(), "sha256")
         token = f"{header}.{claims}." + base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
-        assert "algorithm is not its key's" in refusal(token).message
+        assert "algorithm differs from that of its key" in refusal(token).message
 
 
 @pytest.mark.parametrize("alg", ["none", "None", "HS512", "RS256", None, 7])
@@ -165,7 +165,7 @@ def test_a_token_does_not_choose_its_algorithm(alg: Any) -> None:
     changed = base64.urlsafe_b64encode(json.dumps(told).encode()).rstrip(b"=").decode()
     for signature in ("", "AAAA"):
         assert refusal(f"{changed}.{claims}.{signature}").code is Code.UNAUTHORIZED
-    assert refusal(forged(key=bytes(64), alg="HS512")).message == "the token's algorithm is not its key's"
+    assert refusal(forged(key=bytes(64), alg="HS512")).message == "the token's algorithm differs from that of its key"
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "." * 50, "é.é.é", "x" * 9000, "{}.{}.{}"])
@@ -192,7 +192,7 @@ def test_a_token_names_a_key_that_is_known(kid: Any) -> None:
         (b'{"keys": [{"kid": "a", "kty": "oct", "alg": "none", "k": "c2hvcnQ"}]}', "is none of"),
         (b'{"keys": [{"kid": "a", "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": "AA"}]}', "cannot be read"),
         (orjson.dumps({"keys": [PAIR, PAIR]}), "two keys have the id"),
-        (orjson.dumps({"keys": [PAIR | {"x": OTHER["x"]}]}), "do not belong together"),
+        (orjson.dumps({"keys": [PAIR | {"x": OTHER["x"]}]}), "do not match"),
     ],
 )
 def test_a_key_file_that_cannot_be_used_is_refused_without_a_word_of_its_secrets(text: bytes, said: str) -> None:
@@ -217,7 +217,7 @@ def test_pairs_of_identity_providers_verify_and_nothing_else_does(algorithm: str
     header, body, _ = jwt.encode(claims, b"x" * 32, algorithm="HS256", headers={"kid": "idp"}).split(".")
     public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     mac = base64.urlsafe_b64encode(hmac.digest(public, f"{header}.{body}".encode(), "sha256")).rstrip(b"=").decode()
-    with pytest.raises(Refusal, match="algorithm is not its key's"):
+    with pytest.raises(Refusal, match="algorithm differs from that of its key"):
         verify(f"{header}.{body}.{mac}", keys)
 
 
@@ -245,7 +245,7 @@ def test_of_a_published_set_what_is_for_something_else_is_left_out() -> None:
 
 @pytest.mark.parametrize("url", ["http://id.example/jwks", "file:///etc/passwd", "ftp://x", "http://127.0.0.1.evil/x"])
 def test_published_keys_come_by_https(url: str) -> None:
-    with pytest.raises(UsageError, match="come by https"):
+    with pytest.raises(UsageError, match="must begin with https"):
         KeyUrl(url)
 
 
