@@ -1,1 +1,1 @@
-"""How a process of ours starts and ends: Ctrl-C from its first line on, and one meaning for each exit status."""
+"""Start and end of each gamecast process: Ctrl-C from the first line on, and one meaning for each exit status."""

@@ -1,9 +1,9 @@
-"""How a process of ours ends: one exit status, and one line that says why. docs/exit-statuses.md has the table.
+"""End a gamecast process with one exit status, and one line that says why. docs/exit-statuses.md has the table.
 
-Whoever calls us from a script must be able to tell what happened without reading: a broken promise (1) is never what a
-full disk, an absent server or a slow machine look like (3), nor a wrong word on the command line (2). So no command
-decides by itself what an exception means: it raises, and `ended` turns what was raised into a status. Only what a
-command has judged (0, 1, 4) does it return.
+A script must be able to tell the outcomes apart without reading the text. A broken promise (1) must not look like a
+full disk, an absent server or a slow machine (3), nor like a wrong option (2). So no command decides the meaning of an
+exception itself: it raises the exception, and `ended` turns it into a status. A command returns a status only for what
+it has judged (0, 1, 4).
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ __all__ = [
 
 DONE = 0
 BROKEN = 1
-"""A promise was broken, or something misses what was asked of it."""
+"""A promise was broken, or a result does not meet a requested bound or condition."""
 WRONG_USE = 2
-"""Also an input that cannot be read, and an extra that is not installed."""
+"""Wrong use, including unreadable input and an extra that is not installed."""
 INFRASTRUCTURE = 3
-"""What we need was not there, refused, took too long, or had no room; also what was broken off."""
+"""A required service was unavailable (unreachable, refused, timed out, or full), or SIGTERM stopped the work early."""
 CANNOT_TELL = 4
-"""Nothing is known to be broken, and not enough is known to say that nothing is."""
+"""It is unknown whether the promises were kept: no violation was found, but records are incomplete."""
 BUG = 70
-"""Ours: EX_SOFTWARE of sysexits.h. Nothing was judged."""
+"""A bug in gamecast: EX_SOFTWARE of sysexits.h. Nothing was judged."""
 
 
 class Ending(NamedTuple):
-    """An exit status, and what is said on standard error; None is for what needs no word."""
+    """An exit status, and the line for standard error, or None for no line."""
 
     status: int
     said: str | None = None
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return what an exception means for whoever started the process."""
+    """Return the exit status and the error line for an exception."""
     match error:
         case KeyboardInterrupt():
             return Ending(INTERRUPTED)
         case SystemExit(__context__=BrokenPipeError() as cause):
-            return ending_of(cause)  # consoles of rich end the process with 1
+            return ending_of(cause)  # rich's consoles turn a broken pipe into exit status 1
         case SystemExit(code=code):
             return Ending(code) if isinstance(code, int) else Ending(WRONG_USE if code else DONE, code and str(code))
         case BaseExceptionGroup():
@@ -74,30 +74,30 @@ def ending_of(error: BaseException) -> Ending:
         case ModuleNotFoundError() if (missing := missing_from(error, "this command")) is not None:
             return Ending(WRONG_USE, str(missing))
         case BrokenPipeError() | OSError(errno=errno.EBADF):
-            return Ending(INFRASTRUCTURE, "nobody reads what is written any more")
+            return Ending(INFRASTRUCTURE, "cannot write the output: it was closed")
         case TimeoutError() | TimeoutExpired():
-            return Ending(INFRASTRUCTURE, f"something took too long: {str(error) or 'no answer'}")
+            return Ending(INFRASTRUCTURE, f"an operation took too long: {str(error) or 'no answer'}")
         case OSError():
             return _ending_of_system(error)
         case UnicodeError():
-            return Ending(WRONG_USE, f"a text is not in the encoding that it should have: {error}")
+            return Ending(WRONG_USE, f"a text has the wrong encoding: {error}")
         case CalledProcessError() | BrokenExecutor():
-            return Ending(INFRASTRUCTURE, f"a process that was needed has ended: {error}")
+            return Ending(INFRASTRUCTURE, f"a required process ended: {error}")
         case EOFError():
-            return Ending(INFRASTRUCTURE, "a process that was needed ended without a word")
+            return Ending(INFRASTRUCTURE, "a required process ended without an answer")
         case MemoryError():
             return Ending(INFRASTRUCTURE, "the memory is full")
         case _ if _is_redis_away(error):
             return Ending(INFRASTRUCTURE, f"a Redis server does not answer: {error}")
-    return Ending(BUG, f"this is a bug of gamecast's, please report what stands above: {_named(error)}")
+    return Ending(BUG, f"this is a bug in gamecast, please report the traceback above: {_named(error)}")
 
 
 def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseException], Ending] = ending_of) -> int:
-    """Do what the process is for; return its exit status, after a line on standard error where something went wrong.
+    """Run the work of a process and return its exit status. On an error, first print one line to standard error.
 
-    ``work``: returns a status that it has judged, None for 0. ``name``: what the line begins with. ``ending``: for who
-    knows more exceptions than `ending_of`. What was written to standard output has arrived, or the status says that it
-    has not; nothing is left that the interpreter could complain of when it ends.
+    ``work``: returns a status that it has judged, or None for 0. ``name``: the start of the line. ``ending``: replaces
+    `ending_of` for callers that know more exceptions. The status also says whether all output reached standard output.
+    The streams are flushed, so the interpreter has nothing to complain about when it ends.
     """
     with suppress(OSError, ValueError):
         _stand_in()
@@ -105,9 +105,9 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
     try:
         status = work() or DONE
         _flush(sys.stdout)
-    except BaseException as error:  # noqa: BLE001 - this is where all of them end
+    except BaseException as error:  # noqa: BLE001 - the last handler of the process
         status, said = ending(error)
-        if status == BUG and not isinstance(error, SystemExit):  # which says that this was told already
+        if status == BUG and not isinstance(error, SystemExit):  # a SystemExit of this status was reported already
             _say("".join(traceback.format_exception(error)).rstrip())
         if said is not None:
             _say(f"{name}: {' '.join(said.split())}")
@@ -118,12 +118,12 @@ def ended(work: Callable[[], int | None], *, name: str, ending: Callable[[BaseEx
 
 def _ending_of_system(error: OSError) -> Ending:
     if error.filename is None:
-        return Ending(INFRASTRUCTURE, f"the system refuses something: {error.strerror or _named(error)}")
+        return Ending(INFRASTRUCTURE, f"the operating system refused a call: {error.strerror or _named(error)}")
     return ending_of(unwritable(" or ".join(str(name) for name in (error.filename, error.filename2) if name), error))
 
 
 def _is_redis_away(error: BaseException) -> bool:
-    exceptions = sys.modules.get("redis.exceptions")  # only what is loaded can have raised
+    exceptions = sys.modules.get("redis.exceptions")  # if redis is not loaded, it cannot have raised
     return exceptions is not None and isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError))
 
 
@@ -136,7 +136,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _weight(ending: Ending) -> int:
-    """Of several that failed at once: first who stopped us, then our own bugs, then whatever is surest."""
+    """Return the rank of an ending among several at once: interrupts first, then bugs, then the most certain result."""
     order = (INTERRUPTED, BUG, BROKEN, WRONG_USE, INFRASTRUCTURE, CANNOT_TELL, DONE)
     return order.index(ending.status) if ending.status in order else 0
 
@@ -146,9 +146,10 @@ def _named(error: BaseException) -> str:
 
 
 def _stand_in() -> None:
-    """Take the numbers of standard streams that are closed, before a socket gets them that others then write to.
+    """Open the descriptors of closed standard streams, so that no socket gets their numbers.
 
-    What is written to a standard output that is not there fails, as on a full disk.
+    Otherwise code that writes to a standard stream would write to that socket. Writing to a standard output that was
+    closed fails, as on a full disk.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -160,7 +161,7 @@ def _stand_in() -> None:
 
 
 def _take_any_letter() -> None:
-    """Have what the terminal has no letter for come as an escape: names of files, regions and players are anybody's."""
+    """Escape characters that the terminal's encoding lacks: names of files, regions and players may have any."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -172,7 +173,7 @@ def _flush(stream: TextIO | None) -> None:
 
 
 def _let_go(stream: TextIO | None) -> None:
-    """Lose what a stream cannot get rid of, for the interpreter would try that again when it ends, and complain."""
+    """Drop output that a stream cannot write: the interpreter would try again at its end, and complain."""
     try:
         _flush(stream)
     except (OSError, ValueError):

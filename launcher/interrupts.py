@@ -1,10 +1,10 @@
-"""Ctrl-C in a process of ours, from its first line to its last: it ends with 130, and never with a traceback.
+"""Handle Ctrl-C from the first line of a gamecast process to its last: status 130, and never a traceback.
 
-`KeyboardInterrupt` is for the time in which there is something to put away. Before that, while modules are imported, it
-would come up in the middle of other people's code, some of which loses it, says something else instead, or crashes; and
-at the very end there is nobody left who could catch it. Then the process ends at once.
+`KeyboardInterrupt` is raised only while there is something to clean up. Before that, while modules are imported, it
+would be raised in third-party code, which may lose it, report another error, or crash. At the very end no code is left
+to catch it. In both cases the process ends at once.
 
-This is imported before everything else, and so imports next to nothing.
+This module is imported before all others, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, as in shells."""
 
 
 def end_process(work: Callable[[], int]) -> NoReturn:
-    """End the process with the status that ``work`` returns, which imports what it needs by itself."""
+    """Run ``work`` and end the process with its status. ``work`` imports the modules that it needs itself."""
     try:
         end_at_once()
         sys.unraisablehook = _unraisable
@@ -35,13 +35,13 @@ def end_process(work: Callable[[], int]) -> NoReturn:
 
 
 def end_at_once() -> None:
-    """From now on, Ctrl-C ends the process, whatever it is at. Where it is ignored, as with nohup, it stays ignored."""
+    """Make Ctrl-C end the process at once from now on. If SIGINT is ignored, as with nohup, it stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 class Raised:
-    """A context in which Ctrl-C raises `KeyboardInterrupt`, where it would end the process at once."""
+    """A context in which Ctrl-C raises `KeyboardInterrupt` instead of ending the process at once."""
 
     def __enter__(self) -> None:
         self._ended = signal.getsignal(signal.SIGINT) is _end
@@ -54,7 +54,7 @@ class Raised:
 
 
 class NotRaised:
-    """A context in which Ctrl-C ends the process at once, where it would raise `KeyboardInterrupt`."""
+    """A context in which Ctrl-C ends the process at once instead of raising `KeyboardInterrupt`."""
 
     def __enter__(self) -> None:
         self._raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -70,9 +70,9 @@ def _end(*_: object) -> NoReturn:
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that came in a place from which nothing can be raised, as in a weak reference's call.
+    """Raise an interrupt again if it came where nothing can be raised, as in a weak reference's callback.
 
-    A little later, since this is still such a place.
+    It is raised a little later, since this hook is such a place too.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         start_new_thread(_interrupt_later, (get_ident(),))

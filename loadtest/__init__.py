@@ -1,1 +1,1 @@
-"""Workloads that press on a running network and judge what its subscribers saw."""
+"""Put load on a running network, and check the deliveries of its subscribers."""

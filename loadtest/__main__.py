@@ -1,4 +1,4 @@
-"""``./dev loadtest`` and ``python -m loadtest``: the door; see `loadtest.command`."""
+"""``./dev loadtest`` and ``python -m loadtest``: the entry point of `loadtest.command`."""
 
 from launcher.interrupts import end_process
 
@@ -9,7 +9,7 @@ def main() -> None:
 
 
 def _command() -> int:
-    # Not before it is settled what Ctrl-C does.
+    # Imported after the Ctrl-C handler is set.
     from launcher.ending import ended
 
     def run() -> int:

@@ -1,11 +1,11 @@
-"""``gamecast loadtest`` and ``./dev loadtest``: start a network, unless there is one, and run locust on it.
+"""``gamecast loadtest`` and ``./dev loadtest``: start a network, unless one is given, and run locust on it.
 
-Put load on a network by game servers and clients, and judge what all of them saw. Writes into a directory:
+Put load on a network with game servers and clients, and check the deliveries of all of them. Writes into a directory:
 ``report.html`` and the ``stats_*.csv`` of locust, and ``judgement.json``.
 
 Exit status: 0 if every promise was kept and no request failed; 1 if a promise was broken; 2 for wrong use; 3 if the
-network is not there, the run comes to no judgement, or requests failed; 130 if it is interrupted: then it judges what
-there is, and a broken promise is 1.
+network is unavailable, the run ends without a judgement, or requests failed; 130 if interrupted. An interrupted run
+judges the deliveries so far, and ends with 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ READY_S_MAX = 30.0
 END_S_MAX = 20.0
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 SOCKETS, POSTERS = 16, 2
-"""Unless it is told otherwise: some of every kind."""
+"""Numbers of users by default: some of every kind."""
 COMMAND = ("-m", "gamecast")
 """Python's arguments that run ``gamecast``, wherever it is installed."""
 
 
 def load_test(arguments: Sequence[str] | None = None, *, program: str = "./dev loadtest") -> int:
-    """Run the load test that the arguments ask for; return the exit status. Raises what hinders it."""
+    """Run the load test that the arguments ask for, and return the exit status. Raises if it cannot run."""
     parsed = _parser(program).parse_args(arguments)
     parsed.run = parsed.run or f"load-{secrets.token_hex(3)}"
     with Raised(), ExitStack() as stack:
@@ -53,7 +53,7 @@ def load_test(arguments: Sequence[str] | None = None, *, program: str = "./dev l
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses wrong arguments as the other commands do: in one line, without the usage."""
+    """Reports wrong arguments as the other commands do: in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
@@ -67,12 +67,15 @@ def _parser(program: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--nodes", type=int, default=3, help="Sequencing nodes of the network that is started.  [default: 3]"
+        "--nodes", type=int, default=3, help="Sequencing nodes, if it starts the network.  [default: 3]"
     )
+    parser.add_argument("--processes", type=int, default=0, help="Worker processes beside the master.  [default: none]")
     parser.add_argument(
-        "--processes", type=int, default=0, help="Worker processes beside the one that leads.  [default: none]"
+        "--out",
+        type=Path,
+        default=Path("loadtest-report"),
+        help="Directory for the report.  [default: loadtest-report]",
     )
-    parser.add_argument("--out", type=Path, default=Path("loadtest-report"), help="  [default: loadtest-report]")
     add_to(parser)
     add_hidden_to(parser)
     if find_spec("aiohttp") is not None:  # without it, no gateway can be started
@@ -90,9 +93,9 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if parsed.network:
         require_reachable(parsed.network)
         with blocking.connect(parsed.network):
-            pass  # else every user would find out that it is not there
+            pass  # fail here if the network is unavailable: otherwise every user would
     elif parsed.gateway and not parsed.servers:
-        pass  # clients of a gateway need not know the network behind it
+        pass  # clients of a gateway do not need the network's URL
     else:
         parsed.network = stack.enter_context(_network(parsed.nodes))
     if (parsed.sockets or parsed.posters) and not parsed.gateway:
@@ -104,7 +107,7 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     command = [sys.executable, "-m", "locust", "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--html", str(out / "report.html"), "--csv", str(out / "stats"), "--loglevel", "WARNING"]
     if parsed.processes:
-        # Those of this run meet at a port of their own, where nobody else's processes come.
+        # A free port, so that workers of other runs do not connect to this master.
         port = str(_free_port())
         command += ["--processes", str(parsed.processes), "--master-bind-host", "127.0.0.1"]
         command += ["--master-bind-port", port, "--master-port", port]
@@ -117,7 +120,7 @@ def _run(parsed: argparse.Namespace, stack: ExitStack) -> int:
     if not Path(parsed.judgement).exists():
         if interrupted:
             raise KeyboardInterrupt
-        raise ProcessFailed(f"the run ended without a judgement, and locust with status {status}")
+        raise ProcessFailed(f"the run ended without a judgement: locust ended with status {status}")
     if not orjson.loads(Path(parsed.judgement).read_bytes())["fine"]:
         return BROKEN
     if interrupted:
@@ -135,9 +138,9 @@ def _free_port() -> int:
 
 
 def _watched(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
-    """Run locust to its end; what interrupts this interrupts locust, which then judges what there is.
+    """Run locust to its end. An interrupt is passed on to locust, which then judges the deliveries so far.
 
-    Returns its exit status, and whether it was interrupted.
+    Returns locust's exit status, and whether it was interrupted.
     """
     interrupted = False
     with subprocess.Popen(command, env=environment) as locust:
@@ -152,13 +155,13 @@ def _watched(command: Sequence[str], environment: Mapping[str, str]) -> tuple[in
 
 @contextmanager
 def _network(nodes: int) -> Iterator[str]:
-    # A gateway comes in a process of its own: it shares no core with the relays then.
+    # The gateway gets its own process, so that it shares no core with the relays.
     command = [sys.executable, *COMMAND, "up", "--no-gateway", "--json", "--nodes", str(nodes)]
     with _daemon(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise ProcessFailed(f"no network could be started: gamecast up ended with status {process.wait()}")
+            raise ProcessFailed(f"cannot start a network: gamecast up ended with status {process.wait()}")
         yield str(orjson.loads(line)["url"])
 
 
@@ -173,14 +176,14 @@ def _gateway(network: str) -> Iterator[str]:
             if found:
                 yield where
                 return
-        raise ProcessFailed(f"no gateway could be started: it ended with status {process.poll()}")
+        raise ProcessFailed(f"cannot start a gateway: gamecast gateway ended with status {process.poll()}")
 
 
 @contextmanager
 def _daemon(
     command: Sequence[str], *, stdout: int | None = None, stderr: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    # In a group of its own: an interrupt from the terminal is for locust first.
+    # In its own session: an interrupt from the terminal goes to locust first.
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, start_new_session=True, env=environment, stdout=stdout, stderr=stderr) as process:
         try:

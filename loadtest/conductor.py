@@ -1,9 +1,10 @@
-"""The side of a run that leads: it tells the users what to do, hears of what they did, and judges it.
+"""The master's part of a run: direct the users, collect their reports, and judge them.
 
-*Playing* for as long as was asked for; then it is *quiet*: nobody publishes, and what is under way is waited for; then
-the last chunks are asked for, all is judged, and the run is *over*. A violation that is seen while it plays ends it.
+A run is *playing* for the time that was asked for. Then it is *quiet*: no user publishes, and events in flight arrive.
+Then the master asks for the *last* chunks and judges everything, and the run is *over*. A violation that is seen while
+the run plays ends it.
 
-Free of locust and gevent: `tick` is called about every second, and time is an argument.
+This module does not import locust or gevent: `tick` is called about every second, with the time as an argument.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from sequencing.errors import InvalidInput
 
 LOOK_EVERY_S = 2.0
 STILL_S = 2.0
-"""For how long nothing must have been delivered before what is under way counts as delivered."""
+"""Seconds without a delivery after which no event counts as in flight."""
 LAST_CHUNKS_S_MAX = 10.0
 NS = 1_000_000_000
 
 
 class Phase(StrEnum):
-    """Of a run, in order."""
+    """The phases of a run, in order."""
 
     PLAYING = "playing"
     QUIET = "quiet"
@@ -37,12 +38,12 @@ class Phase(StrEnum):
 
 
 Tell = Callable[[dict[str, Any]], None]
-"""Sends everybody what to do."""
+"""Sends a message to all workers."""
 
 
 @dataclass(slots=True, eq=False)
 class Conductor:
-    """``workers``: how many processes hand over chunks; ``violated``: called with each violation that is seen."""
+    """``workers``: how many processes send chunks; ``violated``: called with each violation that is seen."""
 
     options: Options
     tell: Tell
@@ -52,10 +53,10 @@ class Conductor:
     judgement: Judgement | None = None
     ledger: Ledger = field(default_factory=Ledger)
     settled_s: float | None = None
-    """How long it took, once it was quiet, until all was delivered; None where that did not come."""
+    """Seconds from the start of the quiet phase to the last delivery; None if deliveries did not settle."""
     played_s: float = 0.0
     full: bool = False
-    """Whether it ended early, with as many deliveries as the judge may keep."""
+    """Whether the run ended early, at the limit of deliveries that the judge may keep."""
     _judge: Judge = field(init=False)
     _moment: Moment | None = None
     _began_s: float | None = None
@@ -69,20 +70,20 @@ class Conductor:
         self._judge = Judge(self.ledger, late_s=self.options.late, clock_margin_ms=self.options.clock_margin)
 
     def hear(self, data: bytes) -> None:
-        """Take a chunk."""
+        """Add a chunk to the ledger."""
         try:
             self.ledger.add(data)
         except InvalidInput as error:
             self.ledger.missing.append(str(error))
 
     def lost_worker(self, name: str) -> None:
-        """Note that a process is gone, and what it had not handed over with it."""
+        """Note that a worker was lost, with the reports that it had not sent."""
         if self.phase != Phase.OVER:
-            self.ledger.missing.append(f"worker {name} was lost, and what its users did is not known")
+            self.ledger.missing.append(f"worker {name} was lost, with the last reports of its users")
             self.workers -= 1
 
     def tick(self, now_s: float, now_ns: int) -> float | None:
-        """Go on; return the share of users that is to be there now, None when all is over. Times are any clock's."""
+        """Advance the run. Return the share of users that should be running, or None when the run is over."""
         if self._began_s is None:
             self._began_s = self._looked_s = now_s
         if self.ledger.deliveries != self._deliveries:
@@ -101,11 +102,11 @@ class Conductor:
         return self._moment.users if self._moment is not None else 1.0
 
     def interrupt(self) -> None:
-        """Judge what there is of a run that was broken off: only its order, since the rest was under way."""
+        """Judge an interrupted run: only its order, since other events were still in flight."""
         if self.judgement is not None:
             return
         self.phase = Phase.OVER
-        self.ledger.missing.insert(0, "the run was broken off before its end: losses were not judged")
+        self.ledger.missing.insert(0, "the run was interrupted before its end: losses were not judged")
         try:
             verdict = judge(self.ledger.sequences(), publication_order=self.ledger.publication_order())
         except InvalidInput as error:
@@ -114,7 +115,7 @@ class Conductor:
             self._judged(verdict)
 
     def figures(self) -> dict[str, Any]:
-        """Return what is known of the run beside its judgement."""
+        """Return the figures of the run beside its judgement."""
         totals: dict[str, int] = {}
         for figures in self.ledger.figures.values():
             for name, value in figures.items():
@@ -161,8 +162,8 @@ class Conductor:
             totals = self.figures()
             unanswered, held = totals.get("outstanding", 0), totals.get("held", 0)
             self.ledger.missing.append(
-                f"{waited_s:.0f} s after the last event, {unanswered} publishes or joins had no answer, {held} frames "
-                f"or events were held, and the last delivery was {now_s - self._grown_s:.0f} s ago"
+                f"{waited_s:.0f} s after the last event was published, {unanswered} publishes or joins had no answer, "
+                f"{held} frames or events were held, and the last delivery was {now_s - self._grown_s:.0f} s ago"
             )
         if self.settled_s is not None or waited_s >= self.options.settle:
             self.phase, self._since_s = Phase.LAST, now_s
@@ -173,7 +174,9 @@ class Conductor:
         if last < self.workers and now_s - self._since_s < LAST_CHUNKS_S_MAX:
             return
         if last < self.workers:
-            self.ledger.missing.append(f"{self.workers - last} of {self.workers} processes did not hand over the rest")
+            self.ledger.missing.append(
+                f"{self.workers - last} of {self.workers} processes did not send their last chunk"
+            )
         if not self.ledger.deliveries:
             self.ledger.missing.append("nothing was delivered, so nothing was judged")
         self.phase = Phase.OVER
@@ -185,12 +188,12 @@ class Conductor:
         for offence in self.judgement.verdict.examples:
             self.violated(offence)
         if self._broken and self.judgement.fine:
-            # What was late enough to count as lost, and came after all.
+            # Events that were so late that they counted as lost, and arrived in the end.
             late = tuple(f"while it ran: {violation}" for violation in self._broken)
             self.judgement = replace(self.judgement, incomplete=late)
 
     def _unjudged(self, error: InvalidInput) -> None:
-        """Take what cannot be judged at all for what it is: nothing that is fine."""
+        """Record that the logs cannot be judged, so the run is not fine."""
         self.ledger.missing.append(f"the logs cannot be judged: {error}")
         self._judged(judge([]))
 

@@ -1,6 +1,6 @@
-"""The users of one process: their slots, what is asked of them now, and what is known of them.
+"""The users of one process: their slots, their present instructions, and their reports.
 
-Free of locust, which patches the process that imports it: `loadtest.locustfile` gives a crew the means to report.
+This module does not import locust, which patches the process. `loadtest.locustfile` passes a crew its `Fire`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from loadtest.scenario import Scenario, Slot
 from loadtest.shapes import Moment, is_of_crowd
 
 Fire = Callable[[str, str, float, BaseException | None], None]
-"""Reports a request: its type, its name, milliseconds, and what went wrong."""
+"""Reports a request: its type, name, duration in milliseconds, and error."""
 
 
 class Reporting(Protocol):
-    """What a crew asks of each session now and then."""
+    """The figures that a crew collects from each session regularly."""
 
     def sample(self) -> dict[str, int]:
-        """Report what was measured since the last call; return figures to be added up over all sessions."""
+        """Report the measurements since the last call. Return figures, which are summed over all sessions."""
 
 
 @dataclass(slots=True, eq=False)
 class Crew:
-    """``process``: a name that no other process of the run has; ``worker`` of ``workers``: which one it is."""
+    """``process``: a name that is unique in the run; ``worker``: its number among ``workers``."""
 
     options: Options
     scenario: Scenario
@@ -39,10 +39,10 @@ class Crew:
     workers: int = 1
     moment: Moment = field(default_factory=Moment)
     quiet: bool = False
-    """Whether publishing and roaming is over, and what is under way is waited for."""
+    """Whether users have stopped publishing and roaming, while events in flight arrive."""
     sessions: set[Reporting] = field(default_factory=set)
     planted: bool = False
-    """Whether the violation that was asked for has been planted."""
+    """Whether the requested violation has been planted."""
     journal: Journal = field(init=False)
     random: random.Random = field(init=False)
     _free: dict[str, list[int]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Crew:
         self.random = random.Random(f"{self.options.seed}/{self.worker}")
 
     def take_slot(self, kind: str) -> int:
-        """Return the lowest number that no other user of this kind has, in any process."""
+        """Return the lowest slot number that no user of this kind has, in any process."""
         if free := self._free.get(kind):
             own = heapq.heappop(free)
         else:
@@ -62,17 +62,17 @@ class Crew:
         return self.worker + self.workers * own
 
     def give_back(self, kind: str, slot: int) -> None:
-        """Let another user have a slot."""
+        """Release a slot for another user."""
         heapq.heappush(self._free.setdefault(kind, []), slot // self.workers)
 
     def slot(self, number: int, *, users: int) -> Slot:
-        """Return what the user of a slot has and does, of so many of its kind."""
+        """Return the regions and actions of the user of a slot. ``users``: how many users of its kind there are."""
         if is_of_crowd(number, users, shape=self.options.shape):
             return self.scenario.crowded
         return self.scenario.slot(number)
 
     def chunk(self, *, last: bool = False) -> bytes:
-        """Return what is to be handed over; ``last`` says that nothing more will come."""
+        """Return the next chunk for the master; ``last`` marks the final one."""
         figures: dict[str, Any] = {"quiet": self.quiet, "last": last, "sessions": len(self.sessions)}
         for session in list(self.sessions):
             for name, value in session.sample().items():

@@ -1,8 +1,8 @@
-"""What the users of one process published, delivered and joined, as it goes over to who judges it.
+"""Reports of what users published, delivered and joined, from the workers to the master.
 
-A worker writes a `Journal` and hands over what is new as a *chunk* every second; the master adds all chunks up in a
-`Ledger`. Chunks are JSON, compressed: about 15 bytes a delivery. Each line of a log carries where it begins, so that a
-chunk that did not come is noticed: what is not known cannot be called fine.
+A worker writes a `Journal`, and sends its new entries as a *chunk* every second. The master collects all chunks in a
+`Ledger`. Chunks are compressed JSON: about 15 bytes for each delivery. Each line of a log has its start index, so that
+the master notices a missing chunk: a run with missing reports is not fine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Columns = list[list[Any]]
 
 @dataclass(slots=True, eq=False)
 class Log:
-    """The deliveries of one subscriber, which is one session of one user, in order."""
+    """The deliveries of one subscriber, in order. A subscriber is one session of one user."""
 
     subscriber: str
     events: list[str] = field(default_factory=list)
@@ -32,9 +32,9 @@ class Log:
     senders: list[str] = field(default_factory=list)
     positions: list[str] = field(default_factory=list)
     sent: int = 0
-    """How many were handed over before."""
+    """How many deliveries earlier chunks had."""
     ended: bool = False
-    """Whether nothing comes any more, so that it need not be looked through again once the rest is handed over."""
+    """Whether the session is over. The journal drops the log after its last entries are sent."""
 
     def deliver(self, event: str, region: str, sender: str, position: str) -> None:
         """Append a delivery."""
@@ -45,11 +45,11 @@ class Log:
 
     @property
     def place(self) -> int:
-        """How many deliveries there were so far."""
+        """The number of deliveries so far."""
         return self.sent + len(self.events)
 
     def take(self) -> dict[str, Any] | None:
-        """Return what is new, and forget it."""
+        """Return the new entries, and remove them."""
         if not self.events:
             return None
         new = {
@@ -66,10 +66,10 @@ class Log:
 
 
 class Journal:
-    """Written by the users of one process."""
+    """The reports of the users of one process."""
 
     def __init__(self, process: str) -> None:
-        """``process``: a name that no other process of the run has."""
+        """``process``: a name that is unique in the run."""
         self.process = process
         self._logs: list[Log] = []
         self._stays: list[Stay] = []
@@ -85,23 +85,23 @@ class Journal:
         return log
 
     def stay(self, stay: Stay) -> None:
-        """Note a stay, anew whenever something of it changes: the last word counts."""
+        """Note a stay. Call it again when the stay changes: the last call counts."""
         self._stays.append(stay)
 
     def published(self, event: str, region: str, sender: str, position: str, at_ns: int) -> None:
-        """Note an event that was acknowledged; ``at_ns``: when publish was called."""
+        """Note an acknowledged event; ``at_ns``: when publish was called."""
         self._published.append((event, region, sender, position, at_ns))
 
     def uncertain(self, event: str, region: str, sender: str, at_ns: int) -> None:
-        """Note an event of which nobody could tell its publisher whether it was published."""
+        """Note an event whose publisher does not know whether it was published."""
         self._uncertain.append((event, region, sender, at_ns))
 
     def gap(self, subscriber: str, what: str) -> None:
-        """Note that a subscriber was told that events are missing."""
+        """Note that a subscriber got a gap."""
         self._gaps.append((subscriber, what))
 
     def take(self, **figures: Any) -> bytes:
-        """Return a chunk with all that is new, and figures of the moment."""
+        """Return a chunk with all new entries and the present figures."""
         lines = [line for log in self._logs if (line := log.take()) is not None]
         self._logs = [log for log in self._logs if not log.ended]
         chunk = {
@@ -121,33 +121,33 @@ class Journal:
 
 @dataclass(slots=True)
 class Ledger:
-    """All that is known of a run."""
+    """All reports of a run."""
 
     columns: dict[str, Columns] = field(default_factory=dict)
-    """Subscriber → events, regions, senders, positions of its deliveries, in order."""
+    """Subscriber → the events, regions, senders and positions of its deliveries, in order."""
     stays: dict[tuple[str, str, int], Stay] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
     order: dict[str, list[str]] = field(default_factory=dict)
-    """Publisher → its events in the order in which it published them."""
+    """Publisher → its events, in the order of their receipts."""
     uncertain: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     gaps: list[tuple[str, str]] = field(default_factory=list)
     figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Process → what it said last."""
+    """Process → the figures of its last chunk."""
     missing: list[str] = field(default_factory=list)
-    """What ought to have come and did not, in words."""
+    """Descriptions of missing reports."""
     deliveries: int = 0
     _chunks: dict[str, int] = field(default_factory=dict)
     _fresh: list[Placed] = field(default_factory=list)
 
     def add(self, data: bytes) -> str:
-        """Take a chunk; return the process that it is of. Raises `InvalidInput` for what is none."""
+        """Add a chunk, and return the name of its process. Raises `InvalidInput` if it is malformed."""
         try:
             chunk = orjson.loads(zlib.decompress(data))
             process, number = chunk["process"], chunk["chunk"]
         except (zlib.error, orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise InvalidInput(f"a message of {len(data)} bytes is no chunk of a journal: {error}") from error
+            raise InvalidInput(f"a message of {len(data)} bytes is not a journal chunk: {error}") from error
         if (awaited := self._chunks.get(process, 0)) != number:
-            self.missing.append(f"chunk {awaited} of {process} did not come before chunk {number}")
+            self.missing.append(f"chunk {awaited} of {process} did not arrive before chunk {number}")
         self._chunks[process] = number + 1
         for line in chunk["logs"]:
             self._add_log(line)
@@ -165,16 +165,16 @@ class Ledger:
         return str(process)
 
     def take_fresh(self) -> list[Placed]:
-        """Return what was published and was not returned before."""
+        """Return the published events that were not returned before."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
     def sequences(self) -> list[DeliverySequence]:
-        """Return what each subscriber delivered."""
+        """Return the deliveries of each subscriber."""
         return [DeliverySequence(name, *columns[:3]) for name, columns in self.columns.items()]
 
     def settle_uncertain(self) -> int:
-        """Take uncertain events that somebody delivered for published; return how many nobody did."""
+        """Count uncertain events that a subscriber delivered as published. Return how many no subscriber delivered."""
         if self.uncertain:
             for columns in self.columns.values():
                 for event, position in zip(columns[0], columns[3], strict=True):
@@ -185,22 +185,22 @@ class Ledger:
         return sum(event not in self.placed for event in self.uncertain)
 
     def publication_order(self) -> dict[str, list[str]]:
-        """Return each publisher's events in the order in which it published them: receipts come in any."""
+        """Return each publisher's events in the order of publishing. Receipts may arrive in any order."""
         return {sender: sorted(events, key=_number_of) for sender, events in self.order.items()}
 
     def _add_log(self, line: Mapping[str, Any]) -> None:
         name = line["of"]
         columns = self.columns.setdefault(name, [[], [], [], []])
         if (known := len(columns[0])) != line["from"]:
-            self.missing.append(f"deliveries {known} to {line['from']} of {name} did not come")
+            self.missing.append(f"deliveries {known} to {line['from']} of {name} did not arrive")
         for column, new in zip(columns, ("events", "regions", "senders", "positions"), strict=True):
-            # Each event comes once for every subscriber, and the same few names again and again.
+            # Each event occurs once for each subscriber, and the other columns repeat a few names: share the strings.
             column += map(sys.intern, line[new])
         self.deliveries += len(line["events"])
 
 
 def event_id(publisher: str, number: int) -> str:
-    """Return the id of a publisher's event; numbers grow in the order of publishing."""
+    """Return the ID of a publisher's event; numbers grow in the order of publishing."""
     return f"{publisher}/{number}"
 
 

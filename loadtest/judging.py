@@ -1,12 +1,13 @@
-"""The judgement of a run, while it runs and at its end, by the project's own order checkers.
+"""Judge a run with the project's own order checkers, while it runs and at its end.
 
-*At the end* everything is judged: one order for all who share regions, no cycles, every publisher's own order, nothing
-lost and nothing twice (`sequencing.checkers.stays`, as users come and go). *While it runs*, the same checkers look at a
-part:
+*At the end* everything is judged: one order for all subscribers that share regions, no cycles, each publisher's order,
+nothing lost and nothing twice. Users join and leave, so this uses `sequencing.checkers.stays`. *While it runs*, each
+check looks at a part:
 
-- order and repetition of what was delivered since the look before last. A part of a delivery order is in order if the
-  whole is, so there is no false alarm; what is out of order by more than two looks is found at the end;
-- loss of what was published some time ago, ``late_s``: what has not come by then counts as lost, and ends the run.
+- Order and repetition of the deliveries since the check before last. A part of a delivery order is in order if the
+  whole is, so there is no false alarm. Inversions that span more than two checks are found at the end.
+- Loss of events that were published more than ``late_s`` ago. An event that was not delivered by then counts as lost,
+  and ends the run.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from sequencing.checkers import DeliverySequence, Offence, Verdict, judge
 from sequencing.checkers.stays import Placed, Stay, judge_stays
 
 LATE_S = 15.0
-"""The longest that an event may be under way before the running run calls it lost."""
+"""Seconds that an event may be in flight before it counts as lost while the run goes on."""
 NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What came of a run. ``uncertain``: events of which neither publisher nor subscribers tell that they exist."""
+    """The result of a run. ``uncertain``: events without a receipt that no subscriber delivered."""
 
     verdict: Verdict
     published: int
     uncertain: int
     gaps: int
     incomplete: tuple[str, ...]
-    """What is not known, so that nothing can be called fine: logs that did not come."""
+    """Descriptions of missing logs. A run with missing logs is not fine."""
     looks: int
-    """How often it was judged while it ran."""
+    """How often the run was judged while it ran."""
 
     @property
     def fine(self) -> bool:
-        """Whether every promise was kept, as far as everything is known."""
+        """Whether every promise was kept and no report is missing."""
         return self.verdict.fine and not self.incomplete
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what JSON can carry."""
+        """Return the judgement for JSON."""
         return {
             "fine": self.fine,
             "published": self.published,
@@ -57,25 +58,25 @@ class Judgement:
         }
 
     def violations(self) -> list[str]:
-        """Return what was broken, in words; empty if nothing was."""
+        """Return descriptions of the violations and of missing logs."""
         return [offence.describe() for offence in self.verdict.examples] + list(self.incomplete)
 
 
 class Judge:
-    """Judges what is in a ledger; ``clock_margin_ms``: how far the clocks of the machines may be apart."""
+    """Judges the reports in a ledger; ``clock_margin_ms``: how much the clocks of the machines may differ."""
 
     def __init__(self, ledger: Ledger, *, late_s: float = LATE_S, clock_margin_ms: float = 0.0) -> None:
         self._ledger = ledger
         self._late_ns = round(late_s * NS)
         self._margin_ns = round(clock_margin_ms * 1e6)
         self._lengths: deque[tuple[int, Mapping[str, int]]] = deque()
-        """When was looked, and how long each subscriber's log was then; back to before what is judged for loss."""
+        """Time of each check, and the length of each subscriber's log then, as far back as losses are judged."""
         self._young: list[Placed] = []
-        """What was published and is not late yet."""
+        """Published events that are not late yet."""
         self.looks = 0
 
     def look(self, now_ns: int) -> list[Offence]:
-        """Judge what is new; return violations, of each kind one."""
+        """Judge the new reports. Return violations, one of each kind."""
         self.looks += 1
         found = list(self._order().examples)
         found += [offence for offence in self._losses(now_ns).examples if offence.kind == "lost"]
@@ -85,7 +86,7 @@ class Judge:
         return found
 
     def conclude(self) -> Judgement:
-        """Judge everything. Raises `InvalidInput` where an event came with two regions, or from two senders."""
+        """Judge everything. Raises `InvalidInput` if an event has two regions or two senders."""
         ledger = self._ledger
         uncertain = ledger.settle_uncertain()
         verdict = judge_stays(
@@ -111,13 +112,13 @@ class Judge:
         )
 
     def _losses(self, now_ns: int) -> Verdict:
-        """Judge what has become late since the last look."""
+        """Judge the events that have become late since the last check."""
         young = self._young + self._ledger.take_fresh()
         due = {each.event: each for each in young if each.published_at_ns < now_ns - self._late_ns}
         self._young = [each for each in young if each.event not in due]
         if not due:
             return judge([])
-        # What was published after a look was delivered after it; a second for clocks that are not one.
+        # An event published after a check was delivered after it. One second is added for differences between clocks.
         since_ns = min(each.published_at_ns for each in due.values()) - NS
         earlier = [lengths for at_ns, lengths in self._lengths if at_ns < since_ns]
         begin = earlier[-1] if earlier else {}

@@ -1,7 +1,7 @@
-"""The load test as locust runs it: ``locust -f loadtest/locustfile.py --headless --network redis://… --run NAME``.
+"""The load test for locust: ``locust -f loadtest/locustfile.py --headless --network redis://… --run NAME``.
 
-`./dev loadtest` starts a network and runs this on it; docs/loadtest.md tells how to run it on a network of yours, and
-with workers on other machines. Importing it patches the process for gevent.
+`./dev loadtest` starts a network and runs this file on it. docs/loadtest.md describes how to run it on your own
+network, and with workers on other machines. Importing this module patches the process for gevent.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sequencing.errors import GamecastError
 
 CHUNK_EVERY_S = 1.0
 SPAWN_PER_S_MIN = 20
-# In seconds. A worker that the machine gives no time for 3 s, locust's own limit, is slow, and not gone.
+# In seconds. Locust's own limit is 3 s, but a worker that gets no CPU time for 3 s is slow, not lost.
 runners.HEARTBEAT_LIVENESS = 15
 USER_CLASSES: tuple[type[Player], ...] = (GameServer, SocketClient, Poster)
 
 CHUNK, TELL, PLACES = "gamecast-chunk", "gamecast-tell", "gamecast-places"
-"""Messages: from a worker, what its users did; from the master, what to do, and which of how many each worker is."""
+"""Messages: a worker's reports; the master's instructions; and each worker's number, with the number of workers."""
 
 
 class Conducted(LoadTestShape):
-    """Follows the shape that was asked for, and ends when the run is judged."""
+    """Follows the requested shape, and ends when the run is judged."""
 
     run: Run
 
@@ -51,12 +51,12 @@ class Conducted(LoadTestShape):
 
 
 class Run:
-    """One process's part of a run: it leads, or has users, or, where there is no other process, both."""
+    """One process's part of a run: it is the master, or a worker with users, or both if there is no other process."""
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment
         self.runner = environment.runner
-        # A worker hears of them when the run begins.
+        # A worker gets its options when the run begins.
         self.options = Options(network="-") if isinstance(self.runner, WorkerRunner) else _options(environment)
         self.crew: Crew | None = None
         self.conductor: Conductor | None = None
@@ -72,7 +72,7 @@ class Run:
             _listen(events.test_start, self._on_crew_start)
 
     def lead(self) -> float | None:
-        """Go on as the conductor does; return the share of users that is to be there."""
+        """Advance the conductor. Return the share of users that should be running."""
         if self.conductor is None:
             self.conductor = self._begin()
         if isinstance(self.runner, MasterRunner):
@@ -86,7 +86,7 @@ class Run:
         return share
 
     def _begin(self) -> Conductor:
-        """Tell the workers which they are, before they are told to have users."""
+        """Send each worker its number, before it starts users."""
         workers = list(self.runner.clients) if isinstance(self.runner, MasterRunner) else []
         self._led = set(workers)
         for number, worker in enumerate(workers):
@@ -102,11 +102,11 @@ class Run:
         self._place = msg.data["worker"], msg.data["workers"]
 
     def _on_crew_start(self, **_: Any) -> None:
-        options = Options.of(self.environment.parsed_options)  # the master's, by now
+        options = Options.of(self.environment.parsed_options)  # now the master's options
         worker, workers = self._place
         crew = Crew(
             options=options,
-            # In a real thread: a match takes seconds, in which this process would not tell locust that it is there.
+            # In a real thread: reading a match takes seconds, in which this process could not send locust heartbeats.
             scenario=gevent.get_hub().threadpool.apply(options.scenario),
             fire=self._fire,
             process=f"{socket.gethostname()}-{os.getpid()}",
@@ -158,7 +158,7 @@ class Run:
             self._finish()
 
     def _finish(self) -> None:
-        """Write what came of it, and have the process end accordingly."""
+        """Write the results, and set the exit status of the process."""
         conductor = self.conductor
         assert conductor is not None
         assert conductor.judgement is not None
@@ -194,7 +194,7 @@ def _options(environment: Any) -> Options:
 
 
 def _listen(hook: Any, listener: Callable[..., None]) -> None:
-    """Locust's hooks have no types."""
+    """Add a listener to one of locust's hooks, which have no types."""
     hook.add_listener(listener)
 
 

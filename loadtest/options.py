@@ -1,4 +1,4 @@
-"""What a load test is asked to do; the same for every process of a run."""
+"""The options of a load test, which are the same for every process of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLANTS = ("inversion", "loss", "duplicate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """See the help texts of `add_to`; ``run`` is a name that no other run on the network has."""
+    """See the help texts of `add_to`. ``run``: a name that is unique among the runs on the network."""
 
     network: str = ""
     gateway: str = ""
@@ -52,7 +52,7 @@ class Options:
         if min(users) < 0 or sum(users) < 1:
             raise UsageError("a load test needs users: --servers, --sockets or --posters must be above 0")
         if self.servers and not self.network:
-            raise UsageError("--servers embed the library: name the network's control Redis with --network URL")
+            raise UsageError("--servers need a network: name its control Redis with --network URL")
         if (self.sockets or self.posters) and not self.gateway:
             raise UsageError("--sockets and --posters need a gateway: name it with --gateway URL")
         if self.shape not in SHAPES:
@@ -64,22 +64,22 @@ class Options:
 
     @classmethod
     def of(cls, parsed: Any) -> Self:
-        """Take them from what locust has parsed. Raises `UsageError`."""
+        """Return the options that locust has parsed. Raises `UsageError`."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: getattr(parsed, name) for name in names})
 
     @property
     def users(self) -> int:
-        """How many users there are when all are there."""
+        """The number of users at full load."""
         return self.servers + self.sockets + self.posters
 
     def name_of(self, kind: str, slot: int) -> str:
-        """Return the name of a user; the gateway lets those with a token have names that begin with its subject."""
+        """Return the name of a user. With a token, the gateway permits names that begin with the token's subject."""
         name = f"{self.run}-{kind}-{slot}"
         return f"{_subject(self.token)}~{name}" if self.token and kind != "server" else name
 
     def scenario(self) -> Scenario:
-        """Return what the users have and do; the same in every process."""
+        """Return the scenario, which is the same in every process."""
         return make_scenario(
             self.workload,
             servers=max(1, self.servers or self.sockets or self.posters),
@@ -91,7 +91,7 @@ class Options:
 
 
 def _subject(token: str) -> str:
-    """Return whom a token is for, without checking it: the gateway does that. Raises `UsageError`."""
+    """Return the subject of a token, without verifying the token: the gateway does that. Raises `UsageError`."""
     try:
         claims = token.split(".")[1]
         return str(orjson.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
@@ -105,18 +105,18 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     defaults = Options(network="-")
     for name, kind, text in (
         ("servers", int, "Game servers that embed the library."),
-        ("sockets", int, "Clients of the gateway, over WebSocket; ./dev loadtest has 16."),
+        ("sockets", int, "Clients of the gateway over WebSocket; ./dev loadtest has 16."),
         ("posters", int, "Publishers that post to the gateway over HTTP; ./dev loadtest has 2."),
-        ("regions", int, "Regions of the workloads that are not a match."),
-        ("rate", float, "Events/s that each user publishes; a match has its own."),
-        ("speed", float, "How much faster than it happened a match is replayed."),
-        ("seconds", float, "How long the load lasts, from the first user on."),
-        ("settle", float, "How many seconds to wait, at most, for what is under way at the end."),
-        ("late", float, "After how many seconds what was not delivered counts as lost while the run goes on."),
-        ("clock_margin", float, "Milliseconds by which clocks of several machines may differ."),
-        ("deliveries_max", int, "The run ends early with so many deliveries: the judge keeps 0.25 KB for each."),
-        ("seed", int, "Of the workload."),
-        ("trace", str, "Of the workload 'trace': prefix of a match's files, as of gamecast demo.  [default: made up]"),
+        ("regions", int, "Regions, for workloads other than 'trace'."),
+        ("rate", float, "Events/s of each user; the workload 'trace' has its own."),
+        ("speed", float, "Speed of the workload 'trace', as a multiple of real time."),
+        ("seconds", float, "Length of the load in seconds, from the first user on."),
+        ("settle", float, "Seconds to wait at most for events in flight at the end."),
+        ("late", float, "Seconds after which an undelivered event counts as lost during the run."),
+        ("clock_margin", float, "Milliseconds by which the clocks of several machines may differ."),
+        ("deliveries_max", int, "End the run at this number of deliveries: the judge keeps 0.25 KB for each."),
+        ("seed", int, "Seed of the workload."),
+        ("trace", str, "For the workload 'trace': prefix of a match's files, as in gamecast demo.  [default: made up]"),
     ):
         flag = "--" + name.replace("_", "-")
         default = getattr(defaults, name)
@@ -125,20 +125,25 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--token",
         default=os.environ.get(TOKEN_VARIABLE, ""),
-        help=f"Signed token for the gateway; better given as {TOKEN_VARIABLE}, where process lists do not show it.",
+        help=f"Signed token for the gateway. Better set {TOKEN_VARIABLE}, which process lists do not show.",
     )
-    group.add_argument("--workload", choices=WORKLOADS, default="grid", help="Who has which regions.  [default: grid]")
-    group.add_argument("--shape", choices=tuple(SHAPES), default="steady", help="How the load goes.  [default: steady]")
+    group.add_argument("--workload", choices=WORKLOADS, default="grid", help="Regions of the users.  [default: grid]")
+    group.add_argument(
+        "--shape", choices=tuple(SHAPES), default="steady", help="Course of the load.  [default: steady]"
+    )
 
 
 def add_hidden_to(parser: argparse.ArgumentParser) -> None:
-    """Add those that `loadtest.command` sets itself, or that only tests use."""
-    group = parser.add_argument_group("gamecast, set by ./dev loadtest", "Needed where locust is started by hand")
+    """Add the options that `loadtest.command` sets itself, or that only tests use."""
+    group = parser.add_argument_group("gamecast, set by ./dev loadtest", "Needed if you start locust by hand")
     group.add_argument("--network", default="", help="URL of the network's control Redis.")
     group.add_argument("--gateway", default="", help="URL of the gateway, http:// or https://.")
-    group.add_argument("--run", default="", help="A name that no other run on the network has; region names begin so.")
+    group.add_argument("--run", default="", help="Unique name of the run on the network; region names begin with it.")
     group.add_argument("--judgement", default="", help="File for the judgement, JSON.")
     group.add_argument("--logs", default="", help="Directory for delivery logs, as gamecast audit reads them.")
     group.add_argument(
-        "--plant", choices=("", *PLANTS), default="", help="Break this in what one user reports, to see the run fail."
+        "--plant",
+        choices=("", *PLANTS),
+        default="",
+        help="Plant this violation in one user's reports, to see the run fail.",
     )

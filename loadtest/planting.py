@@ -1,17 +1,17 @@
-"""Violations on purpose: who checks a load test's judgement has one user report what it did not see."""
+"""Plant violations on purpose, to check a load test's judgement: one user then reports wrong deliveries."""
 
 from __future__ import annotations
 
 from loadtest.journal import Log
 
 PLANT_AT = 40
-"""Deliveries that a log has before something is planted in it: others have delivered these events by the end."""
+"""Deliveries that a log must have before a violation is planted, so that others deliver the same events by the end."""
 
 
 def plant(kind: str, log: Log) -> bool:
-    """Break the order of a log in this way; return whether there was the opportunity.
+    """Plant a violation of this kind in a log. Return whether it was possible.
 
-    An inversion is one of two regions' events, or else of one region's, which others have in the other order.
+    An inversion swaps two events, of two regions or of one, which other subscribers have in the opposite order.
     """
     if log.place < PLANT_AT or len(log.events) < 4:
         return False

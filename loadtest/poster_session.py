@@ -1,6 +1,6 @@
-"""One publisher that posts to the gateway over HTTP (docs/gateway.md), an event after the other.
+"""One publisher that posts to the gateway over HTTP (docs/gateway.md), one event at a time.
 
-Each event has its id for idempotency key, so that a request whose answer was lost is repeated without harm.
+The idempotency key is the event's ID, so a request whose answer was lost can be repeated safely.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OK = 200
 
 
 class PosterSession:
-    """From `open` to `close`; it is in no region. Events go out under a name of the gateway's: see `Presence`."""
+    """A session from `open` to `close`, without regions. The gateway's name is the events' sender: see `Presence`."""
 
     def __init__(self, crew: Crew, user: str, number: int) -> None:
         self.crew = crew
@@ -75,7 +75,7 @@ class PosterSession:
         return {"outstanding": self.presence.outstanding}
 
     def close(self) -> None:
-        """End. Harmless when repeated."""
+        """Close the session. Calling it again is harmless."""
         if not self._closing:
             self._closing = True
             self._connection.close()
@@ -93,7 +93,7 @@ class PosterSession:
             response = self._connection.getresponse()
             said = json.loads(response.read())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            self._connection.close()  # what comes next connects anew
+            self._connection.close()  # the next request connects again
             raise Unreachable(f"no answer from {self.crew.options.gateway}: {error}") from error
         if response.status != OK:
             raise answered(said.get("error", said))

@@ -1,4 +1,4 @@
-"""What one session of a user has delivered, where it is, and what it published without a receipt so far."""
+"""The state of one session of a user: its deliveries, its regions, and its published events without a receipt."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from loadtest.planting import plant
 from sequencing.checkers.stays import Stay
 
 FILLING = "x" * 110
-"""Makes an event about as long as one of a game: 190 bytes of JSON."""
+"""Makes an event about as long as a game's events: 190 bytes of JSON."""
 
 
 class Presence:
-    """``user``: the name that others see as the sender; ``way``: how it reaches the network, as reports call it."""
+    """``user``: the sender's name that others see; ``way``: the name of its access path in reports."""
 
     def __init__(self, crew: Crew, user: str, number: int, *, way: str) -> None:
         self.crew = crew
@@ -36,7 +36,7 @@ class Presence:
         return len(self._outstanding)
 
     def asked(self, regions: Iterable[str]) -> list[Stay]:
-        """Note that it asks for regions."""
+        """Note that the session asks for regions."""
         now_ns = time.time_ns()
         stays = [Stay(self.subscriber, region, self.log.place, None, now_ns) for region in regions]
         for stay in stays:
@@ -45,14 +45,14 @@ class Presence:
         return stays
 
     def joined(self, stays: Iterable[Stay]) -> None:
-        """Note that it was told that it is in."""
+        """Note that the session has joined regions."""
         now_ns = time.time_ns()
         for stay in stays:
             stay.joined_at_ns = now_ns
             self.crew.journal.stay(stay)
 
     def left(self, region: str) -> None:
-        """Note that nothing more comes of a region."""
+        """Note that the session has left a region and gets no more of its events."""
         if (stay := self.stays.pop(region, None)) is not None:
             stay.end = self.log.place
             self.crew.journal.stay(stay)
@@ -60,8 +60,8 @@ class Presence:
     def delivered(self, event: str, region: str, *, sender: str, position: str, late_ms: float) -> None:
         """Note a delivery.
 
-        Posters share the gateway's connections and so the sender; each waits for its answers, so it has an order of its
-        own nevertheless, which is checked under its own name.
+        Posters share the gateway's connections, and so the sender. But each poster waits for its answers, so it has its
+        own order, which is checked under its own name.
         """
         publisher = event.rpartition("/")[0]
         self.log.deliver(event, region, publisher if "-poster-" in publisher else sender, position)
@@ -70,7 +70,7 @@ class Presence:
             self.crew.planted = plant(self.crew.options.plant, self.log)
 
     def calls(self, event: str, region: str, due_ns: int) -> None:
-        """Note that it is about to publish; ``due_ns``: when it was to, from where delays count."""
+        """Note that the session is about to publish. ``due_ns``: when the event was due, from which delays count."""
         self._outstanding[event] = region, time.time_ns(), due_ns
 
     def acknowledged(self, event: str, position: str) -> None:
@@ -81,7 +81,7 @@ class Presence:
             self.crew.fire("publish", self.way, (time.time_ns() - due_ns) / 1e6, None)
 
     def failed(self, event: str, error: BaseException, *, definite: bool) -> None:
-        """Note that publishing failed, and whether it certainly did not happen."""
+        """Note that publishing failed. ``definite``: whether the event was certainly not published."""
         if (call := self._outstanding.pop(event, None)) is not None:
             region, called_ns, due_ns = call
             if not definite:
@@ -99,5 +99,5 @@ class Presence:
 
 
 def payload_of(event: str, due_ns: int) -> dict[str, object]:
-    """Return the payload of an event: its id, when it was due, and filling."""
+    """Return the payload of an event: its ID, when it was due, and filling."""
     return {"id": event, "due": due_ns, "filling": FILLING}

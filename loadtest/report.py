@@ -1,4 +1,4 @@
-"""What came of a run, for the terminal and as JSON."""
+"""The results of a run, for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.journal import Ledger
 
 
 def write_judgement(conductor: Conductor, file: Path | None) -> None:
-    """Say what came of a run that is over, and write it to a file."""
+    """Print the results of a run that is over, and write them to a file."""
     judgement = conductor.judgement
     assert judgement is not None
     if file is not None:
@@ -26,7 +26,7 @@ def write_judgement(conductor: Conductor, file: Path | None) -> None:
 
 
 def tell(conductor: Conductor) -> list[str]:
-    """Return the story, in lines."""
+    """Return the results as lines of text."""
     judgement, options, figures = conductor.judgement, conductor.options, conductor.figures()
     assert judgement is not None
     verdict = judgement.verdict
@@ -40,7 +40,7 @@ def tell(conductor: Conductor) -> list[str]:
         ),
         (
             f"lost {verdict.lost if verdict.lost is not None else 'not judged'}, twice {verdict.duplicated}, opposite "
-            f"orders {verdict.inversions}, knots {verdict.cycles}, out of their publisher's order "
+            f"orders {verdict.inversions}, cycles {verdict.cycles}, out of their publisher's order "
             f"{verdict.publisher_order_violations}, unexpected {verdict.unexpected or 0}; judged {judgement.looks} "
             "times while it ran and once at its end"
         ),
@@ -49,11 +49,11 @@ def tell(conductor: Conductor) -> list[str]:
         waited = figures.get("waited_frames", 0)
         lines.append(f"of {received:,} frames that the last sessions received, {waited:,} waited for others")
     if conductor.full:
-        lines.append(f"it ended early, with {options.deliveries_max:,} deliveries: more is given by --deliveries-max")
+        lines.append(f"it ended early, at {options.deliveries_max:,} deliveries: --deliveries-max raises the limit")
     if judgement.gaps:
-        lines.append(f"{judgement.gaps:,} gaps were handed out, where events are missing: {conductor.ledger.gaps[0]}")
+        lines.append(f"{judgement.gaps:,} gaps announced missing events, the first: {conductor.ledger.gaps[0]}")
     if judgement.uncertain:
-        lines.append(f"of {judgement.uncertain:,} events nobody can tell whether they were published")
+        lines.append(f"it is unknown whether {judgement.uncertain:,} events were published")
     if judgement.fine:
         lines.append("Every promise was kept.")
     else:
@@ -62,7 +62,7 @@ def tell(conductor: Conductor) -> list[str]:
 
 
 def write_logs(ledger: Ledger, directory: Path) -> None:
-    """Write what ``gamecast audit DIRECTORY`` judges: a log for each session, and beside them what was published."""
+    """Write the files for ``gamecast audit DIRECTORY``: a log for each session, and the published events."""
     directory.mkdir(parents=True, exist_ok=True)
     write_published(published_beside(directory), ledger.placed.values())
     for sequence in ledger.sequences():

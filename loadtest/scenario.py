@@ -1,7 +1,7 @@
-"""Who has which regions and publishes how much: from `placement.workloads`, or from a recorded match.
+"""The regions and publishing rates of users, from `placement.workloads` or from a recorded match.
 
-A scenario has *slots*, one a game server; users beyond the last slot begin with the first again. Everything in it is
-made from numbers and a seed, so that every process of a distributed run makes the same one.
+A scenario has *slots*, one for each game server. Users beyond the last slot start again at the first one. A scenario is
+made from numbers and a seed, so every process of a distributed run makes the same one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sequencing.errors import UsageError
 
 WORKLOADS = ("grid", "zipf", "uniform", "trace")
 AVATARS = 3
-"""Of each server of the grid."""
+"""Avatars of each server of the grid."""
 REGIONS_MAX = 16
-"""A server of zipf or uniform has no more regions than this: who has all of many is no game server."""
+"""Regions that a server of zipf or uniform has at most: a game server does not have all of many regions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a server does at one moment of a recorded match, seconds after its start."""
+    """The actions of a server at one moment of a recorded match, ``t_s`` after its start."""
 
     t_s: float
     publishes: str = ""
@@ -43,9 +43,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Slot:
-    """One server: the regions that it begins with, and how its events are spread over regions.
+    """One server: its first regions, and the distribution of its events over regions.
 
-    ``steps``: what a recorded match has it do, by time; empty where it publishes at a steady rate instead.
+    ``steps``: its actions in a recorded match, by time; empty if it publishes at a steady rate instead.
     """
 
     regions: tuple[str, ...]
@@ -64,17 +64,17 @@ class Slot:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All slots of a run; ``hot`` is the region that most have, where a crowd goes."""
+    """All slots of a run. ``hot``: the region that most slots have, which a crowd joins."""
 
     name: str
     slots: tuple[Slot, ...]
     hot: str
     duration_s: float = 0.0
-    """Of a recorded match, which then begins again; 0 for other workloads."""
+    """Length of a recorded match, which then repeats; 0 for other workloads."""
 
     @property
     def regions(self) -> frozenset[str]:
-        """All regions that a slot begins with or goes to."""
+        """All regions that a slot begins with or joins later."""
         goes_to = (region for slot in self.slots for step in slot.steps for region in step.joins)
         return frozenset(region for slot in self.slots for region in (*slot.regions, *slot.weights)) | set(goes_to)
 
@@ -84,18 +84,18 @@ class Scenario:
 
     @property
     def crowded(self) -> Slot:
-        """What those of a crowd have and do."""
+        """The slot of a user of the crowd."""
         return Slot((self.hot,), {self.hot: 1.0})
 
 
 def make_scenario(
     workload: str, *, servers: int, regions: int, seed: int, prefix: str = "", trace: Path | None = None
 ) -> Scenario:
-    """Return a scenario; ``prefix`` is put before all region names, so that runs on one network do not meet.
+    """Return a scenario. ``prefix`` begins all region names, so that runs on one network do not mix.
 
-    ``grid``: `placement.workloads.grid_world`; ``zipf``: Lumezanu 2006, §4.1's group sizes; ``uniform``: each region
-    with the same probability, three a server; ``trace``: a recorded match, of the files that ``trace`` is the prefix
-    of, else a made-up skirmish. Raises `UsageError` and `InvalidInput`.
+    ``grid``: `placement.workloads.grid_world`. ``zipf``: the group sizes of Lumezanu 2006, §4.1. ``uniform``: each
+    region with the same probability, three for each server. ``trace``: the recorded match whose files have the prefix
+    ``trace``, or a made-up skirmish. Raises `UsageError` and `InvalidInput`.
     """
     if trace is not None and workload != "trace":
         raise UsageError(f"--trace is for the workload 'trace', not for {workload!r}")
@@ -116,7 +116,7 @@ def make_scenario(
 
 
 def _bounded(members: BoolArray, random: np.random.Generator) -> BoolArray:
-    """Return the same with at least one region and at most so many for each server."""
+    """Return the members with at least one region and at most `REGIONS_MAX` regions for each server."""
     for row in members:
         had = np.flatnonzero(row)
         if not len(had):
@@ -154,7 +154,7 @@ def _recorded(trace: Path | None, *, servers: int, seed: int, prefix: str) -> Sc
 
 
 def _slot(steps: list[Step]) -> Slot:
-    """Return a server that begins with what it joins at the very start."""
+    """Return a slot whose first regions are those that it joins at the very start."""
     first = frozenset[str]().union(*(step.joins for step in steps if step.t_s == 0))
     later = tuple(step for step in steps if step.t_s > 0 or step.publishes)
     return Slot(tuple(sorted(first)), Counter(step.publishes for step in steps if step.publishes), later)

@@ -1,7 +1,7 @@
-"""One connection of a game server that embeds the library, through `gamecast.blocking`, and what it sees.
+"""One connection of a game server that embeds the library, through `gamecast.blocking`, and its deliveries.
 
-Locust has replaced threads by greenlets when this runs: the event loop of `gamecast.blocking` then runs in a greenlet,
-and waits without blocking the others.
+Locust replaces threads by greenlets. So the event loop of `gamecast.blocking` runs in a greenlet, and waits without
+blocking the others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from loadtest.presence import Presence, payload_of
 
 WAY = "embedded"
 OUTSTANDING_S_MAX = 5.0
-"""How long a server that ends waits for the receipts of what it published."""
+"""Seconds that a closing session waits for the receipts of its events."""
 JOIN_S_MAX = 60.0
 
 
 class ServerSession:
-    """From `open` to `close`. ``user`` is the server's name, ``number`` says which of its connections it is."""
+    """A session from `open` to `close`. ``user``: the server's name; ``number``: the number of its connection."""
 
     def __init__(self, crew: Crew, user: str, number: int) -> None:
         self.crew = crew
         self.presence = Presence(crew, user, number, way=WAY)
         self.client = blocking.connect(crew.options.network, name=user, subscribe_timeout_s=JOIN_S_MAX)
         self._is_taking = False
-        """Whether a batch that was handed out is being noted."""
+        """Whether a delivered batch is being noted."""
         self._hold = HoldTimes()
         self.lost = False
         self._closing = False
@@ -45,11 +45,11 @@ class ServerSession:
 
     @property
     def regions(self) -> list[str]:
-        """The regions that it is in, or asked for."""
+        """The regions that the session has joined or asked for."""
         return list(self.presence.stays)
 
     def join(self, *regions: str) -> None:
-        """Subscribe, and report how long that took."""
+        """Subscribe, and report the duration."""
         stays = self.presence.asked(regions)
         began_s = time.perf_counter()
         try:
@@ -61,14 +61,14 @@ class ServerSession:
             self.presence.joined(stays)
 
     def leave(self, region: str) -> None:
-        """Unsubscribe; returns when nothing of the region comes any more."""
+        """Unsubscribe. Returns when no more events of the region can arrive."""
         self.client.unsubscribe(region)
         while not self._closing and self._is_taking:
             time.sleep(0.002)
         self.presence.left(region)
 
     def publish(self, event: str, region: str, due_ns: int) -> None:
-        """Publish, without waiting for the receipt; ``due_ns``: when it was to be published."""
+        """Publish, without waiting for the receipt. ``due_ns``: when the event was due."""
         self.presence.calls(event, region, due_ns)
         future = self.client.publish_async(region, payload_of(event, due_ns))
         future.add_done_callback(lambda done: self._resolved(event, done))
@@ -89,7 +89,7 @@ class ServerSession:
         }
 
     def close(self) -> None:
-        """Wait for what is under way, and end. Harmless when repeated."""
+        """Wait for pending receipts, and close. Calling it again is harmless."""
         if self._closing:
             return
         deadline_s = time.monotonic() + OUTSTANDING_S_MAX
@@ -130,7 +130,7 @@ class ServerSession:
     def _resolved(self, event: str, done: Future[Receipt]) -> None:
         error = done.exception() if not done.cancelled() else None
         if done.cancelled():
-            return  # the session ends, and takes what has no receipt for uncertain
+            return  # the session ends, and reports events without a receipt as uncertain
         if error is None:
             receipt = done.result()
             self.presence.acknowledged(event, f"{receipt.epoch}-{receipt.sequence}")

@@ -1,4 +1,4 @@
-"""One WebSocket of a client of the gateway (docs/gateway.md), and what it sees."""
+"""One WebSocket of a gateway client (docs/gateway.md), and its deliveries."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Answered(NetworkError):
 
 
 class Refused(Answered):
-    """The same, and what was asked for has certainly not happened."""
+    """The gateway answered with an error, and the request certainly had no effect."""
 
     definite = True
 
 
 def answered(error: Mapping[str, Any]) -> Answered:
-    """Return what stands for an error of the gateway."""
+    """Return the exception for an error message of the gateway."""
     kind = Refused if error.get("definite") else Answered
     return kind(f"{error.get('code')}: {error.get('message')}")
 
 
 class SocketSession:
-    """From `open` to `close`. ``user`` is the client's name, ``number`` says which of its sockets it is."""
+    """A session from `open` to `close`. ``user``: the client's name; ``number``: the number of its socket."""
 
     def __init__(self, crew: Crew, user: str, number: int) -> None:
         self.crew = crew
@@ -48,7 +48,7 @@ class SocketSession:
         self._socket: websocket.WebSocket | None = None
         self._ids = itertools.count(1)
         self._events: dict[int, str] = {}
-        """Id → the event that was published with it."""
+        """Request ID → the event that it publishes."""
         self._answers: dict[int, _Answer] = {}
         self._closing = False
         self.lost = False
@@ -73,14 +73,14 @@ class SocketSession:
 
     @property
     def regions(self) -> list[str]:
-        """The regions that it is in, or asked for."""
+        """The regions that the session has joined or asked for."""
         return list(self.presence.stays)
 
     def join(self, *regions: str) -> None:
-        """Subscribe, and report how long that took."""
+        """Subscribe, and report the duration."""
         stays = self.presence.asked(regions)
         began_s = time.perf_counter()
-        # Told in the reader, so that it is before whatever comes behind the answer.
+        # The reader notes the join, so that it precedes the messages after the answer.
         answer = _Answer(lambda: self.presence.joined(stays))
         try:
             self._ask({"type": "subscribe", "regions": list(regions)}, answer)
@@ -90,7 +90,7 @@ class SocketSession:
             self.crew.fire("join", WAY, (time.perf_counter() - began_s) * 1e3, None)
 
     def leave(self, region: str) -> None:
-        """Unsubscribe; returns when nothing of the region comes any more."""
+        """Unsubscribe. Returns when no more events of the region can arrive."""
         answer = _Answer(lambda: self.presence.left(region))
         try:
             self._ask({"type": "unsubscribe", "regions": [region]}, answer)
@@ -98,7 +98,7 @@ class SocketSession:
             self.crew.fire("leave", WAY, 0, error)
 
     def publish(self, event: str, region: str, due_ns: int) -> None:
-        """Publish, without waiting for the ack. Raises `GamecastError` when the socket is gone."""
+        """Publish, without waiting for the ack. Raises `GamecastError` if the socket is closed."""
         number = next(self._ids)
         self.presence.calls(event, region, due_ns)
         self._events[number] = event
@@ -109,7 +109,7 @@ class SocketSession:
         return {"outstanding": self.presence.outstanding}
 
     def close(self) -> None:
-        """Wait for what is under way, and end. Harmless when repeated."""
+        """Wait for pending acks, and close. Calling it again is harmless."""
         if self._closing:
             return
         deadline_s = time.monotonic() + OUTSTANDING_S_MAX
@@ -137,11 +137,11 @@ class SocketSession:
 
     def _send(self, message: dict[str, Any]) -> None:
         if self._socket is None or self.lost:
-            raise Unreachable("the socket is gone")
+            raise Unreachable("the socket is closed")
         try:
             self._socket.send(json.dumps(message))
         except (OSError, websocket.WebSocketException) as error:
-            raise Unreachable(f"the socket is gone: {error}") from error
+            raise Unreachable(f"the socket is closed: {error}") from error
 
     def _read(self) -> None:
         assert self._socket is not None
@@ -197,7 +197,7 @@ class SocketSession:
 
 
 class _Answer:
-    """What the reader is to do when the answer to a request comes; who asked waits for ``came``."""
+    """A pending answer: the reader calls ``then`` when it arrives, and the requester waits for ``came``."""
 
     def __init__(self, then: Any) -> None:
         self._then = then
@@ -214,7 +214,7 @@ class _Answer:
 
 
 def socket_url(gateway: str) -> str:
-    """Return the WebSocket's URL of a gateway's ``http://`` or ``https://`` one."""
+    """Return the WebSocket URL for a gateway's ``http://`` or ``https://`` URL."""
     parts = urlsplit(gateway)
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     return urlunsplit((scheme, parts.netloc, f"{parts.path.rstrip('/')}/v1/socket", "", ""))

@@ -1,7 +1,7 @@
-"""Locust's users: importing this patches the process for gevent, so only `loadtest.locustfile` does.
+"""Locust's users. Importing this module patches the process for gevent, so only `loadtest.locustfile` does.
 
-Each publishes at its own times, whether or not earlier events have their receipts: delays count from when an event was
-due, so that a network that stands still cannot make them look short by slowing down who measures it.
+Each user publishes at its own times, whether or not earlier events have receipts. Delays count from when an event was
+due, so a network that stalls cannot look fast by slowing its users.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from loadtest.socket_session import SocketSession
 
 IDLE_S = 0.05
 RECONNECTS = 1 / 3
-"""Of all comings and goings: the others leave a region and come back to it."""
+"""Share of reconnects in churn; otherwise a user leaves a region and rejoins it."""
 AWAY_S_MAX = 2.0
 BEHIND_S_MAX = 30.0
-"""A publisher that is further behind its times than this begins anew: its process cannot keep up, as locust says."""
+"""Seconds behind its schedule after which a publisher restarts it: its process cannot keep up, as locust reports."""
 
 
 class Session(Protocol):
     """A connection, to gamecast or to its gateway."""
 
     lost: bool
-    """Whether the other side has ended it."""
+    """Whether the other side has closed it."""
 
     @property
     def regions(self) -> list[str]: ...
@@ -43,15 +43,15 @@ class Session(Protocol):
 
 
 class Player(User):
-    """What all users do: publish, come and go, and end with a word."""
+    """The behaviour of all users: publish, reconnect, leave and rejoin regions, and disconnect in order."""
 
     abstract = True
     kind: ClassVar[str] = ""
     crew: ClassVar[Crew]
-    """Of this process; set when a run begins."""
+    """The crew of this process; set when a run begins."""
 
     def connect(self, number: int) -> Session:
-        """Return a connection, not open yet, the ``number``-th of this user."""
+        """Return the ``number``-th connection of this user, not open yet."""
         raise NotImplementedError
 
     def on_start(self) -> None:
@@ -74,7 +74,7 @@ class Player(User):
 
     @task
     def act(self) -> None:
-        """Do the next thing that is due."""
+        """Do the next action that is due."""
         if self.crew.quiet or self.session is None:
             time.sleep(IDLE_S)
             self.due_s = time.time()
@@ -97,7 +97,7 @@ class Player(User):
                 self._publish(self.slot.draw(self.random))
 
     def _follow_match(self) -> None:
-        """Do the next step of a recorded match, which begins anew when it is over."""
+        """Do the next step of a recorded match, which repeats at its end."""
         turn, at = divmod(self.step, len(self.slot.steps))
         step = self.slot.steps[at]
         match_s = turn * self.crew.scenario.duration_s + step.t_s
@@ -114,11 +114,11 @@ class Player(User):
             self._publish(step.publishes)
 
     def _until_due(self) -> bool:
-        """Wait until what comes next is due; return whether it still is to be done."""
+        """Wait until the next action is due. Return False if the run has ended meanwhile."""
         ahead_s = self.due_s - time.time()
         if ahead_s < -BEHIND_S_MAX:
             self.due_s = time.time()
-        # In pieces, so that the end of the run is heard.
+        # In short sleeps, to notice the end of the run.
         while ahead_s > 0 and not self.crew.quiet:
             time.sleep(min(ahead_s, 0.5))
             ahead_s = self.due_s - time.time()
@@ -135,7 +135,7 @@ class Player(User):
             self._reconnect()
 
     def _come_and_go(self) -> None:
-        """Reconnect, or leave a region and come back, as often as the moment asks for."""
+        """Reconnect, or leave a region and rejoin it, as often as the present moment requires."""
         now_s = time.monotonic()
         waited_s, self.churned_s = now_s - self.churned_s, now_s
         if self.random.random() >= self.crew.moment.churn_per_s * waited_s:

@@ -206,7 +206,7 @@ ERRORS: dict[str, tuple[BaseException, int, str]] = {
     "other side": (Unreachable("away"), INFRASTRUCTURE, "away"),
     "ours": (GamecastError("broken off"), INFRASTRUCTURE, "broken off"),
     "two at once": (ExceptionGroup("two", [Unreachable("away"), UsageError("wrong")]), WRONG_USE, "wrong"),
-    "pipe": (BrokenPipeError(errno.EPIPE, "Broken pipe"), INFRASTRUCTURE, "nobody reads"),
+    "pipe": (BrokenPipeError(errno.EPIPE, "Broken pipe"), INFRASTRUCTURE, "was closed"),
     "full disk": (OSError(errno.ENOSPC, "No space left on device"), INFRASTRUCTURE, "No space left"),
     "full disk of a file": (
         OSError(errno.ENOSPC, "No space left on device", "/f"),
@@ -218,7 +218,7 @@ ERRORS: dict[str, tuple[BaseException, int, str]] = {
     "refused": (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), INFRASTRUCTURE, "refused"),
     "time": (TimeoutError(), INFRASTRUCTURE, "too long"),
     "process": (subprocess.CalledProcessError(7, "ps"), INFRASTRUCTURE, "status 7"),
-    "end of file": (EOFError(), INFRASTRUCTURE, "without a word"),
+    "end of file": (EOFError(), INFRASTRUCTURE, "ended without an answer"),
     "memory": (MemoryError(), INFRASTRUCTURE, "memory"),
     "encoding": (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), WRONG_USE, "encoding"),
     "extra": (ModuleNotFoundError("No module", name="pyarrow.parquet"), WRONG_USE, "pip install 'gamecast[recording]'"),
@@ -273,7 +273,7 @@ def test_an_output_that_takes_nothing_is_told_in_a_line(
         output.flush()  # nothing is left that could not be written
     assert status == INFRASTRUCTURE, complained
     assert one_line(complained)
-    assert ("No space left" if where == "full" else "nobody reads") in complained
+    assert ("No space left" if where == "full" else "was closed") in complained
 
 
 def test_a_name_that_the_output_has_no_letter_for_comes_as_an_escape(
@@ -441,7 +441,7 @@ def test_the_interpreter_has_nothing_to_add_when_it_ends(where: str, places: dic
 def test_an_output_that_is_not_there_is_told_like_one_that_takes_nothing() -> None:
     command = f"exec {BIN / 'gamecast'} --version >&-"
     ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
-    assert (ended.returncode, ended.stderr) == (INFRASTRUCTURE, "gamecast: nobody reads what is written any more\n")
+    assert (ended.returncode, ended.stderr) == (INFRASTRUCTURE, "gamecast: cannot write the output: it was closed\n")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])

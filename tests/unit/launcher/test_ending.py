@@ -36,5 +36,5 @@ def test_a_bug_is_told_once_with_its_traceback(capsys: pytest.CaptureFixture[str
     told = capsys.readouterr().err
     assert told.count("Traceback") == 1
     assert told.endswith(
-        "gamecast: this is a bug of gamecast's, please report what stands above: ResponseError: unknown command\n"
+        "gamecast: this is a bug in gamecast, please report the traceback above: ResponseError: unknown command\n"
     )
