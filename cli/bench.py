@@ -73,7 +73,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
     type=click.Choice(["ring", "dense", "trace"]),
     default="ring",
     show_default=True,
-    help="Who has which regions: three each, around a ring; 40 of 77 each; or as the servers of a match have them.",
+    help="Regions of each subscriber: ring: three, around a ring; dense: 40 of 77; trace: those of a match's server.",
 )
 @click.option(
     "--trace",
@@ -99,10 +99,10 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure gamecast beside what you would pick instead.
+    """Measure gamecast beside its alternatives.
 
     The world has S subscribers. An event is about 190 bytes of JSON, which every delivery decodes and hands to a
-    callback. Publishers and subscribers have a process each, and every trial a fresh private redis-server.
+    callback. Each publisher and each subscriber is a process, and every trial has a fresh private redis-server.
 
     Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `memory`: memory of frames,
     regions and subscribers. `joins`: how many joins/s a network takes. `recording`: the cost of recording a session.

@@ -71,8 +71,8 @@ def capacity(
     It measures the network at URL or, without one, a network that it starts on this machine. Rates double until the
     bounds are exceeded or something is lost; then the step is narrowed to 10%. The load is that of `gamecast bench`:
     two publishers keep to a schedule, each subscriber has three regions, and delays count from when an event was due.
-    Publishers, subscribers and, on this machine, the network have a process each. The result is the capacity of all of
-    them together. The report says which process was the bottleneck.
+    Each publisher, each subscriber and, on this machine, the network is a process. The result is the capacity of all of
+    them together. The report names the process that was the bottleneck.
 
     Exit status: 0 when a rate was found, 1 when none stays within the bounds or a promise was broken, 2 for wrong use,
     3 if the network is unavailable.

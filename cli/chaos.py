@@ -55,12 +55,11 @@ def chaos(
     keep: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a real network under injected faults, and judge it. The order checkers judge what its servers
-    delivered.
+    """Run a real network under injected faults, and judge it. The order checkers judge the deliveries of its servers.
 
-    Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers have
-    a process each. The servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, a seeded
-    schedule injects at least 20 faults a minute:
+    Three Redis servers (appendfsync always), a proxy before each, three relays, two managers and the game servers run
+    in a process each. The game servers publish all the time, and subscribe and unsubscribe at random. Meanwhile, a
+    seeded schedule injects at least 20 faults a minute:
 
     \b
     - a process is killed and restarted, or stopped for seconds

@@ -23,9 +23,9 @@ _FAMILIES_HELP = "\n".join(f"  {name:<9} {about(name)}" for name in FAMILIES)
 @click.command(
     help=f"""Explore every interleaving of small worlds. The protocol's own state machines run in every possible order.
 
-A simulation draws some schedules of a large world; this command runs all schedules of small ones. They differ in who
-publishes, which node forwards which frame, and which region a subscriber reads next. The checkers judge each end:
-no deadlock, nothing lost, one order, no cycle, each publisher's order, causes first.
+A simulation draws some schedules of a large world; this command runs all schedules of small ones. Schedules differ in
+the client that publishes next, the node that forwards a frame, and the region that a subscriber reads. The checkers
+judge each end: no deadlock, nothing lost, one order, no cycle, each publisher's order, causes first.
 
 FAMILY is one or more of these; the default is all of them:
 

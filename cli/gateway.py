@@ -50,15 +50,15 @@ logger = logging.getLogger("gamecast.gateway")
 @click.option(
     "--admin",
     metavar="HOST:PORT",
-    help="Address for metrics and the dashboard, open to everyone who can reach it. Without it, they are at the "
-    "gateway's own, for tokens with `watch`.",
+    help="Separate address for metrics and the dashboard, open to everyone who can reach it. By default they are at "
+    "the gateway's own address, for tokens with `watch`.",
 )
 @click.option(
     "--admin-name",
     "admin_names",
     multiple=True,
     metavar="NAME",
-    help="Host name by which operators may call the address of --admin, besides localhost, IP addresses and its HOST.",
+    help="Host name that requests to the address of --admin may use, besides localhost, IP addresses and its HOST.",
 )
 @click.option(
     "--trusted-proxy",

@@ -35,7 +35,7 @@ SECTIONS = {
         "plan": "Plan a sequencing network from a membership file.",
     },
     "Measure": {
-        "bench": "Measure gamecast beside what you would pick instead.",
+        "bench": "Measure gamecast beside its alternatives.",
         "capacity": "Find the highest rate at which delays stay within bounds.",
         "chaos": "Run a real network under injected faults, and judge it.",
         "loadtest": "Put load on a network, and check the deliveries of all clients.",

@@ -198,7 +198,7 @@ def _connections(network: NetworkState) -> Table:
         column.justify = "right"
     for each in network.connections:
         heard = "never" if each.heard_ms_ago is None else f"{each.heard_ms_ago / 1000:.1f} s ago"
-        shown = Text(heard, style="green") if each.alive else Text(f"{heard}, gone", style="yellow")
+        shown = Text(heard, style="green") if each.alive else Text(f"{heard}, disconnected", style="yellow")
         waiting = Text(f"{len(each.waiting):,}", style="yellow" if each.waiting else "")
         table.add_row(printable(each.name), f"{len(each.wanted):,}", waiting, shown)
     return table
