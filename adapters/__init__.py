@@ -1,1 +1,1 @@
-"""What gamecast runs on: Redis, memory, and the server that it starts itself."""
+"""The carriers of a network: Redis, memory, and the Redis server that gamecast starts itself."""

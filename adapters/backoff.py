@@ -1,4 +1,4 @@
-"""How long to wait before trying again what the network refused."""
+"""How long to wait before retrying a request that the network refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CAP_S = 1.0
 
 
 class Backoff:
-    """Jittered, growing waits between tries of one thing."""
+    """Jittered, growing waits between retries of one request."""
 
     def __init__(self) -> None:
         self._curve = ExponentialWithJitterBackoff(base=BASE_S, cap=CAP_S)
         self.failures = 0
 
     def next_s(self) -> float:
-        """Note a failure; return how many seconds to wait, `CAP_S` at most."""
+        """Note a failure; return how many seconds to wait, at most `CAP_S`."""
         self.failures += 1
         return self._curve.compute(self.failures)
 

@@ -1,6 +1,6 @@
-"""Leading at work: the waits and tries around `sequencing.manager` and `sequencing.transition`.
+"""The leader's work: the waits and retries around `sequencing.manager` and `sequencing.transition`.
 
-Imported by a leader when it begins to lead.
+A manager imports it when it begins to lead.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from sequencing.transition import Task, Transition
 
 GATHER_S = 0.005
 GATHER_LOOKS_MAX = 10
-"""Where no overlaps are declared a join mostly takes an epoch, which each of the others has to go over into. So among
-many, whoever wants something is given so long for others to want something, too; as often as somebody does, up to
-here."""
+"""How often the leader waits for more interests before it makes a plan.
+
+Without declared overlaps, a join mostly takes an epoch, and every other subscriber has to enter that epoch. So in a
+crowd, each new interest gives the others a moment to announce theirs as well; this limits how often.
+"""
 
 FORGET_EVERY_S = 10.0
-"""Publishers are forgotten no more often than this, and when they have been gone for as long as they may come back."""
+"""The minimum interval between removals of publishers. They are removed when they can no longer resume."""
 
 AGAIN_S = 0.002
-"""How long to wait before asking again whether an old epoch, or a link, has drained: about what a hop takes."""
+"""How long to wait before checking again whether an old epoch, or a link, has drained: about as long as a hop takes."""
 
 logger = logging.getLogger("gamecast.manager")
 
 
 class Leader:
-    """What a manager does while it leads."""
+    """The work of a manager while it leads."""
 
     def __init__(
         self,
@@ -48,30 +50,30 @@ class Leader:
         stop: asyncio.Event,
         resume_s: float,
     ) -> None:
-        """``ordering``: of the network, if it is new; ``token``: of the lease; ``stop``: set when it is to end.
+        """``ordering``: of a new network; ``token``: of the lease; ``stop``: set when the leader must end.
 
-        ``resume_s``: for how long who has gone is counted.
+        ``resume_s``: how long a disconnected subscriber keeps its place.
         """
         self._control = control
         self._operator = operator
         self._emptied_before: tuple[tuple[int, int], AbstractSet[str]] = (0, 0), frozenset()
-        """The nodes of which there was nothing at the last look, and by which plan."""
+        """The nodes that were empty at the last check, and the plan of that check."""
         self._ordering: Ordering = ordering
         self._token = token
         self._stop = stop
         self._look_at = 0.0
         self._has_planned = False
-        """Whether what plans is loaded."""
+        """Whether the planner is loaded."""
         self._waits_for: tuple[int, int, str] | None = None
         self._resume_s = resume_s
         self._connected: tuple[float, int, frozenset[str]] | None = None
-        """When it was looked last who is connected, with which incarnations at most."""
+        """When the connections were last listed, the last incarnation, and the names of the connections."""
         self._forgetting: asyncio.Task[None] | None = None
         self._gone: dict[str, tuple[float, frozenset[str]]] = {}
-        """Name that the record counts and that has gone → when that was seen first, and what it had."""
+        """Disconnected name in the record → when it was first seen disconnected, and its regions."""
 
     async def turn(self, seen: Seen) -> None:
-        """Do what follows from what was seen just now; if that is nothing, wait until somebody asks for something."""
+        """Act on what was just seen; if there is nothing to do, wait for a new request."""
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
         latest = await self._gather(seen) if seen.is_crowded() else seen
         if latest is None:
@@ -91,16 +93,16 @@ class Leader:
             await self._control.asked(latest.asked, block_ms=LOOK_EVERY_MS)
 
     async def close(self) -> None:
-        """Release the connections to the nodes; waits for them are broken off."""
+        """Close the connections to the nodes, and break off waits for them."""
         if self._forgetting is not None:
             self._forgetting.cancel()
             await asyncio.gather(self._forgetting, return_exceptions=True)
         await self._operator.close()
 
     async def _gather(self, seen: Seen) -> Seen | None:
-        """Look until nobody wants anything new; None when somebody else leads now."""
+        """Read the control store until no interest is new; return None if another candidate leads now."""
         for _ in range(GATHER_LOOKS_MAX):
-            # Not by `asked`: a Redis that is idle looks every 100 ms only at what blocks.
+            # Not by `asked`: an idle Redis checks blocked commands only every 100 ms.
             await asyncio.sleep(GATHER_S)
             latest = await self._look()
             if latest is None or latest.asked == seen.asked:
@@ -113,9 +115,9 @@ class Leader:
         return await self._control.look(self._token, LEASE_MS)
 
     def _in_place(self, seen: Seen, record: Record) -> Record | None:
-        """Return what follows of joins that change nothing for anybody else: on one node, of regions that there are.
+        """Return the record after joins that affect no other subscriber: on one node, in existing regions.
 
-        None if that is not so, or not known: planning takes imports and time, and has a thread of its own.
+        None if that does not apply or is unknown: planning takes imports and time, and runs in a thread of its own.
         """
         if [*seen.nodes] != [*record.plan.nodes] or len(seen.nodes) > 1 or record.behind:
             return None
@@ -138,12 +140,12 @@ class Leader:
             return following
         runs = await self._operator.runs(seen.nodes)
         announced = not record.plan.paths or seen.is_announced(record.plan)
-        # A node that is away gets nothing new. When all are, somebody will have to wait anyway.
+        # An unreachable node gets no new regions. If all are unreachable, some client has to wait anyway.
         there = {name: url for name, url in seen.nodes.items() if name in runs} or seen.nodes
         named = self._named_runs(seen, record.plan)
         emptied: AbstractSet[str] = frozenset()
         if self._operator.emptied and announced and not record.behind:
-            # Twice in a row by one plan: a slow answer may be from before the node knew any.
+            # Twice in a row for one plan: a slow answer may date from before the node knew any.
             number = record.plan.epoch, record.plan.version
             now = self._operator.emptied & frozenset(chain.from_iterable(record.plan.paths.values()))
             emptied = now & self._emptied_before[1] if self._emptied_before[0] == number else frozenset()
@@ -153,8 +155,8 @@ class Leader:
         }
         for name in losing.keys() - named:
             logger.warning(
-                "manager: node %s has lost acknowledged events in a restart, though it is registered to keep all: its "
-                "regions begin a new epoch, and it counts as one that may lose something from now on",
+                "manager: node %s lost acknowledged events in a restart, although it is registered to keep all: its "
+                "regions begin a new epoch, and from now on it counts as a node that may lose events",
                 name,
             )
         expected = record.expected
@@ -171,7 +173,7 @@ class Leader:
         return following
 
     async def _forget_publishers(self, plan: Plan) -> None:
-        """Now and then have the nodes forget, beside what else there is to do, who was gone last time and is still."""
+        """From time to time, have the nodes remove publishers that are still disconnected since the last check."""
         now, before = time.monotonic(), self._connected
         if before is not None and now < before[0] + max(self._resume_s, FORGET_EVERY_S):
             return
@@ -179,7 +181,7 @@ class Leader:
             if not self._forgetting.done():
                 return
             if (error := self._forgetting.exception()) is not None:
-                logger.warning("manager: publishers that are gone cannot be forgotten: %r", error)
+                logger.warning("manager: cannot remove disconnected publishers: %r", error)
         last, names = await self._control.incarnations()
         self._connected = now, last, names
         if before is not None:
@@ -187,7 +189,7 @@ class Leader:
             self._forgetting = asyncio.create_task(forgetting, name="gamecast forgetting")
 
     def _note_gone(self, record: Record, interests: Mapping[str, Interest]) -> None:
-        """Note who has gone; who has come back, as a newer connection, may not have asked for all that it had yet."""
+        """Note disconnected names. A name that reconnected may not have asked for all its regions yet."""
         now, gone = time.monotonic(), dict[str, tuple[float, frozenset[str]]]()
         for name, regions in record.members.items():
             interest, heard = interests.get(name), record.heard.get(name)
@@ -202,12 +204,12 @@ class Leader:
         self._gone = gone
 
     def _away(self) -> Members:
-        """Return what is kept for those who may come back: for a while."""
+        """Return the regions that are kept for disconnected subscribers, for a while."""
         horizon = time.monotonic() - self._resume_s
         return {name: regions for name, (since, regions) in self._gone.items() if since > horizon}
 
     async def _move(self, record: Record) -> None:
-        """Bring a transition to its end, unless the lease is lost, or a node of it turns out to have begun anew."""
+        """Finish a transition, unless the lease is lost or a node of it has restarted."""
         transition, plan = Transition(record), record.plan
         announced = False
         while not transition.finished and not self._stop.is_set():
@@ -227,9 +229,9 @@ class Leader:
             await self._control.save(self._token, record.settled())
 
     async def _leads_until(self, performing: asyncio.Future[Any]) -> bool:
-        """Wait for tasks, which may take longer than a lease; return whether it is still ours.
+        """Wait for tasks, which may take longer than a lease; return whether this leader still has the lease.
 
-        What a node is asked to do can be asked again, by the next leader; so nothing is broken off.
+        The next leader can repeat a task at a node, so tasks are not cancelled.
         """
         leads = True
         while True:
@@ -239,7 +241,7 @@ class Leader:
             leads = leads and not self._stop.is_set() and await self._control.keep(self._token, LEASE_MS)
 
     async def _goes_on(self, plan: Plan, *, wait_s: float) -> bool:
-        """Wait; return whether the lease is still ours, and the nodes are in the runs that the plan means."""
+        """Wait; return whether this leader still has the lease, and the nodes are in the runs that the plan names."""
         await asyncio.sleep(wait_s)
         if time.monotonic() < self._look_at:
             return await self._control.keep(self._token, LEASE_MS)
@@ -252,8 +254,9 @@ class Leader:
 
     @staticmethod
     def _named_runs(seen: Seen, plan: Plan) -> AbstractSet[str]:
-        """Return the nodes whose runs plans name: also one that is said to keep all now, since nobody speaks to another
-        run of it than the plan's.
+        """Return the nodes whose runs plans name.
+
+        That includes nodes that are registered to keep all now: clients only talk to the run that the plan names.
         """
         return seen.may_lose | plan.runs.keys()
 
@@ -280,7 +283,7 @@ def _decide(
         return None
     try:
         from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
-    except Exception as error:  # libraries that do not fit each other raise all kinds of them
+    except Exception as error:  # incompatible libraries raise exceptions of all kinds
         raise ImportError(str(error)) from error
 
     return following(record, changes, interests, nodes=nodes, announced=announced, away=away)

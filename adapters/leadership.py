@@ -1,4 +1,4 @@
-"""What leading takes of a network, whatever carries it: the ports that the adapters implement, and the lease."""
+"""What a leader needs of a network, independent of its carrier: the ports for the adapters, and the lease."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:  # a candidate performs none
     from sequencing.transition import Task
 
 LEASE_MS = 2_000
-"""A leader that has not been heard of for so long is no leader any more; see also `adapters.redis.lease`."""
+"""A leader that has not renewed its lease for this long has lost it; see also `adapters.redis.lease`."""
 
 LOOK_EVERY_MS = 500
-"""A leader looks around, and prolongs its lease, as often as this, or sooner when it is asked for something."""
+"""How often a leader reads the control store and renews its lease; a request makes it do so sooner."""
 
 RESUME_S = 60.0
-"""For so long who has gone is counted: who comes back within it finds the order of its regions kept."""
+"""How long a disconnected subscriber keeps its place: if it reconnects in time, it resumes in the same order."""
 
 CROWD = 20
-"""Of so many, whoever wants something is likely not to be alone."""
+"""Among this many subscribers, several are likely to change their interests at the same time."""
 
 
 class Seen(NamedTuple):
     """What a leader decides by.
 
-    ``record``: None in a network that is new; ``announced``: the (epoch, version) that everybody may know of;
-    ``asked``: where `Control.asked` goes on; ``nodes``: name → url, of which those in ``may_lose`` may come back from a
-    restart with an older state.
+    ``record``: None in a new network; ``announced``: the newest (epoch, version) that clients may know; ``asked``: the
+    position at which `Control.asked` continues; ``nodes``: name → url. A node in ``may_lose`` may have an older state
+    after a restart.
     """
 
     record: Record | None
@@ -41,21 +41,24 @@ class Seen(NamedTuple):
     nodes: Mapping[str, str]
     may_lose: frozenset[str] = frozenset()
     expected: int = 0
-    """How many overlaps are declared."""
+    """The number of declared overlaps."""
     taken: bool = False
-    """Whether the lease was taken just now: somebody else may have led since whoever looks did."""
+    """Whether the lease was taken just now: another candidate may have led in the meantime."""
     doubted: Mapping[str, str] = {}
-    """Node → the run of its server in which it was found to have lost something, whatever it is registered as."""
+    """Node → the run of its server in which it was found to have lost something, however it is registered."""
 
     def is_crowded(self) -> bool:
-        """Return whether somebody of many wants something that is likely to concern all of them: on one node, never."""
+        """Return whether many subscribers are there and a new interest is likely to affect all of them.
+
+        Never on one node.
+        """
         record = self.record
         if record is None or record.behind or self.expected or len(self.interests) < CROWD or len(self.nodes) == 1:
             return False
         return any(interest.after(record.heard.get(name)) for name, interest in self.interests.items())
 
     def is_announced(self, plan: Plan) -> bool:
-        """Return whether everybody may know of a plan."""
+        """Return whether clients may know a plan."""
         return (plan.epoch, plan.version) <= self.announced
 
 
@@ -63,53 +66,53 @@ class Control(Protocol):
     """The control store, as a manager uses it."""
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
-        """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
+        """Take or renew the lease, and return what a leader decides by; None while another candidate leads."""
 
     async def expected(self) -> frozenset[Pair]:
-        """Return the overlaps that are declared; none is ever taken back."""
+        """Return the declared overlaps; declarations are permanent."""
 
     async def keep(self, token: str, lease_ms: int) -> bool:
-        """Prolong the lease; False when somebody else leads, or did since it ran out."""
+        """Renew the lease; False if another candidate leads, or led since it expired."""
 
     async def save(self, token: str, record: Record) -> bool:
-        """Keep a record; False when the lease is lost."""
+        """Save a record; False if the lease is lost."""
 
     async def announce(self, token: str, record: Record) -> bool:
-        """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
+        """Announce a plan that all nodes know, once; False if the lease is lost."""
 
     async def settle(self, token: str, record: Record) -> bool:
-        """Keep what a record comes to for whose plan nodes have nothing to do, and tell everybody of it, at once."""
+        """Save and announce, in one step, a record for whose plan the nodes have nothing to do."""
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
-        """Return the last incarnation that was given, and the names of all connections that there are, at one time."""
+        """Return the last incarnation and the names of all open connections, both of the same moment."""
 
     async def resign(self, token: str) -> None:
-        """Give the lease back."""
+        """Release the lease."""
 
     async def asked(self, after: str, *, block_ms: int) -> None:
-        """Wait until somebody wants something new, or for ``block_ms``."""
+        """Wait for a new request, up to ``block_ms``."""
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
 
 
 class NodeOperator(Protocol):
-    """The nodes, as a manager reaches them."""
+    """The nodes, as a manager accesses them."""
 
     emptied: frozenset[str]
-    """The nodes of the last `runs` of which there is nothing: they know no plan, or somebody has emptied them."""
+    """The empty nodes of the last `runs`: they know no plan, or somebody deleted their keys."""
 
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the runs that the servers of some nodes, name → url, are in: of those that can be reached."""
+        """Return the runs of the servers of some nodes, name → url; unreachable nodes are left out."""
 
     async def perform(self, task: Task, plan: Plan) -> Any:
-        """Do a task at its node, if that is in the run that the plan means, else return False."""
+        """Carry out a task at its node, if the node is in the run that the plan names; otherwise return False."""
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
-        """Have each node that can be reached forget publishers of incarnations up to one, but for some names.
+        """Have each reachable node remove publishers of incarnations up to ``upto``, except the living names.
 
         See `sequencing.node.Node.forget_publishers`.
         """
 
     async def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""

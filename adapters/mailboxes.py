@@ -1,8 +1,8 @@
 """Mailboxes: FIFO from each process to each other one, exactly once; in this process, or in Redis.
 
-In Redis a mailbox is a stream, which its owner reads from where it has come to and trims behind itself. A sender
-numbers its packets to each other process, and a script appends only the number that is due: a batch whose answer is
-lost can be sent again. All keys of a network have one hash tag.
+In Redis a mailbox is a stream. Its owner reads it from its last position, and trims what it has read. A sender numbers
+its packets to each other process, and a script appends only the next number. So a batch whose answer is lost can be
+sent again. All keys of a network have one hash tag.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from adapters.redis.connection import RedisConnection, Script
 from sequencing.errors import NetworkError
 
 Packet = tuple[str, bytes]
-"""To send: the receiver, and what; received: the sender, and what."""
+"""When sending: the receiver and the data; when receiving: the sender and the data."""
 
 PACKETS_MAX = 512
-"""Read at once: enough to keep up, few enough to hand on soon."""
+"""How many packets one read takes: enough to keep up, and few enough to deliver soon."""
 RETRY_S = 0.1
 
 APPEND = Script(
@@ -44,20 +44,20 @@ APPEND = Script(
 
 
 class Mailbox(Protocol):
-    """One process' mailbox, and its way to the others'."""
+    """The mailbox of one process, and its access to those of others."""
 
     async def send(self, packets: Sequence[Packet]) -> None:
-        """Put packets into the receivers' mailboxes, in this order, each once; returns when they are there."""
+        """Put packets into the receivers' mailboxes, in this order, each once; return when they are stored."""
 
     async def receive(self) -> list[Packet]:
         """Wait for packets, and return them in order."""
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Close all connections."""
 
 
 class MemoryMailbox:
-    """A mailbox in this process. Networks are told apart by their names."""
+    """A mailbox in this process. Networks are distinguished by their names."""
 
     _boxes: dict[tuple[str, str], asyncio.Queue[Packet]] = defaultdict(asyncio.Queue)  # noqa: RUF012 — this process'
 
@@ -78,7 +78,7 @@ class MemoryMailbox:
         return packets
 
     async def close(self) -> None:
-        """Forget what was not read."""
+        """Drop unread packets."""
         self._boxes.pop((self._network, self._owner), None)
 
 
@@ -92,7 +92,7 @@ class RedisMailbox:
         self._last_read = b"0"
 
     async def send(self, packets: Sequence[Packet]) -> None:
-        """Put packets into the receivers' mailboxes, again and again while the server cannot be reached."""
+        """Put packets into the receivers' mailboxes; retry while the server is unreachable."""
         keys = [self._key("numbers"), *dict.fromkeys(self._box(to) for to, _ in packets)]
         arguments: list[object] = [self._owner]
         for to, data in packets:
@@ -106,7 +106,7 @@ class RedisMailbox:
                 await asyncio.sleep(RETRY_S)
 
     async def receive(self) -> list[Packet]:
-        """Wait for packets, also while the server cannot be reached."""
+        """Wait for packets, even while the server is unreachable."""
         while True:
             try:
                 command = ("XREAD", "COUNT", PACKETS_MAX, "BLOCK", self._block_ms)
@@ -116,7 +116,7 @@ class RedisMailbox:
                 [[_, entries]] = answer.items() if isinstance(answer, dict) else answer
                 self._last_read = entries[-1][0]
                 packets = [(fields[1].decode(), fields[3]) for _, fields in entries]
-                # All before the last one read: what is trimmed is certain to be here.
+                # All before the last packet read: trimmed packets have certainly arrived here.
                 await self._reader.call("XTRIM", self._box(self._owner), "MINID", self._last_read)
             except NetworkError:
                 await asyncio.sleep(RETRY_S)
@@ -124,7 +124,7 @@ class RedisMailbox:
                 return packets
 
     async def close(self) -> None:
-        """Close the connections; the mailbox stays, as others may still write to it."""
+        """Close the connections; the mailbox stays, because others may still write to it."""
         await self._writer.close()
         await self._reader.close()
 

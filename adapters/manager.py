@@ -1,6 +1,6 @@
-"""The manager: a candidate for leading a network, whatever carries it.
+"""The manager: a leader candidate of a network, independent of its carrier.
 
-Any connection may run one; one of them leads. The next leader goes on from the record.
+Any connection may run one; one of them leads. The next leader continues from the record.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from adapters.leader import Leader
 
 STAND_EVERY_MS = 1_000
-"""How often those who do not lead try whether they may."""
+"""How often a candidate tries to take the lease."""
 FAILURES_MAX = 3
 ASIDE_S = 5.0
-"""So long a leader that fails again and again, for reasons of its own, leaves leading to others: for longer than a
-lease lasts and they take to look."""
+"""How long a leader that keeps failing, for reasons of its own, leaves the lease to other candidates.
+
+This is longer than a lease lasts and another candidate takes to try.
+"""
 
 logger = logging.getLogger("gamecast.manager")
 
 
 class Manager:
-    """One candidate for leading a network."""
+    """One leader candidate of a network."""
 
     def __init__(
         self,
@@ -43,9 +45,9 @@ class Manager:
         *,
         resume_s: float = RESUME_S,
     ) -> None:
-        """``make_operator``: a way to the nodes, for when it leads; ``ordering``: of the network, if it is new.
+        """``make_operator``: returns the access to the nodes, for the leader; ``ordering``: of a new network.
 
-        ``resume_s``: for how long who has gone is counted.
+        ``resume_s``: how long a disconnected subscriber keeps its place.
         """
         self._control = control
         self._resume_s = resume_s
@@ -55,12 +57,12 @@ class Manager:
         self._stop = asyncio.Event()
         self._leader: Leader | None = None
         self.leads = False
-        """Whether this one led when it looked last."""
+        """Whether this candidate led at its last check."""
         self.cannot_plan: ImportError | None = None
-        """Why it leaves leading to others for good: what makes plans cannot be loaded."""
+        """The reason why it never leads: the planner cannot be loaded."""
 
     async def run(self) -> None:
-        """Run as a leader candidate until `stop`, and lead when elected; wait network trouble out."""
+        """Run as a leader candidate until `stop`, and lead when elected; retry during network trouble."""
         backoff, failures, outage = Backoff(), 0, Outage(logger, "manager")
         try:
             while not self._stop.is_set():
@@ -70,11 +72,11 @@ class Manager:
                     outage.over()
                     failures = 0
                 except NotAllowed as error:
-                    # Servers of a secured network publish and subscribe, and leave leading to others.
+                    # In a secured network, users of game servers may publish and subscribe, but not lead.
                     logger.info("manager: this user may not lead: %s", error)
                     await self._stop.wait()
                 except ImportError as error:
-                    logger.warning("manager: leaves leading to others, what plans cannot be loaded: %r", error)
+                    logger.warning("manager: this process cannot lead, because the planner cannot be loaded: %r", error)
                     self.cannot_plan = error
                     await self._stand_aside(None)
                 except Exception as error:  # noqa: BLE001 - a manager that ends leaves everybody who wants something waiting
@@ -91,7 +93,7 @@ class Manager:
             await self._close()
 
     async def _stand_aside(self, seconds: float | None) -> None:
-        """Leave leading to others, for good if None: what does not work in this process may work in theirs."""
+        """Let other candidates lead, for good if None: a failure in this process may not occur in theirs."""
         self.leads = False
         with suppress(GamecastError):  # without it, the lease runs out
             await self._control.resign(self._token)
@@ -103,7 +105,7 @@ class Manager:
                 await self._stop.wait()
 
     async def stop(self) -> None:
-        """Let `run` return, and give the lease back; waits are broken off."""
+        """Let `run` return, and release the lease; waits are broken off."""
         self._stop.set()
         await self._close()
 
@@ -117,7 +119,7 @@ class Manager:
 
     def _leading(self) -> Leader:
         if self._leader is None:
-            from adapters.leader import Leader  # most candidates never do
+            from adapters.leader import Leader  # most candidates never lead
 
             self._leader = Leader(
                 self._control, self._make_operator(), self._ordering, self._token, self._stop, self._resume_s

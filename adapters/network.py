@@ -1,4 +1,4 @@
-"""What a connection needs of a network, whatever carries it: the ports that the adapters implement."""
+"""What a connection needs of a network, independent of its carrier: the ports for the adapters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Position = tuple[int, int]
 
 
 class Hidden(NamedTuple):
-    """Events of a region that a reader does not get, because it had others with their numbers; and why."""
+    """Events of a region that a reader misses, because it got forged ones with their numbers; and the reason."""
 
     region: str
     epoch: int
@@ -27,116 +27,119 @@ class Hidden(NamedTuple):
 
 
 class Lane(Protocol):
-    """One publisher's way to one ingress node; one request at a time."""
+    """One publisher's access to one ingress node; one request at a time."""
 
     def follow(self, plan: Plan) -> None:
-        """Speak to the node as a plan knows it, from the next request on."""
+        """From the next request on, talk to the node in the run that a plan names."""
 
     async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
-        """Offer frames; raises `NetworkError` when it is unknown what became of them."""
+        """Offer frames; raises `NetworkError` if their outcome is unknown."""
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
 
 
 class Reader(Protocol):
-    """One subscriber's way to the egress streams of one node; one call at a time."""
+    """One subscriber's access to the egress streams of one node; one call at a time."""
 
     def follow(self, plan: Plan) -> None:
-        """Speak to the node as a plan knows it, from the next call on."""
+        """From the next call on, talk to the node in the run that a plan names."""
 
     async def interrupt(self) -> None:
-        """Break off a `read` that waits (`NetworkError`, or nothing found); the next call is as good as any."""
+        """Break off a waiting `read` (`NetworkError`, or an empty result); the next call works as usual."""
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
-        """Return frames after the given positions, at most ``frames_max`` a region, waiting up to ``block_ms``.
+        """Return frames after the given positions, at most ``frames_max`` per region, waiting up to ``block_ms``.
 
-        None: what is there now, and nothing if that is nothing; so it is, too, when other streams are read than the
-        last time, whose frames may wait for a look at all. A Redis that is idle looks every 100 ms only whether
-        somebody has waited for long enough.
+        None returns what is there now, without waiting. It also returns at once if the streams differ from those of the
+        last call, because their frames may wait for a read of all streams. An idle Redis checks only every 100 ms
+        whether a blocked command has timed out.
         """
 
     def hidden(self) -> Sequence[Hidden]:
-        """Return, once, the places in which other events than the true ones are known now to have been read."""
+        """Return, once, the known places where this reader got forged events instead of the true ones."""
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
-        """Return the newest frame of each stream, (region, epoch), None of an empty one.
+        """Return the newest frame of each stream, (region, epoch), None for an empty one.
 
-        As of a moment that is no earlier than any of which something was read before.
+        The result is no older than anything that was read before.
         """
 
     async def close(self) -> None:
-        """Release the connection; a read that waits on it is broken off (`NetworkError`, or nothing found)."""
+        """Close the connection; a waiting read is broken off (`NetworkError`, or an empty result)."""
 
 
 class Network(Protocol):
-    """A network as one connection sees it: the control plane, and ways to the nodes."""
+    """A network as one connection sees it: the control plane, and access to the nodes."""
 
     url: str
-    """By which other connections join the same network."""
+    """The URL with which other connections join the same network."""
 
     async def open(self) -> None:
-        """Reach the control plane; raises `NetworkError` or `OtherSideError`, with nothing half-done."""
+        """Connect to the control plane.
+
+        Raises `NetworkError` or `OtherSideError`, and then leaves nothing half-open.
+        """
 
     async def close(self) -> None:
         """Release everything, in reverse order of opening."""
 
     async def introduce(self, name: str) -> int:
-        """Tell that this is a new connection of a name; return its incarnation, larger than all before.
+        """Register a new connection of a name; return its incarnation, larger than all before.
 
-        What follows speaks for this connection, and raises `Superseded` once a newer one of the name is there.
+        Later calls speak for this connection, and raise `Superseded` when a newer one of the name exists.
         """
 
     async def renew(self, after: int = 0) -> int:
-        """Return a new incarnation for this connection's events; ``after``: above this one, too."""
+        """Return a new incarnation for this connection's events, also larger than ``after``."""
 
     async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
-        """Tell which regions this connection wants, and to which it publishes."""
+        """Store the regions that this connection wants, and those to which it publishes."""
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
-        """Declare overlaps that are expected, see `sequencing.expected`."""
+        """Declare expected overlaps, see `sequencing.expected`."""
 
     async def beat(self) -> bool:
-        """Tell that the connection lives; return whether what it wants is to be told again, for it counted as gone."""
+        """Report that the connection lives; return whether it must store its interest again, because it had expired."""
 
     async def leave(self) -> None:
-        """Tell that the connection is gone."""
+        """Report that the connection ends."""
 
     async def announce_probe(self, name: str, text: bytes) -> None:
-        """Tell where a recording server answers probes; it is forgotten when nobody tells anything for long."""
+        """Register the address at which a recording server answers probes; it expires unless it is registered again."""
 
     async def withdraw_probe(self, name: str) -> None:
-        """Take that back."""
+        """Remove that address."""
 
     async def probe_addresses(self) -> Mapping[str, bytes]:
-        """Return what was told, name → text."""
+        """Return the registered addresses, name → text."""
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """Return what was announced after a plan, in order, or the newest of all, waiting up to ``block_ms``."""
+        """Return the records announced after a plan, in order, or the newest of all, waiting up to ``block_ms``."""
 
     async def stop_watching(self) -> None:
-        """Break off a `news` that waits, for good."""
+        """Break off a waiting `news`, for good."""
 
     async def plans(self, regions: Collection[str], after: int) -> list[Plan]:
         """Return plans that say where some regions were, in the epochs that plans after epoch ``after`` ended.
 
-        Oldest first, as far back as is known; the newest plan is the last. Of older plans, only a part may be there.
+        Oldest first, as far back as is known; the newest plan is the last. Older plans may be incomplete.
         """
 
     async def ending(self) -> frozenset[tuple[str, int]]:
-        """Return the epochs that are being left now, (region, epoch) each; of all others everything has arrived."""
+        """Return the epochs that are ending, (region, epoch) each; all events of other ended epochs have arrived."""
 
     async def no_leader_error(self) -> NoLeader | None:
-        """Return what to tell whoever waits for a plan, None if somebody leads, or this connection may come to.
+        """Return the error for a caller that waits for a plan. None if there is a leader, or this connection can lead.
 
-        Nobody leads for a moment when a leader dies, too.
+        There is also no leader for a moment after a leader dies.
         """
 
     async def latest_plan(self) -> Plan | None:
-        """Return the newest plan that was announced."""
+        """Return the newest announced plan."""
 
     def lane(self, node: str, plan: Plan) -> Lane:
-        """Return a way for publishing at a node."""
+        """Return an access for publishing at a node."""
 
     def reader(self, node: str, plan: Plan) -> Reader:
-        """Return a way for reading at a node."""
+        """Return an access for reading at a node."""

@@ -1,4 +1,4 @@
-"""What is logged of something that fails again and again: its begin, now and then that it lasts, and its end."""
+"""The log of a repeated failure: its begin, from time to time its duration, and its end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 REPEAT_S = 30.0
-"""So long is nothing more said of an outage: who plays beside it reads the log, too."""
+"""How long an outage is not logged again: developers read this log, too."""
 
 
 class Outage:
-    """The failures of one thing, from the first to the next success."""
+    """The failures of one operation, from the first failure to the next success."""
 
     def __init__(self, logger: logging.Logger, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         """``what``: begins each line. ``clock``: in seconds."""
@@ -21,7 +21,7 @@ class Outage:
         self._unsaid = 0
 
     def failed(self, error: Exception) -> None:
-        """Log a failure, unless one like it was logged lately."""
+        """Log a failure, unless a similar one was logged recently."""
         now = self._clock()
         if self._began is None:
             self._began = self._said = now
@@ -30,12 +30,16 @@ class Outage:
         self._unsaid += 1
         if now - self._said >= REPEAT_S:
             self._logger.warning(
-                "%s: still, for %.0f s (%d failures more): %r", self._what, now - self._began, self._unsaid, error
+                "%s: still failing after %.0f s (%d more failures): %r",
+                self._what,
+                now - self._began,
+                self._unsaid,
+                error,
             )
             self._said, self._unsaid = now, 0
 
     def over(self) -> None:
-        """Note a success. The end of an outage that was logged more than once, or lasted, is logged."""
+        """Note a success. The end of an outage is logged if it was logged more than once, or was long."""
         if self._began is None:
             return
         if self._unsaid or self._said > self._began:

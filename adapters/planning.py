@@ -1,7 +1,7 @@
-"""Planning on behalf of a network: what the leader does.
+"""Planning on behalf of a network: the leader's work.
 
-Imported when there is something to decide, not before: it brings numpy, scipy and networkx, which come with an extra,
-and which a server that only publishes and subscribes need not load.
+A leader imports it when there is something to decide, not before. It needs numpy, scipy and networkx, which an extra
+installs. A server that only publishes and subscribes need not load them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Members, Record
 
 SEARCH_WORK_MAX = 30_000
-"""Of a plan that is being waited for: some 10 ms. Thirty times as much finds the same plans for the trace's servers."""
+"""The search limit of a plan that clients wait for: some 10 ms.
+
+For the trace's servers, thirty times as much finds the same plans.
+"""
 
 
 def following(
@@ -28,13 +31,13 @@ def following(
     announced: bool,
     away: Members,
 ) -> Record:
-    """Return what to go to so that changes are made, on these nodes; see `sequencing.manager.next_record`."""
+    """Return the next record, which makes these changes on these nodes; see `sequencing.manager.next_record`."""
     planner = planner_over(nodes, record.plan.ordering)
     return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 
 def planner_over(nodes: Mapping[str, str], ordering: Ordering) -> Planner:
-    """Return what plans over these nodes, name → url."""
+    """Return the planner for these nodes, name → url."""
 
     def plan(membership: Membership, epoch: int, first_atom: int) -> Plan:
         return make_plan(

@@ -1,4 +1,4 @@
-"""The lines of a file that somebody else wrote: plain or gzip-compressed, bounded, and numbered for error messages."""
+"""The lines of a file from another program: plain or gzip-compressed, bounded, and numbered for error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from typing import BinaryIO, cast
 from sequencing.errors import InvalidInput
 
 LINE_BYTES_MAX = 1 << 20
-"""What we read takes some hundred bytes a line; a line without an end should not fill the memory."""
+"""The maximum length of a line.
+
+Lines that gamecast reads take some hundred bytes; an endless line must not fill the memory.
+"""
 BUFFER_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -24,7 +27,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number from 1; it ends in a newline, except perhaps the last.
 
     Raises `InvalidInput`, naming the file and, where there is one, the line, for what cannot be read: a missing file, a
-    directory, a line of more than ``LINE_BYTES_MAX`` bytes, gzip data that is damaged or cut off.
+    directory, a line of more than ``LINE_BYTES_MAX`` bytes, damaged or incomplete gzip data.
     """
     number = 0
     try:
@@ -40,7 +43,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def foreign_encoding(line: bytes) -> str | None:
-    """Say what is wrong with a line that is not UTF-8, None of one that is."""
+    """Return what is wrong with a line that is not UTF-8, None for a valid line."""
     try:
         line.decode()
     except UnicodeDecodeError as error:
@@ -55,7 +58,7 @@ def _open(file: Path) -> Iterator[BinaryIO]:
     if file.is_dir():
         raise InvalidInput(f"{file}: is a directory, not a file")
     with io.BufferedReader(io.FileIO(file), BUFFER_BYTES) as raw:
-        # Looking ahead without seeking, so that pipes can be read too.
+        # Look ahead without seeking, so that pipes can be read, too.
         compressed = raw.peek(2)[:2] == _GZIP_MAGIC
         if not compressed and file.suffix == ".gz":
             raise InvalidInput(f"{file}: is named .gz but is not gzip data")

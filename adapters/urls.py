@@ -1,14 +1,14 @@
-"""The URLs of Redis servers: as whom one is reached, and what of it may be shown."""
+"""The URLs of Redis servers: their users, and which parts of them may be shown."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-ESCAPES = "in passwords, the characters : / ? # @ [ ] % are written %3A %2F %3F %23 %40 %5B %5D %25"
+ESCAPES = "in passwords, write the characters : / ? # @ [ ] % as %3A %2F %3F %23 %40 %5B %5D %25"
 
 _NO_PORT = re.compile(r"\A([^,/?\[\]:]*:)(?!\d*(?:\Z|[,/?]))[^,/?]*")
-"""What stands where a port would: a password whose host was forgotten."""
+"""The text in the place of a port: a password in a URL without a host."""
 
 
 _SHOWN = ("db", "protocol", "service", "nodes", "ssl_check_hostname", "max_connections", "health_check_interval")
@@ -16,9 +16,9 @@ _OPTION = re.compile(r"([?&])([^=&?]*)(=?)([^&]*)")
 
 
 def redacted(url: str) -> str:
-    """Return the URL without its passwords, for messages and logs; also one that is none, as without its scheme.
+    """Return the URL without its passwords, for messages and logs; it may be invalid, for example without a scheme.
 
-    Of the options at its end, only the values of those are shown that are known to be no secrets.
+    Of the options at its end, only those that are known to be no secrets keep their values.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -40,14 +40,14 @@ def _shown(option: re.Match[str]) -> str:
 
 
 def split_url(url: str) -> SplitResult:
-    """Return the parts of a URL; raises `ValueError` for what is none, which repeats nothing of it."""
+    """Return the parts of a URL; raises `ValueError`, which repeats nothing of the URL, if it is invalid."""
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ValueError(f"it cannot be read ({ESCAPES})") from None
     options = parts.query.split("&")
     if parts.scheme not in ("memory", "embedded") and (parts.fragment or not all(map(_is_option, options))):
-        raise ValueError(f"it has a ? or # that begins no options ({ESCAPES})")
+        raise ValueError(f"it has a ? or # that does not begin options ({ESCAPES})")
     return parts
 
 
@@ -56,21 +56,21 @@ def _is_option(text: str) -> bool:
 
 
 def without_user(url: str) -> str:
-    """Return a URL as it may be stored where everybody reads it."""
+    """Return a URL as it may be stored where every user can read it."""
     return with_user(url, "")
 
 
 def stored_for_all(url: str, control_url: str) -> str:
-    """Return a node's URL as it is stored for everybody: without a user, where the control URL names one.
+    """Return a node's URL as it is stored for all users: without a user, if the control URL names one.
 
-    There everybody has a user, and reaches nodes as that; else all share what the URL says.
+    In such a network, every client has a user and accesses nodes as that user. Otherwise all share the URL as it is.
     """
     user = urlsplit(control_url).netloc.rpartition("@")[0]
     return without_user(url) if user.partition(":")[0] else url
 
 
 def as_user_of(url: str, control_url: str) -> str:
-    """Return a server's URL with the user of the control Redis, if that names one and the server's does not."""
+    """Return a server's URL with the user of the control Redis, if that has one and the server's URL has none."""
     user = urlsplit(control_url).netloc.rpartition("@")[0]
     if not user.partition(":")[0] or "@" in urlsplit(url).netloc or not urlsplit(url).netloc:
         return url

@@ -18,7 +18,7 @@ def named(names: Sequence[str]) -> str:
 
 
 def installed_plan(number: tuple[int, int] | None) -> str:
-    """Return epoch and version as people read them: ``1.2``, none, or ? where nobody knows."""
+    """Return epoch and version as people read them: ``1.2``, none, or ? if they are unknown."""
     if number is None:
         return "?"
     return f"{number[0]}.{number[1]}" if any(number) else "none"

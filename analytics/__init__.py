@@ -1,6 +1,6 @@
 """Recorded sessions: their schema, and the Spark jobs that judge them. Users import from here: ``gamecast.analytics``.
 
-A name is found in its module when it is first asked for, so that importing this imports neither pyarrow nor pyspark.
+A name's module is imported at the first use of the name, so that importing this imports neither pyarrow nor pyspark.
 """
 
 from importlib import import_module

@@ -47,7 +47,7 @@ async def patience(seconds: float) -> AsyncIterator[None]:
 def besides_waiting(stderr: str) -> str:
     """Return what was said but for servers that took longer than the product waits for them, and then were there."""
     lines = stderr.splitlines(keepends=True)
-    late = "has taken the connection and not answered"
+    late = "accepted the connection but did not answer"
     return "".join(
         line for line in lines if late not in line and ("nothing answers at" not in line or "TimeoutError" not in line)
     )

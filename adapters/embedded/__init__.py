@@ -1,1 +1,1 @@
-"""Servers of our own: private redis-servers that end with the process that wanted them."""
+"""Embedded servers: private redis-servers that end with the process that started them."""

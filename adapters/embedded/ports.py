@@ -1,4 +1,4 @@
-"""Ports for servers that cannot take over a socket which is bound already."""
+"""Find free ports for servers that cannot inherit a bound socket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from sequencing.errors import EmbeddedServerError
 
 
 def free_port() -> int:
-    """A loopback port that was free just now; whoever listens on it must be ready to find it taken.
+    """Return a loopback port that was free just now; the server must be ready to find it in use.
 
-    It is below the range from which the kernel draws the ports of outgoing connections: a client that keeps trying to
-    reach a server that is down could otherwise be given that very port, be connected to itself, and keep the server
-    out.
+    The port is below the range of the kernel's ports for outgoing connections. Otherwise, a client that keeps trying to
+    reach a stopped server could get that very port. It would then be connected to itself, and keep the server out.
     """
     for _ in range(_TRIES_MAX):
         port = _random.randrange(_PORT_MIN, _PORT_MAX)
@@ -25,7 +24,9 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise EmbeddedServerError(f"no free port between {_PORT_MIN} and {_PORT_MAX} on 127.0.0.1 in {_TRIES_MAX} tries")
+    raise EmbeddedServerError(
+        f"no free port was found between {_PORT_MIN} and {_PORT_MAX} on 127.0.0.1 in {_TRIES_MAX} tries"
+    )
 
 
 _PORT_MIN, _PORT_MAX = 20_000, 32_768  # Linux draws outgoing ports from 32768 up, other systems from 49152

@@ -1,7 +1,7 @@
-"""Private redis-servers: what `embedded://` and the tests run on.
+"""Private redis-servers, for `embedded://` and the tests.
 
 A server lives in a private directory and listens on a loopback port, so that other processes can join by its URL. It
-never outlives the process that started it, however that ends: the watchdog beside it sees to that.
+never outlives the process that started it, however that process ends: a watchdog process ends the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AppendFsync = Literal["always", "everysec", "no"]
 
 
 class _Startable(ABC):
-    """What can be started and stopped, as a context manager with and without `async`."""
+    """A resource that can be started and stopped, as a context manager with and without `async`."""
 
     @abstractmethod
     def start(self) -> None:
@@ -40,7 +40,7 @@ class _Startable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop everything; harmless when nothing runs."""
+        """Stop everything; has no effect if nothing runs."""
 
     async def start_async(self) -> None:
         await _in_thread(self.start, undo=self.stop)
@@ -67,10 +67,10 @@ class EmbeddedServer(_Startable):
     """One private redis-server on 127.0.0.1; a context manager, with and without `async`.
 
     `appendfsync` turns the append-only file on; without it nothing is persisted. `settings` are further lines of
-    redis.conf, `arguments` what follows it on the command line, `environment` what is added to this process's.
-    Without a `password`, every user of this machine can speak to the server. All calls block, for milliseconds as a
-    rule and `start_time_s_max` at most; the `_async` ones do so in a thread. Raises EmbeddedServerError, with the end
-    of the server's log.
+    redis.conf, `arguments` are added to the command line, and `environment` to this process's environment. Without a
+    `password`, every user of this machine can connect to the server. All calls block, usually for milliseconds and at
+    most for `start_time_s_max`; the `_async` ones do so in a thread. Raises EmbeddedServerError, with the end of the
+    server's log.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class EmbeddedServer(_Startable):
 
     @property
     def url(self) -> str:
-        """By which every process on this machine can reach the server; it stays the same over a restart."""
+        """The URL with which every process on this machine can reach the server; it stays the same over a restart."""
         if not self._port:
             raise UsageError("the embedded server has not been started: call start(), or use `with EmbeddedServer()`")
         user = f":{quote(self._password, safe='')}@" if self._password else ""
@@ -105,20 +105,20 @@ class EmbeddedServer(_Startable):
 
     @property
     def pid(self) -> int:
-        """Of the running server."""
+        """The process id of the running server."""
         if self._process is None:
             raise UsageError("the embedded server is not running: call start() or restart()")
         return self._process.pid
 
     @property
     def directory(self) -> Path:
-        """Where its configuration, log and data are; gone after stop()."""
+        """The directory of its configuration, log and data; removed by stop()."""
         if self._directory is None:
             raise UsageError("the embedded server has not been started, or was stopped: it has no directory")
         return self._directory
 
     def start(self) -> None:
-        """Returns when the server answers a PING."""
+        """Start the server; return when it answers a PING."""
         if self._watchdog is not None:
             raise UsageError("the embedded server was started already: use restart()")
         binary = find_redis_server()
@@ -136,7 +136,7 @@ class EmbeddedServer(_Startable):
             raise
 
     def stop(self) -> None:
-        """Ends the server and removes its data; harmless when it is not running, and in a fork of its process."""
+        """End the server and remove its data; has no effect if it is not running, or in a fork of its process."""
         if self._owner_pid != os.getpid():
             return
         atexit.unregister(self.stop)
@@ -150,19 +150,19 @@ class EmbeddedServer(_Startable):
         self._port = 0
 
     def kill(self) -> None:
-        """SIGKILL: the server is gone without a word to anyone, its files stay for restart()."""
+        """Kill the server with SIGKILL; its files stay for restart()."""
         if self._process is not None and self._owner_pid == os.getpid():
             _kill_group(self._process.pid)
             self._reap()
 
     def restart(self) -> None:
-        """Starts the server on the same data and port, after an orderly shutdown if it is running."""
+        """Start the server on the same data and port, after an orderly shutdown if it is running."""
         if self._watchdog is None:
             raise UsageError("the embedded server has not been started, or was stopped: there is nothing to restart")
         if self._process is not None:
             self._shut_down(self._process)
         deadline = time.monotonic() + self._start_time_s_max
-        # Each try may take as long: one that is cut short cannot tell a port that is taken from a server that hangs.
+        # Each try gets the full time: a shortened one cannot distinguish a used port from a server that hangs.
         while not self._launch(find_redis_server(), time.monotonic() + self._start_time_s_max):
             if time.monotonic() >= deadline:
                 raise self._failure(f"its port {self._port} was taken by another process while it was down")
@@ -181,11 +181,11 @@ class EmbeddedServer(_Startable):
         raise self._failure(f"{_PORT_TRIES_MAX} ports in a row were taken by others before it could listen")
 
     def _launch(self, binary: str, deadline: float) -> bool:
-        """Whether the server is up; False when its port is busy."""
+        """Return whether the server is up; False if its port is in use."""
         assert self._watchdog is not None
         log_from = self._log_file.stat().st_size if self._log_file.exists() else 0
         command = binary, str(self._configuration_file), *self._arguments
-        if self._environment:  # for the server alone, and not for the shell that becomes it
+        if self._environment:  # for the server alone, not for the shell that becomes it
             command = "env", *(f"{name}={value}" for name, value in self._environment.items()), *command
         self._process = self._watchdog.launch(*command, log_file=self._log_file)
         while not self._answers(deadline):
@@ -204,7 +204,7 @@ class EmbeddedServer(_Startable):
         return True
 
     def _answers(self, deadline: float) -> bool:
-        """Whether our server, and not another one that got the port first, answers a PING."""
+        """Return whether our server, and not another one that got the port first, answers a PING."""
         patience_s = min(0.25, max(0.01, deadline - time.monotonic()))
         try:
             with (
@@ -288,7 +288,7 @@ class EmbeddedServers(_Startable):
         start_time_s_max: float = 10.0,
     ) -> None:
         if count < 1:
-            raise UsageError(f"{count} embedded servers make no network: ask for at least one")
+            raise UsageError(f"{count} embedded servers are not a network: ask for at least one")
         self.servers = tuple(
             EmbeddedServer(
                 appendfsync=appendfsync, password=password, settings=settings, start_time_s_max=start_time_s_max
@@ -314,12 +314,12 @@ class EmbeddedServers(_Startable):
 
 
 def _kill_group(leader_pid: int) -> None:
-    with suppress(ProcessLookupError):  # it may have ended by itself
+    with suppress(ProcessLookupError):  # it may have ended already
         os.killpg(leader_pid, signal.SIGKILL)
 
 
 def _ask(connection: socket.socket, replies: IO[bytes], *words: str) -> bytes:
-    """One Redis command; the whole reply, without its final line end."""
+    """Send one Redis command; return the whole reply, without its final line end."""
     arguments = [word.encode() for word in words]
     packed = b"".join(b"$%d\r\n%s\r\n" % (len(argument), argument) for argument in arguments)
     connection.sendall(b"*%d\r\n" % len(arguments) + packed)
@@ -328,12 +328,12 @@ def _ask(connection: socket.socket, replies: IO[bytes], *words: str) -> bytes:
 
 
 def _quoted(value: str) -> str:
-    """A value as redis.conf takes it whole."""
+    """Return a value in the quotes of redis.conf."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 async def _in_thread(call: Callable[[], None], *, undo: Callable[[], None] | None = None) -> None:
-    """Runs a blocking call to its end even if the caller is cancelled, and then undoes it."""
+    """Run a blocking call to its end even if the caller is cancelled, and then undo it."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         await asyncio.shield(running)

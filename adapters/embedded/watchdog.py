@@ -1,8 +1,8 @@
-"""A watchdog process: it ends a server and removes its directory when the process that wanted them is gone.
+"""A watchdog process: it ends a server and removes its directory when the process that started them has ended.
 
-A closing handler cannot promise this (nobody runs it after kill -9), and Linux's parent-death signal fires when the
-*thread* that forked ends. So the watchdog is a small shell that reads from a pipe of which only the wanting process
-holds the other end: the kernel closes that end with the process, however it went.
+An exit handler cannot guarantee this, because it does not run after kill -9. Linux's parent-death signal fires when the
+*thread* that forked ends. So the watchdog is a small shell that reads from a pipe. Only the starting process has the
+other end, and the kernel closes that end with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 class Watchdog:
-    """Watches over `directory` and one server at a time in it; blocks only in `close`, for milliseconds."""
+    """Watches one directory and one server at a time in it; blocks only in `close`, for milliseconds."""
 
-    # Ids come line by line; an empty line says that there is no server to kill. The server leads a process group of its
-    # own, so that what it forks to rewrite its files goes with it, and writes nothing while the directory is removed.
+    # Ids arrive line by line; an empty line means that there is no server to kill. The server leads its own process
+    # group, so that its forks, which rewrite files, end with it and write nothing while the directory is removed.
     _SCRIPT = """
         PATH=$PATH:/usr/bin:/bin
         trap '' HUP INT TERM
@@ -25,7 +25,7 @@ class Watchdog:
         if [ -n "$server" ]; then kill -9 "-$server"; fi
         rm -rf "$1" || { sleep 1; rm -rf "$1"; }
     """
-    # The id is told by the process that becomes the server: if Python told it, a kill in between would leave an orphan.
+    # The process that becomes the server reports the id: if Python did, a kill in between would leave an orphan.
     _LAUNCH = 'echo $$; log=$1; shift; exec "$@" >>"$log" 2>&1'
 
     def __init__(self, directory: Path) -> None:
@@ -47,29 +47,29 @@ class Watchdog:
         _open_pipes.add(self._pipe)
 
     def launch(self, *command: str, log_file: Path) -> subprocess.Popen[bytes]:
-        """Starts a server to watch over; it must not put itself into the background."""
+        """Start a server to watch; it must not put itself into the background."""
         return subprocess.Popen(
             ["/bin/sh", "-c", self._LAUNCH, "gamecast-launch", str(log_file), *command],
             stdin=subprocess.DEVNULL,
             stdout=self._pipe,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            start_new_session=True,  # the terminal's ^C is for us, who then stop the server in our own time
+            start_new_session=True,  # the terminal's ^C is for this process, which stops the server in its own time
         )
 
     def forget_server(self) -> None:
-        """To be called once the server has ended: its id may be another's soon."""
+        """Forget the server. Call this after it has ended: another process may get its id soon."""
         os.write(self._pipe, b"\n")
 
     def close(self) -> None:
-        """Returns when the server and the directory are gone."""
+        """Close the watchdog; return when the server and the directory are gone."""
         _open_pipes.discard(self._pipe)
         os.close(self._pipe)
         self._process.wait()
 
 
 def _close_pipes_in_fork() -> None:
-    """A forked child must not keep its parent's watchdogs waiting."""
+    """Close the pipes in a forked child, which must not keep its parent's watchdogs waiting."""
     for pipe in _open_pipes:
         os.close(pipe)
     _open_pipes.clear()

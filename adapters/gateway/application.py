@@ -170,7 +170,7 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer, and the log the traceback
         incident = gateway.incident("request-broke", error, path=request.path)
         response = denial(
-            Refusal(Code.INTERNAL, f"internal error: report incident {incident} to the operator", status=500)
+            Refusal(Code.INTERNAL, f"internal error, logged by the gateway as incident {incident}", status=500)
         )
     _add_headers(response, gateway.guard.origin_headers(origin))
     resource = request.match_info.route.resource

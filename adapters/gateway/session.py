@@ -110,7 +110,7 @@ class Session:
                 # It is unknown how much of a batch was sent: the client continues by its own positions.
                 self._resumption.give_up()
                 incident = self._gateway.incident("session-broke", unexpected, session=self._caller.session)
-                close_code, reason = Close.INTERNAL, f"internal error: report incident {incident} to the operator"
+                close_code, reason = Close.INTERNAL, f"internal error, logged by the gateway as incident {incident}"
         finally:
             await self._end(close_code, reason)
 

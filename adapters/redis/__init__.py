@@ -1,1 +1,1 @@
-"""A network in Redis: nodes, control, relays, users, and what can be seen of them from outside."""
+"""A network in Redis: nodes, control, relays, users, and how it is surveyed from outside."""

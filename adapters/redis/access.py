@@ -1,4 +1,4 @@
-"""What a user may do on a Redis server, and what is left on a node: looks that a survey can do without."""
+"""What a user may do on a Redis server, and which streams are left on a node: optional parts of a survey."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from sequencing.keyspace import NodeKeys
 SCAN_CALLS_MAX = 200
 NO_END = -1
 SCAN_KEYS_A_CALL = 1000
-"""A Redis that others use too may have any number of keys: the look for old streams ends after some of them."""
+"""How many keys one call scans.
 
-# Keys: one that does not exist, and does not afterwards. Only trying tells: what a user may do is for admins to read.
+A Redis that other programs use may have any number of keys, so the search for old streams ends after some of them.
+"""
+
+# Keys: one that does not exist, before or after. Trying is the only way: only admins can read a user's permissions.
 TOUCH = Script(
     b"""
 local key = KEYS[1]
@@ -45,7 +48,7 @@ return ''
 
 @dataclass(frozen=True, slots=True)
 class AccessState:
-    """What one user may do on one server: ``refused`` names the first command that is, with the server's words."""
+    """What one user may do on one server. ``refused``: the first refused command, with the server's message."""
 
     user: str | None
     refused: str | None
@@ -53,7 +56,10 @@ class AccessState:
 
 @dataclass(frozen=True, slots=True)
 class LeftoverState:
-    """Egress streams of a node from before ``first_epoch``, the earliest in use; ``complete``: all were seen."""
+    """Egress streams of a node from before ``first_epoch``, the earliest epoch in use.
+
+    ``complete``: all keys were searched.
+    """
 
     streams: int
     example: str | None
@@ -62,9 +68,9 @@ class LeftoverState:
 
 
 async def access(url: str, node: str | None = None) -> AccessState:
-    """Return whether the URL's user may do what gamecast needs; ``node``: there, else in the control Redis.
+    """Return whether the URL's user may do what gamecast needs; ``node``: on this node, else in the control Redis.
 
-    It is tried on a key that nobody has, which one script makes and removes. Raises as `survey` does.
+    A script tries the commands on an unused key, which it creates and removes. Raises as `survey` does.
     """
     tag = node or SOLE_NODE
     server = ServerProbe(url, tag)
@@ -95,10 +101,10 @@ async def access(url: str, node: str | None = None) -> AccessState:
 
 
 async def leftovers(control_url: str, url: str, node: str) -> LeftoverState:
-    """Look for egress streams of a node that are older than all plans in use and do not expire: nothing removes those.
+    """Search for egress streams of a node that are older than all plans in use and do not expire: nothing removes them.
 
-    The plans are read after the streams, and the streams once more after that. So nothing counts that a plan has begun
-    meanwhile, or that the network has just given an end. Raises as `survey` does.
+    The plans are read after the streams, and the streams again after the plans. So a stream is not reported if a plan
+    began it meanwhile, or if the network has just set its expiry. Raises as `survey` does.
     """
     server = ServerProbe(url, node)
     keys = NodeKeys(node)
@@ -128,11 +134,11 @@ async def leftovers(control_url: str, url: str, node: str) -> LeftoverState:
 
 
 async def _first_epoch_in_use(control_url: str) -> int:
-    """Return the earliest epoch of a plan that is published, is being made or left; 0 if that is not known."""
+    """Return the earliest epoch of a plan that is published, being made or ending; 0 if it is unknown."""
     control = RedisControl(control_url)
     try:
         record, newest = await control.record(), await control.newest()
-    except GamecastError:  # this user may not know it
+    except GamecastError:  # this user may not read it
         return 0
     finally:
         await control.close()

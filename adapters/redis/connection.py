@@ -1,8 +1,8 @@
 """One connection to one Redis server, owned by one task.
 
-The pooled client of redis-py lets several tasks share connections, and a command that is cancelled in flight leaves
-its reply for the next one to read. Here a connection has one owner, which sends a command and reads its reply before
-the next; whatever interrupts that (an error, a timeout, a cancellation) drops the connection.
+In redis-py's pooled client, several tasks share connections, and a cancelled command leaves its reply for the next task
+to read. Here a connection has one owner, which sends a command and reads its reply before the next command. An error, a
+timeout or a cancellation in between drops the connection.
 """
 
 from __future__ import annotations
@@ -40,35 +40,37 @@ from sequencing.errors import (
 )
 
 REDIS_VERSION_MIN = (6, 2)
-"""XTRIM MINID and GETDEL's generation: what the scripts use."""
+"""The version of XTRIM MINID and GETDEL, which the scripts use."""
 
 REPLY_TIMEOUT_S = 10.0
-"""No command here takes longer, connecting included; blocking reads block for less."""
+"""The time limit for every command, connecting included; blocking reads block for less."""
 
 TAKEN_S_MAX = 0.3
-"""How long to try whether a server that did not answer takes connections at all."""
+"""How long to check whether a server that did not answer accepts connections at all."""
 
 LARGE_BYTES = 16_000_000
-"""A request of so much may be what a server does not answer to. Only a single large event makes one."""
+"""A request of this size may be the reason why a server does not answer. Only a single large event makes one."""
 
 IDLE_S_MAX = 0.1
-"""After a longer rest, a master that moves and may lose something is asked for its run first: it may have been replaced
-and be back, which takes longer than this."""
+"""After a longer pause, a movable master that may lose data is asked for its run first.
+
+It may have been replaced and be back, which takes longer than this.
+"""
 
 
 EVALSHA_REFUSED = "'evalsha' command"
-"""What Redis says of a user who may not bring scripts."""
+"""What Redis answers to a user who may not send scripts."""
 
 _REFUSED_IN_SCRIPTS = "The user executing the script can't", "ACL failure in script"
 """How Redis, until 7.0 and later, says that a user may not do what a script does."""
 
 _NO_ROOM = re.compile(r"(?:^|-)(MISCONF|OOM) ")
-"""What redis-py has no class for; Redis 6.2 says it in the middle when it refuses a script's first write."""
+"""An error without a class in redis-py. Redis 6.2 has it inside the message if it refuses a script's first write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A server-side script, known by its hash."""
+    """A server-side script, identified by its hash."""
 
     text: bytes
     name: str
@@ -80,7 +82,7 @@ class Script:
 
     @property
     def function(self) -> str:
-        """The name of the function, and of its library, that does the same where users may not bring scripts."""
+        """The name of the equivalent function, and of its library, for users who may not send scripts."""
         return f"gamecast_{self.name}_{self.sha[:16]}"
 
     @property
@@ -95,17 +97,20 @@ class Script:
 
     @property
     def sha(self) -> str:
-        """The name by which EVALSHA knows it."""
+        """The hash with which EVALSHA identifies it."""
         return sha1(self.text, usedforsecurity=False).hexdigest()
 
 
 class RedisConnection:
-    """A connection that opens on first use. Errors are gamecast's: `Unreachable`, `AuthenticationFailed`, …"""
+    """A connection that opens on first use. Its errors are gamecast's: `Unreachable`, `AuthenticationFailed`, …"""
 
     def __init__(self, url: str, tag: str = "") -> None:
-        """``url``: redis://, rediss:// or unix:// for a server that stays where it is, redis+sentinel:// or
-        redis+cluster:// for one that moves; ``tag``: the hash tag of all keys, without which nothing can be found in a
-        cluster. Raises `UnknownScheme`; does not connect yet.
+        """``url``: a fixed server (redis://, rediss://, unix://) or a movable one.
+
+        Movable ones are redis+sentinel:// and redis+cluster://.
+
+        ``tag``: the hash tag of all keys; a cluster needs it to find the server. Raises `UnknownScheme`; does not
+        connect yet.
         """
         self.url = url
         try:
@@ -118,36 +123,39 @@ class RedisConnection:
             raise UnknownScheme(f"{redacted(url)!r} is not a Redis URL: there is no option {option!r}") from error
         self._shas: dict[Script, str] = {}
         self._calls_functions = False
-        """Whether its user may not bring scripts."""
+        """Whether its user may not send scripts."""
         self._refusal: NotAllowed | None = None
         self._deadline = Deadline()
         self._used_at = 0.0
         self.found_run = ""
-        """The run that the server was in when the connection was opened."""
+        """The run of the server when the connection was opened."""
         self._is_in_cluster = False
         self._was_taken = False
-        """Whether the connection, as it was opened last, came through: a server that answers nothing then hangs."""
+        """Whether the last opening of the connection succeeded: if so, a server without an answer hangs."""
         self.opened = 0
         """How often it was opened."""
         self.run_wanted = ""
-        """The run that the server must be in, if that matters: another one may have lost something."""
+        """The required run of the server, if it matters: another run may have lost something."""
         self.missing: Missing | None = None
-        """Returns in words what the server lacks of what it had, asked when the connection is opened again."""
+        """Called when the connection is opened again; returns, in words, what the server has lost."""
         self.on_loss: Callable[[str, str], Awaitable[None]] | None = None
-        """Called with the run in which something is missing, and what."""
+        """Called with the run in which something is missing, and with what is missing."""
 
     @property
     def has_channels(self) -> bool:
-        """Whether the channels there are for the keys of this connection, see `adapters.redis.pushes`."""
+        """Whether the server has channels for the keys of this connection, see `adapters.redis.pushes`."""
         return not int(self._connection.db or 0)
 
     @property
     def may_listen(self) -> bool:
-        """Whether all that ends there is pushed, at a place that stays; known once it was opened."""
+        """Whether everything that ends at the server is pushed, and the server is fixed.
+
+        Known after the first opening.
+        """
         return self.has_channels and self._places is None and not self._is_in_cluster
 
     async def call_packed(self, command: bytes, *, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
-        """As `call`, with a command that is in Redis's protocol already."""
+        """As `call`, with a command that is already in Redis's protocol."""
         return (await self.pipeline((command,), timeout_s=timeout_s))[0]
 
     async def call(self, *command: Any, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
@@ -157,9 +165,9 @@ class RedisConnection:
     async def pipeline(
         self, commands: Sequence[tuple[Any, ...] | bytes], *, timeout_s: float = REPLY_TIMEOUT_S
     ) -> list[Any]:
-        """Send commands at once and return their replies, in order. Raises as `call`, with the first that failed."""
+        """Send commands at once and return their replies, in order. Raises as `call`, with the first failure."""
         try:
-            # redis-py's own timeout gives up waiting and leaves the reply for the next command to read.
+            # redis-py's own timeout stops waiting, and leaves the reply for the next command to read.
             with self._deadline.within(timeout_s):
                 if not self._connection.is_connected or self._is_other_run():
                     await self._open()
@@ -179,24 +187,24 @@ class RedisConnection:
             if has_moved(error):
                 await self._connection.disconnect(nowait=True)
                 where = redacted(self.url)
-                raise Unreachable(f"the master of {where} has moved, or takes nothing now: {error}") from error
+                raise Unreachable(f"the master of {where} has moved, or refuses commands now: {error}") from error
             raise self._translated(error) from error
         except BaseException as error:
             await self._connection.disconnect(nowait=True)
             is_late = isinstance(error, TimeoutError) and _bytes_of(commands) < LARGE_BYTES
             if is_late and (self._was_taken or await self._is_taken()):
                 raise Unreachable(
-                    f"Redis at {redacted(self.url)} has taken the connection and not answered for {timeout_s:g} s: it "
-                    "hangs, is stopped, or has too much to do"
+                    f"Redis at {redacted(self.url)} accepted the connection but did not answer for {timeout_s:g} s: it "
+                    "hangs, is stopped, or is overloaded"
                 ) from error
             if isinstance(error, Exception) and not isinstance(error, GamecastError):
                 raise self._translated(error, sent_bytes=_bytes_of(commands)) from error
             raise
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
-        """Run a script, loading it where the server does not have it (a restart empties its cache).
+        """Run a script, and load it if the server does not have it (a restart empties the script cache).
 
-        A user who may not bring scripts calls the function that an operator loaded, see `adapters.redis.users`.
+        A user who may not send scripts calls the function that an operator loaded, see `adapters.redis.users`.
         """
         if self._places is not None:
             keys = (*keys, *self._places.script_keys)
@@ -217,18 +225,17 @@ class RedisConnection:
         except OtherSideError as error:
             if "Function not found" in str(error.__cause__):
                 raise NotAllowed(
-                    f"{self._refusal}, and it has not the functions of this version: load them with "
-                    "`gamecast users load`"
+                    f"{self._refusal}, and it lacks the functions of this version: load them with `gamecast users load`"
                 ) from (self._refusal.__cause__ if self._refusal is not None else error)
             raise
 
     async def is_in(self, run: str) -> bool:
-        """Return whether the server is in a run, as `found_run` was; reaches it first. Raises as `call`."""
+        """Return whether the server is in a run, as `found_run` had it; connects first. Raises as `call`."""
         await self.call("PING")
         return self.found_run == run
 
     async def run_id(self, timeout_s: float = REPLY_TIMEOUT_S) -> str:
-        """Ask for the run that the server is in now, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
+        """Return the server's current run, see `run_in`; ``timeout_s``: for each answer. Raises as `call`."""
         return (await self.run_id_and((), timeout_s=timeout_s))[0]
 
     async def run_id_and(
@@ -247,10 +254,10 @@ class RedisConnection:
         return self.run_in(info), answers
 
     def run_in(self, info: Mapping[str, str]) -> str:
-        """Return what tells the run of a server, which it may have begun with less than there was, from others.
+        """Return what identifies the run of a server. A new run may have begun with less data than there was.
 
-        A server that stays where it is begins a run when it starts. Where servers take over from each other, one
-        process may be the master twice; there it is the replication history, which a start renames, too.
+        A fixed server begins a run when it starts. Where servers take over from each other, one process may become the
+        master twice. There, the replication history identifies the run; a start changes it, too.
         """
         return info.get("run_id" if self._places is None else "master_replid", "")
 
@@ -276,7 +283,7 @@ class RedisConnection:
         await self._meet()
 
     async def _is_taken(self) -> bool:
-        """Return whether the server takes connections, although a handshake with it has come to no end."""
+        """Return whether the server accepts connections, although a handshake with it did not complete."""
         host, port = getattr(self._connection, "host", None), getattr(self._connection, "port", None)
         if host is None or port is None:
             return False
@@ -288,43 +295,43 @@ class RedisConnection:
         return False
 
     async def _meet(self) -> None:
-        """Require that the server is the one that is meant."""
+        """Require that the server is the expected one."""
         info = parse_info((await self._exchange((self._info,)))[0])
         _require_version(info)
         self._require_master(info)
         before, self.found_run = self.found_run, self.run_in(info)
         self._is_in_cluster = info.get("redis_mode") == "cluster"
         if self._is_other_run():
-            raise Unreachable(f"the server at {redacted(self.url)} has restarted, and no plan names its new run yet")
+            raise Unreachable(f"the server at {redacted(self.url)} has restarted, and no plan includes its new run yet")
         if self.opened > 1 and self.missing is not None and not self.run_wanted:
             await self._require_all(self.missing, before)
 
     async def _require_all(self, missing: Missing, before: str) -> None:
-        """Speak to no server that lacks what it had, before a plan says how the network goes on without that."""
+        """Refuse to talk to a server that lost something, until a plan says how the network continues without it."""
         lost = await missing(self.found_run, before, self._exchange)
         if not lost:
             return
         if self.on_loss is not None:
             await self.on_loss(self.found_run, lost)
         raise Unreachable(
-            f"the server at {redacted(self.url)} has lost events ({lost}), and no plan says how the network goes on yet"
+            f"the server at {redacted(self.url)} has lost events ({lost}), and no plan continues without them yet"
         )
 
     @property
     def _info(self) -> tuple[str, ...]:
-        # Replication is in a section of its own, and Redis 6.2 gives one or all.
+        # Replication is a section of its own, and Redis 6.2 returns either one section or all.
         return ("INFO", "server") if self._places is None else ("INFO",)
 
     def _require_master(self, info: Mapping[str, str]) -> None:
         if self._places is not None and info.get("role") != "master":
             self._places.doubt()
-            raise Unreachable(f"what was the master of {redacted(self.url)} is a replica now")
+            raise Unreachable(f"the former master of {redacted(self.url)} is a replica now")
 
     def _is_other_run(self) -> bool:
         return self.run_wanted not in ("", self.found_run)
 
     async def _exchange(self, commands: Sequence[tuple[Any, ...] | bytes]) -> list[Any]:
-        # redis-py's own packing, in Python, takes longer than the server's answer to a small command.
+        # redis-py's own packing, in Python, takes longer than a server needs for a small command.
         packed = [each if isinstance(each, bytes) else hiredis.pack_command(each) for each in commands]
         await self._connection.send_packed_command(packed, check_health=False)
         return [await self._connection.read_response(disable_decoding=True, timeout=math.inf) for _ in commands]
@@ -334,10 +341,12 @@ class RedisConnection:
         if isinstance(error, (exceptions.AuthenticationError, exceptions.AuthorizationError)):
             return AuthenticationFailed(f"Redis at {where} refused the user or the password: {error}")
         if isinstance(error, exceptions.NoPermissionError) or any(said in str(error) for said in _REFUSED_IN_SCRIPTS):
-            return NotAllowed(f"Redis at {where} does not let this user do that: {error}")
+            return NotAllowed(f"Redis at {where} does not allow this user to do that: {error}")
         refused = _NO_ROOM.search(str(error)) if isinstance(error, exceptions.ResponseError) else None
         if refused is not None and refused[1] == "MISCONF":
-            return CannotPersist(f"Redis at {where} cannot write to its disk (MISCONF): give it room there ({error})")
+            return CannotPersist(
+                f"Redis at {where} cannot write to its disk (MISCONF): free some disk space there ({error})"
+            )
         if isinstance(error, exceptions.OutOfMemoryError) or refused is not None:
             return OutOfMemory(f"Redis at {where} is full (OOM): raise its maxmemory, or keep fewer events ({error})")
         if isinstance(error, (exceptions.MovedError, exceptions.AskError)):
@@ -349,15 +358,15 @@ class RedisConnection:
                 return NetworkError(f"Redis at {where} is busy with another script: {error}")
             return OtherSideError(f"Redis at {where} answered with an error: {error}")
         if isinstance(error, exceptions.BusyLoadingError):
-            return Unreachable(f"Redis at {where} is still loading its data, and answers when it has")
+            return Unreachable(f"Redis at {where} is still loading its data: wait until it has finished")
         if isinstance(error, exceptions.ConnectionError) and "max number of clients" in str(error):
-            return Unreachable(f"Redis at {where} takes no more connections: raise its maxclients ({error})")
+            return Unreachable(f"Redis at {where} accepts no more connections: raise its maxclients ({error})")
         if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)):
             said = str(error) or type(error).__name__
             if sent_bytes >= LARGE_BYTES:
                 return Unreachable(
                     f"Redis at {where} did not take {sent_bytes / 1e6:,.0f} MB in one request ({said}): that takes too "
-                    "long, or is more than its proto-max-bulk-len (512 MiB by default) or client-query-buffer-limit"
+                    "long, or exceeds its proto-max-bulk-len (512 MiB by default) or client-query-buffer-limit"
                 )
             return Unreachable(f"nothing answers at {where} ({said}): is a server running there?")
         return NetworkError(f"talking to Redis at {where} failed: {error!r}")
@@ -369,7 +378,7 @@ def _bytes_of(commands: Sequence[tuple[Any, ...] | bytes]) -> int:
 
 
 def parse_info(info: bytes) -> dict[str, str]:
-    """Read what INFO answers: field → value."""
+    """Parse the answer of INFO: field → value."""
     lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
     return {name: value.strip() for name, colon, value in lines if colon}
 
@@ -377,6 +386,6 @@ def parse_info(info: bytes) -> dict[str, str]:
 def _require_version(info: Mapping[str, str]) -> None:
     version = info.get("redis_version")
     if version is None:
-        raise UnsupportedServer("the server does not tell its Redis version: is it Redis?")
+        raise UnsupportedServer("the server does not report a Redis version: is it Redis?")
     if tuple(int(part) for part in version.split(".")[:2]) < REDIS_VERSION_MIN:
         raise UnsupportedServer(f"Redis {version} is too old: gamecast needs 6.2 or later")

@@ -1,4 +1,4 @@
-"""The control store in Redis: interests, the record, the leader's lease, and the news that everybody follows."""
+"""The control store in Redis: interests, the record, the leader's lease, and the news for all clients."""
 
 from __future__ import annotations
 
@@ -37,23 +37,25 @@ CONTROL = Script.beside(__file__, "control.lua")
 LEADING = Script.beside(__file__, "leading.lua")
 
 REGIONS_MAX = 4_000
-"""How many regions one call tells of: a script can unpack no more than some 8,000 arguments."""
+"""The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
 
 NEWS_KEPT = 256
-"""Who follows the news may be so many plans behind."""
+"""How many plans a follower of the news may be behind."""
 
 TTL_MS = 10_000
-"""A connection that has not been heard of for so long counts as gone."""
+"""A connection that has not reported for this long counts as disconnected."""
 
 BLIND_MS = 5_000
-"""When nobody has looked at who is there for longer than this, the control store itself was away, or all managers were:
-then nobody is taken for gone because of it."""
+"""If no leader checked the connections for longer than this, the control store or all managers were away.
+
+Then no connection is declared disconnected.
+"""
 
 LATE_S_MAX = 2.0
-"""How much longer than it should a leader waits for wishes: Redis blocks by a clock that may be set back meanwhile."""
+"""How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
 
 SOLE_NODE = "control"
-"""A network in which no node is registered sequences in the control Redis itself, under this name."""
+"""A network without registered nodes sequences in the control Redis itself, under this name."""
 
 NEVER = "0-0"
 
@@ -62,14 +64,14 @@ BORN = "\n"
 
 Turn = asyncio.Lock | nullcontext[None]
 ALONE: Turn = nullcontext()
-"""The turn of who has a connection for itself."""
+"""The turn of a caller that has a connection for itself."""
 
 PROBES_KEPT_MS = 60_000
-"""Where recording servers answer probes is forgotten when none has said so for so long."""
+"""How long the probe address of a recording server is kept unless it is registered again."""
 
 
 class ControlKeys:
-    """The Redis keys of what managers and connections tell each other."""
+    """The Redis keys through which managers and connections communicate."""
 
     record = "gamecast:{control}:record"
     interests = "gamecast:{control}:wishes"
@@ -109,9 +111,12 @@ class RedisControl:
         self.where = redacted(url)
         """The URL, without a password."""
         self._followed = 0
-        """How often the connection had been opened when it was last seen to know what it had announced."""
+        """How often the connection had been opened when the control store last knew all that it had announced."""
         self.born = b""
-        """When the network began, by its own clock: it differs from that of one that the control Redis has lost."""
+        """When the network began, by its own clock.
+
+        If the control Redis loses its data, the next network has another time.
+        """
         self._watch = LeaseWatch()
         self._written: tuple[Record | None, bytes] = None, b""
         """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
@@ -119,15 +124,15 @@ class RedisControl:
         """The digests of its parts."""
 
     async def ping(self) -> None:
-        """Reach the control Redis; raises `NetworkError` or `OtherSideError`."""
+        """Connect to the control Redis; raises `NetworkError` or `OtherSideError`."""
         await self._connection.call("PING")
 
     async def is_volatile(self) -> bool:
-        """Return whether a restart of the control Redis loses what it was told, as far as it says."""
+        """Return whether a restart of the control Redis loses its data, as far as it reports that."""
         try:
             info = parse_info(await self._connection.call("INFO", "persistence"))
         except OtherSideError:
-            return False  # this user may not ask
+            return False  # this user may not read it
         return info.get("aof_enabled") == "0" and info.get("loading", "0") == "0"
 
     async def introduce(self, name: str) -> int:
@@ -136,12 +141,12 @@ class RedisControl:
         return int(incarnation)
 
     async def has_lost(self, connection: int, born: bytes) -> bool:
-        """Return whether the control Redis came back with less than it had when a connection was introduced."""
+        """Return whether the control Redis lost data since a connection was introduced."""
         last, now = await self._connection.call("HMGET", ControlKeys.incarnations, "", BORN)
         return bool(now != born or int(last or 0) < connection)
 
     async def is_led(self) -> bool:
-        """Return whether somebody leads."""
+        """Return whether there is a leader."""
         return bool(await self._connection.call("EXISTS", ControlKeys.lease))
 
     async def renew(self, name: str, connection: int, after: int = 0) -> int:
@@ -154,18 +159,18 @@ class RedisControl:
         return int(last), frozenset(name.decode() for name in names)
 
     async def beat(self, name: str, connection: int) -> bool:
-        """Tell that a connection lives; return whether nobody knows what it wants, as when it counted as gone.
+        """Report that a connection lives; return whether its interest is unknown, for example because it had expired.
 
         Raises `Superseded`.
         """
         return bool(_heard(await self._run("beat", name, connection, TTL_MS), name) == b"back")
 
     async def leave(self, name: str, connection: int) -> None:
-        """Tell that a connection is gone."""
+        """Report that a connection ends."""
         await self._run("leave", name, connection)
 
     async def set_interest(self, name: str, interest: Interest, published: Iterable[str] = ()) -> None:
-        """Tell what a connection wants, and to which regions it publishes; what is older than what is known is void.
+        """Store the interest of a connection, and the regions to which it publishes; an older interest is ignored.
 
         Raises `Superseded`.
         """
@@ -174,7 +179,7 @@ class RedisControl:
             raise superseded
 
     async def set_interests(self, wanting: Sequence[tuple[str, Interest, Iterable[str]]]) -> list[Superseded | None]:
-        """Tell what some connections want, each as `set_interest` does; return what that would raise for each."""
+        """Store the interests of some connections, as `set_interest` does; return the error of each, or None."""
         arguments: list[Any] = []
         whose: list[int] = []
         for place, (name, interest, published) in enumerate(wanting):
@@ -192,7 +197,7 @@ class RedisControl:
         return refused
 
     async def look(self, token: str, lease_ms: int) -> Seen | None:
-        """Take the lease or prolong it, and return what a leader decides by; None while somebody else leads."""
+        """Take or renew the lease, and return what a leader decides by; None while another candidate leads."""
         stale = self._watch.stale(time.monotonic(), lease_ms)
         leads, *rest = await self._lead("look", token, lease_ms, BLIND_MS, TTL_MS, stale)
         if not leads:
@@ -215,19 +220,19 @@ class RedisControl:
         )
 
     async def declare_overlaps(self, overlaps: Iterable[Pair]) -> None:
-        """Declare overlaps that are expected, see `sequencing.expected`; those that are declared already stay so."""
+        """Declare expected overlaps, see `sequencing.expected`; earlier declarations stay."""
         pairs = [f"{one}\n{other}" for one, other in sorted(overlaps)]
         for start in range(0, len(pairs), REGIONS_MAX):
             await self._run("expect", "", *pairs[start : start + REGIONS_MAX])
 
     async def expected(self) -> frozenset[Pair]:
-        """Return all overlaps that were declared."""
+        """Return all declared overlaps."""
         members = await self._connection.call("SMEMBERS", ControlKeys.expected)
         pairs = (member.decode().partition("\n") for member in members)
         return frozenset((one, other) for one, _, other in pairs)
 
     async def doubt(self, name: str, node: str, run: str) -> None:
-        """Report that a node has lost something in a run of its server, whatever it is registered as."""
+        """Report that a node has lost something in a run of its server, however it is registered."""
         if await self._connection.call("HMGET", ControlKeys.doubted, node) == [run.encode()]:
             return
         wake = "XADD", ControlKeys.asked, "MAXLEN", "=", 1, "*", "by", name
@@ -252,7 +257,7 @@ class RedisControl:
         return bool(await self._lead("keep", token, lease_ms))
 
     async def save(self, token: str, record: Record) -> bool:
-        """Keep a record; False when the lease is lost."""
+        """Save a record; False if the lease is lost."""
         story, parts = told(record)
         kept = await self._keep("save", token, story=story, parts=parts)
         if kept:
@@ -260,7 +265,7 @@ class RedisControl:
         return kept
 
     async def announce(self, token: str, record: Record) -> bool:
-        """Tell everybody of a plan that all nodes know, once; False when the lease is lost."""
+        """Announce a plan that all nodes know, once; False if the lease is lost."""
         if not await self._keep_past(token, record):
             return False
         story, parts = told(record.news())
@@ -280,31 +285,33 @@ class RedisControl:
         return done
 
     async def resign(self, token: str) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         await self._lead("resign", token)
 
     async def register_node(self, name: str, url: str, *, may_lose: bool = False) -> None:
-        """Add a sequencing node, whose server is at ``url`` (empty: the control Redis); plans from now on use it.
+        """Register a sequencing node, whose server is at ``url`` (empty: the control Redis); the next plans use it.
 
-        ``may_lose``: a restart of its server may bring back an older state. Raises `UsageError` when the name is taken.
+        ``may_lose``: a restart of its server may restore an older state. Raises `UsageError` if the name is in use.
         """
         check_node_name(name)
         if name == SOLE_NODE:
-            raise UsageError(f"a node is not called {SOLE_NODE!r}: that is the control Redis itself")
+            raise UsageError(
+                f"a node cannot have the name {SOLE_NODE!r}, which means the control Redis itself: choose another name"
+            )
         answer = await self._lead("register", name, url, int(may_lose))
         if answer != b"ok":
             raise UsageError(
-                f"node {name!r} is registered already, at {redacted(answer.decode())}: what a node has numbered "
-                "stays where it is; take another name"
+                f"node {name!r} is already registered at {redacted(answer.decode())}, and its events cannot move to  "
+                "another server: choose another name"
             )
 
     async def asked(self, after: str, *, block_ms: int) -> None:
-        """Wait until somebody wants something new, or for ``block_ms``."""
+        """Wait for a new request, up to ``block_ms``."""
         command = "XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.asked, after
         await self._connection.call(*command, timeout_s=block_ms / 1000 + LATE_S_MAX)
 
     async def newest(self) -> Record | None:
-        """Return what was announced last."""
+        """Return the record that was announced last."""
         entries = await self._newest()
         return await read(entries[0][1][1], self._parts) if entries else None
 
@@ -314,7 +321,7 @@ class RedisControl:
         return await read_plan(entries[0][1][1], self._parts) if entries else None
 
     async def record(self, turn: Turn = ALONE) -> Record | None:
-        """Return the record that leaders go on from; ``turn``: as `plans`."""
+        """Return the record from which leaders continue; ``turn``: as in `plans`."""
         async with turn:
             story = await self._connection.call("GET", ControlKeys.record)
         return await read(story, self._asking(turn)) if story else None
@@ -322,17 +329,17 @@ class RedisControl:
     async def plans(self, regions: Iterable[str], after: int, turn: Turn = ALONE) -> list[Plan]:
         """See `Network.plans`.
 
-        ``turn``: by which others take this connection; they may do so between one request and the next.
+        ``turn``: lets others use this connection between one request and the next.
         """
-        async with turn:  # before the past: an epoch that ends in between is in both
+        async with turn:  # before the past, so that an epoch that ends in between is in both
             latest = await self.latest_plan()
         past = await read_past(self._connection, regions, after, turn)
         return [] if latest is None else [*past, latest]
 
     async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
-        """Return what was announced after a plan, in order, waiting up to ``block_ms`` for it; ``turn``: as `plans`.
+        """Return the records announced after a plan, in order, waiting up to ``block_ms``; ``turn``: as in `plans`.
 
-        Raises `SessionExpired` when that may not be all of it any more.
+        Raises `SessionExpired` if some of them may no longer be stored.
         """
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         if after is not None and self._connection.opened != self._followed:
@@ -378,7 +385,7 @@ class RedisControl:
         return known
 
     async def _keep(self, verb: str, *arguments: Any, story: bytes, parts: Mapping[bytes, bytes]) -> bool:
-        """Save or announce; the parts that are known to be stored already are given only when they are asked for."""
+        """Save or announce; parts that are known to be stored are sent only if the script asks for them."""
         answer: object = b"parts"
         for known in (self._stored, frozenset[bytes]()):
             if answer == b"parts":
@@ -387,7 +394,7 @@ class RedisControl:
         return answer == 1
 
     async def _keep_past(self, token: str, record: Record) -> bool:
-        """Keep where the epochs were that a plan ends, before it is announced: history is read there."""
+        """Store where the epochs were that a plan ends, before it is announced: readers of history need it."""
         left = record.left_plans()
         if not left:
             return True
@@ -408,7 +415,7 @@ class RedisControl:
 
 @lru_cache(maxsize=4096)
 def _interest(document: bytes) -> Interest:
-    """Parse a wish once: a leader looks at all of them again and again."""
+    """Parse an interest once: a leader reads all of them again and again."""
     return Interest.from_document(orjson.loads(document))
 
 

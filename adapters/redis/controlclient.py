@@ -1,4 +1,4 @@
-"""The control Redis as one connection to a network sees it: who it is there, and what it tells and asks."""
+"""The control Redis as one connection to a network uses it: its registration, reports and requests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger("gamecast")
 
 
 class ControlClient:
-    """That part of `adapters.network.Network` which is said to the control Redis."""
+    """The part of `adapters.network.Network` that uses the control Redis."""
 
     def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
-        """``control``: a way to it, which may be shared with others, who take it by ``turn``."""
+        """``control``: an access that may be shared with others, who take it by ``turn``."""
         self._control = control
         self._turn = turn
         self._name = ""
@@ -30,11 +30,11 @@ class ControlClient:
 
     @property
     def cannot_lead(self) -> Exception | None:
-        """What this process lacks for leading, as far as is known."""
+        """The reason why this process cannot lead, as far as it is known."""
         return None
 
     async def open(self) -> None:
-        """Reach the control Redis; see `Network.open`."""
+        """Connect to the control Redis; see `Network.open`."""
         async with self._turn:
             await self._control.ping()
 
@@ -60,9 +60,9 @@ class ControlClient:
                 if await self._control.is_led():
                     return None
         except GamecastError:
-            return None  # nobody knows
+            return None  # unknown
         return NoLeader(
-            f"no leader is running, so no plans are made, and what was asked for waits: run `gamecast "
+            f"no leader is running, so no plans are made, and all requests wait: run `gamecast "
             f"manager`, or let this process lead; {self.cannot_lead}"
         )
 
@@ -77,11 +77,11 @@ class ControlClient:
             await self._control.declare_overlaps(overlaps)
 
     async def report_loss(self, node: str, run: str, lost: str) -> None:
-        """Tell the leader that a node has less than it had; see `adapters.redis.evidence`."""
+        """Report to the leader that a node has lost something; see `adapters.redis.evidence`."""
         if self._reported.get(node) != run:
             self._reported[node] = run
             logger.warning("node %s has lost acknowledged events: %s", node, lost)
-        with suppress(GamecastError):  # it is told again at the next try
+        with suppress(GamecastError):  # it is reported again at the next try
             async with self._turn:
                 await self._control.doubt(self._name, node, run)
 
@@ -93,7 +93,7 @@ class ControlClient:
     async def leave(self) -> None:
         """See `Network.leave`."""
         async with self._turn:
-            # A control Redis that came back empty gives the same numbers again: to a newer connection of this name.
+            # A control Redis that came back empty assigns the same numbers again, to a newer connection of this name.
             if not await self._control.has_lost(self._connection, self._born):
                 await self._control.leave(self._name, self._connection)
 
@@ -128,7 +128,7 @@ class ControlClient:
 
     @asynccontextmanager
     async def _speaking(self) -> AsyncIterator[None]:
-        """Raise `NetworkRestarted` in the place of `Superseded` if the control Redis has lost what it knew."""
+        """Raise `NetworkRestarted` in the place of `Superseded` if the control Redis has lost its data."""
         try:
             yield
         except Superseded as error:

@@ -1,8 +1,8 @@
-"""A time limit for one thing after another: what `asyncio.timeout` does, for a tenth of its cost.
+"""A reusable time limit: what `asyncio.timeout` does, for a tenth of its cost.
 
-A subscriber asks its nodes some hundred times a second, nearly always with an answer at once. Setting up a timer for
-each question and taking it back took a tenth of the time that an event took; here one timer stays, and looks when it
-fires whether it is still meant.
+A subscriber sends its nodes some hundred requests a second, and nearly all are answered at once. Setting and cancelling
+a timer for each request took a tenth of the time per event. Here one timer stays, and checks when it fires whether it
+still applies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self
 
 
 class Deadline:
-    """A time limit that is used again and again, by one task at a time."""
+    """A time limit that one task at a time can use again and again."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -25,13 +25,13 @@ class Deadline:
         self._is_over = False
 
     def within(self, timeout_s: float) -> Self:
-        """Return a context manager that raises `TimeoutError` in the task that enters it when it takes longer."""
+        """Return a context manager that raises `TimeoutError` in the entering task when the time is over."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._timer = loop, None
         self._task = asyncio.current_task()
         if self._task is None:
-            raise RuntimeError("a deadline is for a task")
+            raise RuntimeError("a deadline must be used within a task")
         self._cancelling = self._task.cancelling()
         self._is_over = False
         self._due = loop.time() + timeout_s
@@ -52,13 +52,13 @@ class Deadline:
                 raise TimeoutError from error
 
     def expire(self) -> None:
-        """Have what is under way, if anything, take too long already."""
+        """Let the current use, if any, time out at once."""
         if self._task is not None and not self._is_over:
             self._is_over = True
             self._task.cancel()
 
     def close(self) -> None:
-        """Take the timer back, if nothing is under way."""
+        """Cancel the timer if the deadline is not in use."""
         if self._task is None and self._timer is not None:
             self._timer.cancel()
             self._timer = None

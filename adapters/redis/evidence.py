@@ -1,10 +1,10 @@
-"""What one connection knows that a node had, compared with what it has after the connection was opened again.
+"""Compare what one connection knows about a node's data with what the node has after the connection was opened again.
 
-A node that is registered to keep all may come back with less all the same: the tail of its append-only file was cut,
-its disk was restored from a copy, somebody emptied it. Its numbers would be drawn twice then, and readers that wait for
-a later one would miss what comes. So a connection that has read or published there compares before it goes on; if
-something is missing, it speaks to that node no more until a plan names the run that the node is in, and tells the
-leader, which has the regions of the node begin a new epoch.
+Even a node that is registered to keep all may come back with less. Its append-only file may be truncated, its disk
+restored from a copy, or its keys deleted. Then its numbers would be assigned twice, and readers that wait for a later
+number would miss events. So a connection that has read or published there compares before it continues. If something is
+missing, it stops talking to that node until a plan names the node's run. It also informs the leader, which begins a new
+epoch for the node's regions.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ Stream = tuple[str, int]
 
 REPORTED_MAX = 3
 PAGE = 500
-"""How many streams, or fields, one request asks for."""
+"""How many streams, or fields, one request reads."""
 
 
 class Evidence:
-    """The last frames that one connection to one node has read there, and the last that it got receipts for."""
+    """The last frames that one connection has read at one node, and the last that the node acknowledged."""
 
     def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
         self._receipts: dict[str, tuple[str, int, int, tuple[int, ...]]] = {}
-        """Region → publisher, incarnation and last number of the last frame that was acknowledged, and its position."""
+        """Region → publisher, incarnation and last number of the last acknowledged frame, and its position."""
         self._read: dict[Stream, tuple[int, bytes]] = {}
         self._run = ""
-        """The run of the server in which something was found missing, and what."""
+        """The run of the server in which something was missing, and what."""
         self._lost = ""
         self.given_again: list[tuple[str, int, int, int]] = []
-        """Region, epoch, first and last region sequence of what was read and is missing, so that these numbers may be
-        given to other events, which this reader does not get."""
+        """Region, epoch, first and last region sequence of events that were read and are missing.
+
+        These numbers may be assigned to other events, which this reader does not get.
+        """
 
     def accepted(self, frame: PublishedFrame, position: tuple[int, ...]) -> None:
         """Note that the node has acknowledged a frame, and the position of its last event: (epoch, region sequence)."""
@@ -56,16 +58,16 @@ class Evidence:
         self._read[stream] = last, meta
 
     def narrow(self, streams: Collection[Stream]) -> None:
-        """Forget streams that are read no more, when there are many: what was read there is true still."""
+        """Forget streams that are no longer read, if there are many; what was read there stays true."""
         if len(self._read) > 2 * len(streams):
             self._read = {stream: last for stream, last in self._read.items() if stream in streams}
 
     async def missing(self, run: str, before: str, exchange: Exchange) -> str:
-        """Return in words what is missing at the node, empty if nothing is as far as this connection knows.
+        """Return in words what the node lacks, empty if this connection misses nothing.
 
-        ``run``: of the server, and ``before``: in which it was the last time. In one run only being emptied counts:
-        what was pushed may have been forged. What was missing once in a run is so for good, also when others have
-        filled it up.
+        ``run``: of the server now; ``before``: of the server at the last time. Within one run, only an emptied node
+        counts, because pushed events may have been forged. Something that was missing once in a run stays missing, even
+        if others have filled the numbers again.
         """
         if run == self._run:
             return self._lost
@@ -98,7 +100,7 @@ class Evidence:
             for place, ((region, epoch), (last, meta)) in enumerate(page):
                 at, oldest = found[3 * place], found[3 * place + 1]
                 if not oldest:
-                    # Streams of epochs that have ended expire; nothing else is known of them there any more.
+                    # Streams of ended epochs expire, and the node knows nothing else about them.
                     is_lost = bool(steps[place]) or is_empty
                 elif _number(oldest[0]) > last:
                     is_lost = False  # it was trimmed
@@ -131,7 +133,7 @@ class Evidence:
                 if there:
                     there_incarnation, there_last = map(int, there.split()[:2])
                     is_lost = there_incarnation == incarnation and there_last < last
-                else:  # a publisher that has been away for long is forgotten
+                else:  # the node forgets a publisher that was away for long
                     is_lost = not floor or int(floor.split()[0]) < incarnation
                 if is_lost or int(number or 0) < sequence:
                     lost.append(f"{region} {epoch}-{sequence}, which was acknowledged")

@@ -1,4 +1,4 @@
-"""What is wrong with a network, by two looks at it, and what to do about each finding."""
+"""Judge a network by two surveys of it: what is wrong, and what to do about each finding."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sequencing.plan import Plan
 CLOCK_MS_MAX = 100.0
 MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
 WEIGHED_EVENTS_MIN = 100
-"""Of fewer events one cannot say what an event takes."""
+"""With fewer events, the memory per event cannot be estimated."""
 
 BEGIN_ANEW = (
-    "stop everything that uses the network, empty its Redis servers, and start it again; and turn persistence on, so "
-    "that it does not come to this"
+    "stop all programs that use the network, empty its Redis servers, and start it again; and turn persistence on, so "
+    "that this does not happen again"
 )
 
 Level = Literal["ok", "warning", "problem"]
@@ -29,7 +29,7 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``subject``: what was looked at; ``seen``: how it is; ``advice``: what to do, empty where all is well."""
+    """``subject``: the examined part; ``seen``: its state; ``advice``: what to do, empty if all is well."""
 
     level: Level
     subject: str
@@ -39,10 +39,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All that is judged: two looks at the network, the same where all was well at the first, and what is tried beside.
+    """The input of the judgement: two surveys, the same one twice if the first was fine, and the results of trials.
 
-    ``apart_s``: between the looks. What is under way moves meanwhile; what does not is stuck.
-    ``accesses``: by what was tried, ``control`` or a node's name. ``leftovers``: by the node's name.
+    ``apart_s``: the time between the surveys. Work in progress moves in that time; what does not move is stuck.
+    ``accesses``: by where they were tried, ``control`` or a node's name. ``leftovers``: by the node's name.
     """
 
     first: NetworkState
@@ -53,7 +53,7 @@ class Examination:
 
 
 def judge(examined: Examination) -> Iterator[Finding]:
-    """Yield what there is to say, servers first, then nodes, then traffic."""
+    """Yield the findings: servers first, then nodes, then traffic."""
     network = examined.second
     servers: dict[str, tuple[list[str], ServerState]] = {network.control.run: ([SOLE_NODE], network.control)}
     for node in network.nodes:
@@ -70,8 +70,8 @@ def judge(examined: Examination) -> Iterator[Finding]:
     before = {node.name: node for node in examined.first.nodes}
     steady = not (examined.first.has_moved or network.has_moved)
     if not steady:
-        seen = "a new plan is published during each look, so nodes, links and regions are not compared with it"
-        yield Finding("warning", "plan", seen, "look again when fewer servers join, leave or walk")
+        seen = "a new plan was published during each survey, so nodes, links and regions are not compared with it"
+        yield Finding("warning", "plan", seen, "repeat this when fewer servers join, leave or move")
     for node in network.nodes:
         yield from _node(node, before.get(node.name, node), network, steady=steady)
     if steady:
@@ -81,7 +81,7 @@ def judge(examined: Examination) -> Iterator[Finding]:
 
 
 def under_way(network: NetworkState) -> bool:
-    """Return whether something is seen that may be over in a moment."""
+    """Return whether a state was seen that may end in a moment."""
     plan = network.plan
     return (
         network.transition is not None
@@ -99,7 +99,7 @@ def _ahead(node: NodeState, plan: Plan | None) -> bool:
 
 
 def _restarted(node: NodeState, plan: Plan | None) -> bool:
-    """Return whether a node's server is in another run than the plan means."""
+    """Return whether a node's server is in another run than the plan names."""
     runs = plan.runs if plan is not None else {}
     return node.server is not None and runs.get(node.name, node.server.run) != node.server.run
 
@@ -123,13 +123,13 @@ def _leading(examined: Examination) -> Iterator[Finding]:
         advice = (
             "start `gamecast manager --control URL`, or install the planner where game servers run (pip install "
             "'gamecast[planner]'): connections are leader candidates then. Their logs (gamecast.manager) say what "
-            "keeps them from it"
+            "prevents that"
         )
         yield Finding("problem", "leader", seen, advice)
 
 
 def _changing(examined: Examination) -> Iterator[Finding]:
-    """Yield what there is to say of plans that are to come."""
+    """Yield findings about plans that are not published yet."""
     first, network = examined.first, examined.second
     if network.plan is None and network.transition is None and not network.unread:
         yield Finding("ok", "plan", "none yet: the first subscription or publish makes it")
@@ -142,11 +142,11 @@ def _changing(examined: Examination) -> Iterator[Finding]:
             return
         if transition.published:
             advice = (
-                "what is under way there does not come out: see that `gamecast node` runs for each node, and that all "
+                "frames in flight there do not arrive: check that `gamecast node` runs for each node, and that all "
                 "nodes answer"
             )
         else:
-            advice = "not all nodes know it: see that every node of the plan answers, and that a leader is running"
+            advice = "not all nodes know it: check that every node of the plan answers, and that a leader is running"
         yield Finding("problem", "plan", f"{on_the_way}, for more than {examined.apart_s:g} s", advice)
         return
     if not network.leader:
@@ -159,10 +159,10 @@ def _changing(examined: Examination) -> Iterator[Finding]:
         if each.alive and (asks := each.asks & before.get((each.name, each.incarnation), frozenset()))
     ]
     if waiting:
-        seen = f"regions are wanted for more than {examined.apart_s:g} s and not granted: {named(waiting)}"
+        seen = f"subscriptions have waited for more than {examined.apart_s:g} s for regions: {named(waiting)}"
         yield Finding("problem", "connections", seen, advice)
     if unplaced := sorted(first.unplaced & network.unplaced):
-        seen = f"events wait for more than {examined.apart_s:g} s for regions that have no path: {named(unplaced)}"
+        seen = f"events have waited for more than {examined.apart_s:g} s for regions without a path: {named(unplaced)}"
         yield Finding("problem", "connections", seen, advice)
 
 
@@ -172,7 +172,7 @@ def _server(subject: str, server: ServerState) -> Iterator[Finding]:
         return
     yield Finding("ok", subject, f"Redis {server.version}")
     if server.role == "slave":
-        yield Finding("problem", subject, "is a replica, which takes no writes", "use the URL of its primary")
+        yield Finding("problem", subject, "is a replica, which accepts no writes", "use the URL of its primary")
     policy = server.memory_policy
     if policy == "noeviction":
         yield Finding("ok", subject, "maxmemory-policy noeviction: nothing is dropped to make room")
@@ -203,14 +203,14 @@ def _memory(subject: str, server: ServerState) -> Finding:
     seen = f"{_size(used)} of {_size(server.memory_bytes_max)} in use ({full:.0%})"
     if full < MEMORY_WARNING:
         return Finding("ok", subject, seen)
-    advice = "raise maxmemory, or keep fewer events (retention_events): publishes to a full Redis are refused"
+    advice = "raise maxmemory, or keep fewer events (retention_events): a full Redis refuses publishes"
     return Finding("problem" if full >= MEMORY_PROBLEM else "warning", subject, seen, advice)
 
 
 def _persistence(subject: str, server: ServerState) -> Finding:
     if server.loading:
-        seen = "is still loading its data: it takes no command, and does not say what it keeps"
-        return Finding("warning", subject, seen, "wait until it has, and look again")
+        seen = "is still loading its data: it accepts no command, and does not report what it keeps"
+        return Finding("warning", subject, seen, "wait until it has finished, and repeat this")
     advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
     if not server.append_only:
         lost = "everything" if server.save == "" else "everything since the last snapshot"
@@ -223,12 +223,12 @@ def _persistence(subject: str, server: ServerState) -> Finding:
         case "no":
             seen = "appendfsync no: when its machine fails, what the system had not written yet (half a minute) is lost"
         case _:
-            seen = "appendonly yes, but it does not tell appendfsync (CONFIG is refused): see its configuration"
+            seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
     return Finding("warning", subject, seen, advice)
 
 
 _LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
-"""Users that `adapters.redis.users` makes: each may do its part."""
+"""Users that `adapters.redis.users` makes: each may do its part only."""
 _FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
 """What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
 
@@ -239,25 +239,25 @@ def _access(name: str, may: AccessState) -> Finding:
         return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
     if may.user in _LIMITED:
         seen = f"{who} may not do all that gamecast does: {may.refused}"
-        return Finding("warning", name, seen, "that is as `gamecast users` makes it: examine as `manager`")
+        return Finding("warning", name, seen, "this is as `gamecast users` makes it: repeat this as the user `manager`")
     if any(words in may.refused for words in _FORBIDDEN):
         advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
     else:
-        advice = "see what the server says: until then nothing can be published through it"
+        advice = "see the server's message: until this is fixed, nothing can be published through it"
     return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
 
 
 def _unread(name: str, unread: Sequence[str]) -> Iterator[Finding]:
-    advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove what others wrote there"
+    advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove the keys of other programs"
     hidden = [text for text in unread if "NOPERM" in text]
     for text in unread:
         if text not in hidden:
             yield Finding("problem", name, f"cannot be read: {text}", advice)
     if hidden:
-        seen = f"hides some things from this user, so they are not examined: {hidden[0]}"
+        seen = f"refuses to show some things to this user, so they are not examined: {hidden[0]}"
         if len(hidden) > 1:
             seen += f", and {len(hidden) - 1:,} more"
-        yield Finding("warning", name, seen, "examine it as a user who may look there")
+        yield Finding("warning", name, seen, "repeat this as a user who may read them")
 
 
 def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: bool) -> Iterator[Finding]:
@@ -265,7 +265,7 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
     if server is None:
         advice = "start the server, or correct what the message names"
         if not node.planned:
-            advice += f", or take the node off the registry: HDEL {ControlKeys.nodes} {node.name}"
+            advice += f", or remove the node from the registry: HDEL {ControlKeys.nodes} {node.name}"
         seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
         yield Finding("problem", node.name, seen, advice)
         return
@@ -274,34 +274,34 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         yield Finding("ok", node.name, "is registered and not in the plan: the next plan may use it")
     if steady:
         yield from _installed(node, before, network)
-    # Where the control Redis goes, the whole network goes.
+    # Without the control Redis, the whole network is down.
     elsewhere = server.run != network.control.run
     if elsewhere and node.registered and not (node.may_lose or server.keeps_all or server.loading):
         yield Finding(
             "warning",
             node.name,
-            "is registered as a node that loses nothing, and its server may: it would give numbers twice then",
-            "let its server lose nothing, or start `gamecast node` for it again, which asks the server",
+            "is registered as a node that loses nothing, but its server may: then it would assign numbers twice",
+            "turn full persistence on at its server, or start `gamecast node` for it again, which asks the server",
         )
     if node.has_lost:
         yield Finding(
             "warning",
             node.name,
-            "has lost acknowledged events in a restart, though it is registered to keep all; it counts as a node that "
-            "may lose something since",
-            "look at its disk and its append-only file, and what its log said of a truncated file when it started",
+            "has lost acknowledged events in a restart, although it is registered to keep all; it counts as one that "
+            "may lose something since then",
+            "check its disk, its append-only file, and what its log says about a truncated file at its start",
         )
     if node.planned and not node.registered and any(other.registered for other in network.nodes):
         yield Finding(
             "warning",
             node.name,
-            "is in the plan and no longer registered: its regions stay until their next epoch begins",
+            "is in the plan and no longer registered: its regions stay there until their next epoch begins",
             "keep its server running; if the node should stay, start `gamecast node` for it again",
         )
 
 
 def affected_by(node: str, network: NetworkState) -> str:
-    """Return the end of a sentence that names what cannot be published or read while a node is away."""
+    """Return the end of a sentence that names what cannot be published or read while a node is unreachable."""
     plan = network.plan
     regions = frozenset(region for region, path in plan.paths.items() if node in path) if plan is not None else ()
     if not regions:
@@ -317,14 +317,16 @@ def _installed(node: NodeState, before: NodeState, network: NetworkState) -> Ite
     published = installed_plan((plan.epoch, plan.version) if plan is not None else (0, 0))
     if _restarted(node, plan):
         if _restarted(before, plan):
-            advice = "the leader takes it back within seconds: check that a leader is running"
-            yield Finding("problem", node.name, "its server was restarted, and is not taken back yet", advice)
+            advice = "the leader readmits it within seconds: check that a leader is running"
+            yield Finding(
+                "problem", node.name, "its server was restarted, and the plan does not include it again yet", advice
+            )
     elif lacking := sorted(node.lacking & before.lacking):
-        seen = f"knows nothing of {named(lacking)}, as it should by plan {published}: its server has lost its data"
+        seen = f"does not know {named(lacking)}, which plan {published} requires: its server has lost its data"
         yield Finding("problem", node.name, seen, BEGIN_ANEW)
     elif _ahead(node, plan):
         seen = f"has plan {installed_plan(node.installed)} installed, published is {published}"
-        # A node may have prepared a plan that was abandoned for the one that is on the way.
+        # A node may have prepared a plan that was abandoned for the one in transition.
         if transition is not None and (node.installed or (0, 0)) <= (transition.epoch, transition.version):
             yield Finding("ok", node.name, f"{seen}, and it is on the way")
         elif node.installed == before.installed:
@@ -349,15 +351,15 @@ def _links(examined: Examination) -> Iterator[Finding]:
             )
             if link.target in planned or examined.second.transition is not None:
                 advice = (
-                    f"see that `gamecast node --name {node.name}` runs (it carries the link) and the target answers"
+                    f"check that `gamecast node --name {node.name}` runs (it carries the link) and the target answers"
                 )
                 yield Finding("problem", subject, seen, advice)
             else:
                 key = f"gamecast:{{{node.name}}}:link:{link.target}"
-                advice = f"it belongs to an earlier plan and only takes memory. See what it holds: XRANGE {key} - +"
+                advice = f"it belongs to an earlier plan and only takes memory. To see its frames: XRANGE {key} - +"
                 yield Finding("warning", subject, seen, advice)
     if plan is not None and plan.links:
-        yield Finding("ok", "links", f"{len(plan.links):,} in the plan, {counted(waiting, 'frame')} under way")
+        yield Finding("ok", "links", f"{len(plan.links):,} in the plan, {counted(waiting, 'frame')} in flight")
 
 
 def _regions(examined: Examination) -> Iterator[Finding]:
@@ -378,19 +380,19 @@ def _regions(examined: Examination) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "regions",
-            f"{named(behind)}: the ingress gives numbers that were given before, so it has lost its data",
+            f"{named(behind)}: the ingress assigns numbers that were assigned before, so it has lost its data",
             BEGIN_ANEW,
         )
     if stuck:
-        seen = f"{named(stuck)}: events are accepted, and nothing has come out for {examined.apart_s:g} s"
-        yield Finding(
-            "problem", "regions", seen, "see to the nodes and links on their paths: gamecast status --regions"
-        )
+        seen = f"{named(stuck)}: events are accepted, and none has reached the egress for {examined.apart_s:g} s"
+        yield Finding("problem", "regions", seen, "check the nodes and links on their paths: gamecast status --regions")
     if slow:
-        seen = f"{named(slow)}: events take more than {examined.apart_s:g} s to come out"
+        seen = f"{named(slow)}: events take more than {examined.apart_s:g} s to reach the egress"
         yield Finding("warning", "regions", seen, "the nodes or relays cannot keep up: publish less, or use more nodes")
     if second and not (behind or stuck or slow):
-        yield Finding("ok", "regions", f"what was accepted in {counted(len(second), 'region')} has come out")
+        yield Finding(
+            "ok", "regions", f"all accepted events of {counted(len(second), 'region')} have reached the egress"
+        )
 
 
 def _growth(examined: Examination) -> Iterator[Finding]:
@@ -418,7 +420,7 @@ def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -
             "warning",
             node.name,
             f"egress streams keep more frames than the {kept:,} events that they should: {named(endless)}",
-            "somebody else writes into them, or the script is not ours: see XINFO STREAM",
+            "another program writes into them, or the script is not gamecast's: see XINFO STREAM",
         )
     weighed = [each for each in regions if each.stream_bytes and each.last and each.first]
     events = sum((each.last or 0) - (each.first or 0) + 1 for each in weighed)
@@ -432,7 +434,7 @@ def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -
     )
     limit = server.memory_bytes_max or server.machine_bytes
     if limit and full_bytes > limit:
-        advice = "connect with a smaller retention_events (the plan's maker decides), or give it more memory"
+        advice = "set a smaller retention_events at the leader, or give it more memory"
         yield Finding("warning", node.name, f"{seen}; there are {_size(limit)}", advice)
     else:
         yield Finding("ok", node.name, seen)

@@ -1,11 +1,11 @@
-"""Whether what was pushed is what the streams have.
+"""Check whether pushed events are the same as those in the streams.
 
-Redis tells apart who may send on a channel by commands and channels, and scripts send with the rights of their
-callers. So each user that may publish events can also send on the channels of egress streams by hand. What it sends
-there is in no stream: it takes the place of the true event with its number for those who listen. That cannot be
-prevented without asking the server for each event, so it is noticed: when a push comes for a number that was pushed
-differently before, and when the streams are read again. Then the log says so (``gamecast.security``), and the
-application gets a gap in the place of the true events.
+Redis restricts who may send on a channel by commands and channels, and scripts send with the rights of their callers.
+So each user that may publish events can also send on the channels of egress streams by hand. Such a message is in no
+stream, and for listeners it takes the place of the true event with its number. Preventing that would take a request to
+the server for each event, so it is detected instead. It is detected when a different push has the same number, and when
+the streams are read again. Then the log reports it (``gamecast.security``), and the application gets a gap in the place
+of the true events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sequencing.frames import StampedFrame, parse_meta
 from sequencing.keyspace import NodeKeys
 
 KEPT = 32
-"""Of each stream: when there are more, the streams are read and compared."""
+"""The maximum for each stream: with more pushes, the streams are read and compared."""
 
 REPORTED_MAX = 1000
 
@@ -27,7 +27,7 @@ security = logging.getLogger("gamecast.security")
 
 
 class Forged(NamedTuple):
-    """Events of a region that somebody sent in the place of the true ones: region sequences, both included."""
+    """Forged events of a region, in the place of the true ones: region sequences, both included."""
 
     region: str
     epoch: int
@@ -36,16 +36,16 @@ class Forged(NamedTuple):
 
 
 class PushedFrames:
-    """The frames that were pushed to one reader at one node since the streams were compared with them."""
+    """The frames that were pushed to one reader at one node since the last comparison with the streams."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._frames: dict[bytes, dict[int, StampedFrame]] = {}
         self._floors: Mapping[bytes, int] = {}
-        """What was there when listening went on from a read: pushes of that come late, and are true."""
+        """The streams' state at the read before listening: later pushes of these events are late, and true."""
         self._reported: set[tuple[bytes, int]] = set()
         self.are_forged = False
-        """Whether something was found to be: what is pushed here is worth nothing then."""
+        """Whether a push was found to be forged: then all pushes here are unreliable."""
         self.is_doubtful = False
         """Whether two pushes contradict each other, or a forged one waits for the true event."""
 
@@ -53,12 +53,12 @@ class PushedFrames:
         return bool(self._frames)
 
     def forget(self) -> None:
-        """Compare nothing of what was pushed: it was compared, or the server was restarted, see `Evidence`."""
+        """Forget all pushes: they were compared, or the server was restarted, see `Evidence`."""
         self._frames.clear()
         self.is_doubtful = False
 
     def begin(self, last_of: Mapping[bytes, int]) -> None:
-        """Note what was read of each stream before what is pushed from now on: channel → its last event."""
+        """Note the last event that was read of each stream before listening: channel → last event."""
         self._floors = dict(last_of)
 
     def add(self, key: bytes, frame: StampedFrame) -> None:
@@ -69,14 +69,14 @@ class PushedFrames:
             self.is_doubtful = True
 
     def again(self, key: bytes, frame: StampedFrame) -> None:
-        """Note a push whose number was there before: unless it is the same, one of them is forged."""
+        """Note a push with a number that was there before: if the two differ, one of them is forged."""
         if frame.last > self._floors.get(key, 0) and self._frames.get(key, {}).get(frame.last) != frame:
             self.is_doubtful = True
 
     async def compare(self, exchange: Exchange) -> list[Forged]:
-        """Compare with the streams; return what was forged and is known now to have hidden true events.
+        """Compare with the streams; return the forged events that are now known to have hidden true events.
 
-        What was forged and hides nothing yet is kept, and compared again.
+        Forged events that hide nothing yet are kept, and compared again.
         """
         if not self._frames:
             return []
@@ -87,7 +87,7 @@ class PushedFrames:
                 *(("XRANGE", key, _id(frame, frame.last), _id(frame, frame.last)) for key, frame in pushed),
             ]
         )
-        if not is_there:  # it was emptied, see `Evidence`
+        if not is_there:  # the stream was emptied, see `Evidence`
             self.forget()
             return []
         odd = [
@@ -129,7 +129,7 @@ class PushedFrames:
             self._reported.update((key, frame.last) for frame in new)
             security.error(
                 "node %s: %d frames of events were pushed in region %r, from number %d-%d on, that the node has not "
-                "numbered: somebody with a Redis user that may publish has sent them by hand; see docs/security.md",
+                "numbered: a program with a Redis user that may publish has sent them by hand; see docs/security.md",
                 self._node,
                 len(new),
                 new[0].region,

@@ -1,7 +1,7 @@
-"""A network whose control plane and sequencing nodes live in Redis.
+"""A network whose control plane and sequencing nodes are in Redis.
 
-The control Redis holds, under one hash tag, what `adapters.redis.control` keeps and the registry of nodes. Each
-connection runs a candidate for leading: there is no daemon to wait for, though one may stand beside them.
+The control Redis has, under one hash tag, the data of `adapters.redis.control` and the registry of nodes. Each
+connection runs a leader candidate: no daemon is needed, but one may run as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("gamecast.manager")
 persistence = logging.getLogger("gamecast.persistence")
 
 _warned: set[str] = set()
-"""The URLs of control Redis servers that this process has warned of."""
+"""The URLs of control Redis servers about which this process has logged a warning."""
 
 
 class RedisNetwork(ControlClient):
@@ -40,13 +40,13 @@ class RedisNetwork(ControlClient):
         resume_s: float = RESUME_S,
         routes: Mapping[str, str] | None = None,
     ) -> None:
-        """``url``: of the control Redis. ``ordering``, ``retention_events`` and ``resume_s`` count for plans made here.
+        """``url``: of the control Redis. ``ordering``, ``retention_events`` and ``resume_s`` apply to plans made here.
 
-        ``routes``: URL as the network knows it → URL by which it is reached from here, where that is another one.
+        ``routes``: URL in the network → URL by which this process reaches the server, if that differs.
         """
         self.url = url
         self._is_private = False
-        """Whether the servers end with this connection, so that nothing outlives them."""
+        """Whether the servers end with this connection, so that no data outlives it."""
         self._ordering: Ordering = ordering
         self._retention_events = retention_events
         self._resume_s = resume_s
@@ -63,7 +63,10 @@ class RedisNetwork(ControlClient):
         return self._lacks or (self._manager.cannot_plan if self._manager is not None else None)
 
     async def open(self) -> None:
-        """See `Network.open`. Warns, once in this process, of a control Redis that forgets everything in a restart."""
+        """See `Network.open`.
+
+        Logs a warning, once per process, about a control Redis that loses its data in a restart.
+        """
         await super().open()
         if self.url in _warned or self._is_private:
             return
@@ -93,19 +96,19 @@ class RedisNetwork(ControlClient):
         return connection
 
     def stand(self, control: Control) -> None:
-        """Run a leader candidate until `close`, if that is possible here: it takes the extra that plans.
+        """Run a leader candidate until `close`, if this process can plan: that takes an extra.
 
-        ``control``: a way to the control Redis for this alone.
+        ``control``: an access to the control Redis for the candidate alone.
         """
         self._lacks = first_missing("planner", "leading")
         if self._lacks is not None:
-            logger.info("leaves leading to others: %s", self._lacks)
+            logger.info("this process cannot lead: %s", self._lacks)
             return
         self._manager = Manager(control, self._operator, self._ordering, resume_s=self._resume_s)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     def _operator(self) -> NodeOperator:
-        from adapters.redis.operating import RedisNodeOperator  # who does not lead needs none
+        from adapters.redis.operating import RedisNodeOperator  # only a leader needs it
 
         return RedisNodeOperator(self.url, retention_events=self._retention_events, routes=self._routes)
 
@@ -133,7 +136,7 @@ class RedisNetwork(ControlClient):
         return self.lane(node, plan)
 
     def way_to_control(self) -> RedisControl:
-        """Return a way to the control Redis, for one task."""
+        """Return an access to the control Redis, for one task."""
         return RedisControl(self._way_to(self.url))
 
     def _way_to(self, url: str) -> str:

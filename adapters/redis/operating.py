@@ -1,4 +1,4 @@
-"""How a manager reaches nodes in Redis."""
+"""How a manager accesses nodes in Redis."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sequencing.plan import Plan
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 
 RUN_TIMEOUT_S = 0.5
-"""A server that does not answer within this counts as away, for as long as it does not.
+"""How long a server may take to report its run; after that it counts as unreachable until it answers.
 
-The question stands meanwhile: a server on the other side of the world needs three times its round trip to be reached
-and asked for the first time, which is longer; whoever asks again then finds the answer.
+The request continues meanwhile. To connect to a server on the other side of the world and ask it takes three round
+trips, which is longer. The next caller then finds the answer.
 """
 
 
@@ -63,7 +63,7 @@ class RedisNodeOperator:
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
         """See `NodeOperator.forget_publishers`."""
         for name, url in plan.nodes.items():
-            with suppress(NetworkError):  # one that is away forgets them when it is back
+            with suppress(NetworkError):  # an unreachable node forgets them when it is back
                 cursor: int | None = 0
                 while cursor is not None:
                     async with self._turns.setdefault(name, asyncio.Lock()):
@@ -82,8 +82,8 @@ class RedisNodeOperator:
         return None if asked.cancelled() else asked.result()
 
     async def _ask(self, server: tuple[str, str], names: Sequence[str]) -> tuple[str, frozenset[str]] | None:
-        """Return the run of a server, and those of its nodes of which there is nothing."""
-        # A connection of its own: not behind a task that takes long.
+        """Return the run of a server, and the runs of its empty nodes."""
+        # A connection of its own, so that it does not wait for a long task.
         if server not in self._lookouts:
             self._lookouts[server] = RedisConnection(*server)
         with suppress(GamecastError):
@@ -115,7 +115,7 @@ class RedisNodeOperator:
 
 
 async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
-    """Do at a node in Redis what `task.perform` does at one in memory."""
+    """Do at a node in Redis what `task.perform` does at a node in memory."""
     match task:
         case Prepare(name, plan, steps, closing):
             if name in plan.runs:

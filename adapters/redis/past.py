@@ -1,9 +1,10 @@
-"""Where the epochs of regions were that have ended, as the control Redis keeps it for readers of history.
+"""Where the ended epochs of regions were, as the control Redis stores it for readers of history.
 
-Each plan that ends epochs leaves one document, an entry of the stream ``past`` under the plan's number: the parts of
-the plans behind it that say where these epochs were, and which atoms ordered them (`Record.left_plans`). Each region
-has a stream of its own, ``past:REGION``, with the numbers of the plans that ended an epoch of it. So a reader asks
-for what its regions need, and a plan costs what it moves. Both are kept as long as nodes keep streams of ended epochs.
+Each plan that ends epochs leaves one document, an entry of the stream ``past`` under the plan's number. It has the
+parts of the plans before it that say where these epochs were, and which atoms ordered them (`Record.left_plans`). Each
+region has a stream of its own, ``past:REGION``, with the numbers of the plans that ended an epoch of it. So a reader
+requests only what its regions need, and a plan costs only what it moves. Both are kept as long as nodes keep the
+streams of ended epochs.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from sequencing.errors import PlanError
 from sequencing.plan import Plan
 
 PAST_KEPT_MS = 3_660_000
-"""A minute longer than `install.lua` keeps the streams of epochs that have ended."""
+"""A minute longer than `install.lua` keeps the streams of ended epochs."""
 
 PAST = "gamecast:{control}:past"
 
 REGIONS_A_CALL = 500
 DOCUMENTS_A_CALL = 64
-"""Redis serves nobody else while it answers one request."""
+"""Redis serves no other client while it answers one request."""
 
 
 def past_document(left: Sequence[Plan]) -> bytes:
-    """Return what is kept of the plans that a plan leaves behind."""
+    """Return the document about the plans that a plan ends."""
     return zlib.compress(b"\n".join(plan.to_json() for plan in left))
 
 
@@ -41,7 +42,7 @@ async def read_past(
     after: int,
     turn: AbstractAsyncContextManager[None],
 ) -> list[Plan]:
-    """Return what is kept of the plans that had some regions when plans after epoch ``after`` ended an epoch of them.
+    """Return the stored plans that had some regions when plans after epoch ``after`` ended an epoch of them.
 
     Oldest first. ``turn``: taken for each request.
     """
@@ -58,7 +59,7 @@ async def read_past(
         async with turn:
             answers = await connection.pipeline([("XRANGE", PAST, each, each) for each in ids])
         for entries in answers:
-            for _, fields in entries:  # none where it was forgotten since
+            for _, fields in entries:  # none if it was removed since
                 found += _plans(fields[3])
                 await asyncio.sleep(0)
     return found

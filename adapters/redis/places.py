@@ -1,12 +1,12 @@
-"""Where the Redis server is: in one place for ever, where Sentinel says, or where a cluster says.
+"""Find the Redis server: at a fixed address, where Sentinel says, or where a cluster says.
 
-All keys that a connection touches are under one hash tag, so one master at a time has them all. Its address is asked
-for each time a connection is opened: of the sentinels or cluster nodes in the URL, one after the other, on connections
-that end with the answer; who answered is asked first the next time. (redis-py's ``Sentinel`` and ``RedisCluster`` share
-pooled connections between tasks, and begin with the first address each time: callers with little time never get past
-one that is away.)
+All keys of a connection are under one hash tag, so one master at a time has them all. Its address is requested each
+time a connection is opened. The sentinels or cluster nodes in the URL are asked one after the other, on connections
+that end with the answer. The one that answered is asked first the next time. (redis-py's ``Sentinel`` and
+``RedisCluster`` share pooled connections between tasks, and begin with the first address each time. With a short
+timeout, callers never get past an address that is down.)
 
-A redirection comes before a command is carried out, so what was redirected certainly had no effect.
+A redirection comes before a command is carried out, so a redirected command certainly had no effect.
 """
 
 from __future__ import annotations
@@ -30,37 +30,42 @@ from sequencing.errors import Unreachable
 CONNECT_TIMEOUT_S = 5.0
 
 SEED_TIMEOUT_S = 1.0
-"""How long one sentinel or cluster node may take to say where the master is."""
+"""How long one sentinel or cluster node may take to report the master's address."""
 
 READ_BYTES = 1 << 20
-"""What is asked of the socket at once: replies of many frames are large."""
+"""How much is read from the socket at once: replies with many frames are large."""
 
 LOOK_AGAIN_S = 0.5
 LOOK_AGAIN_TIMEOUT_S = 0.2
-"""Sentinel makes a replica the master while the old one still answers, and tells that one no sooner than 8 s later. So
-whoever uses a connection asks again, if nobody in this process did so lately; without an answer it stays where it is.
+"""How long to wait for Sentinel when a connection asks again for the master.
+
+Sentinel promotes a replica while the old master still answers, and informs the old master 8 s later at the soonest. So
+a user of a connection asks again, unless this process did so recently; without an answer it keeps its server.
 """
 
 LEARNED_MAX = 32
-"""Of a large cluster, no more nodes are remembered."""
+"""How many nodes of a large cluster are remembered."""
 
 SENTINEL_PORT, REDIS_PORT = 26379, 6379
 
 _ELSEWHERE = exceptions.MovedError, exceptions.AskError, exceptions.TryAgainError, exceptions.ClusterDownError
 _NO_MASTER = re.compile(r"(UNBLOCKED|NOREPLICAS) |.*-(READONLY|NOREPLICAS) ", re.DOTALL)
-"""What redis-py has no class for: a read that waited where no master is any more, a master that may not write without
-its replicas, and what Redis 6.2 says from within a script. (At its first write, if at any.)"""
+"""Errors without a class in redis-py.
+
+They are a blocking read at a former master, a master that may not write without its replicas, and their forms within a
+script in Redis 6.2. (Those come at the script's first write, if at all.)
+"""
 
 
 def is_from_no_master(error: Exception) -> bool:
-    """Return whether a server answered that it is a replica, or may not write just now. The command had no effect."""
+    """Return whether a server answered that it is a replica, or may not write now. The command had no effect."""
     return isinstance(error, exceptions.ReadOnlyError) or (
         isinstance(error, exceptions.ResponseError) and _NO_MASTER.match(str(error)) is not None
     )
 
 
 class Address(NamedTuple):
-    """Of a server; as text, it is as URLs have it."""
+    """The address of a server; its text is in the form of URLs."""
 
     host: str
     port: int
@@ -70,7 +75,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, port: int) -> Address:
-        """Read ``host`` or ``host:port``; ``port`` is the usual one. Raises `ValueError`."""
+        """Parse ``host`` or ``host:port``; ``port`` is the default. Raises `ValueError`."""
         found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::(\d{1,5}))?", text)
         if found is None:
             raise ValueError("it names its servers as host:port,host:port")
@@ -78,16 +83,16 @@ class Address(NamedTuple):
 
 
 class Places(ABC):
-    """Finds one master, which is in another place after each failover. Belongs to one connection."""
+    """Finds one master, which has another address after each failover. Belongs to one connection."""
 
     asked: ClassVar[str]
-    """Who is asked, for messages."""
+    """The kind of server that is asked, for messages."""
 
     script_keys: tuple[str, ...] = ()
     """Keys to declare for each script, after its own."""
 
     check: tuple[str, ...] | None = None
-    """A command without an effect that is refused where the master is not, if there is one."""
+    """A command without an effect that every server but the master refuses, if there is one."""
 
     def __init__(self, seeds: Sequence[Address]) -> None:
         self._given = tuple(seeds)
@@ -97,13 +102,13 @@ class Places(ABC):
 
     @property
     def first_url(self) -> str:
-        """A URL of some server, to see whether its options can be understood."""
+        """A URL of any server, to check its options."""
         return self.url_of(self._at)
 
     async def look(self) -> str:
-        """Return the URL of the master as it is now.
+        """Return the current URL of the master.
 
-        Raises `Unreachable` when nobody knows one, and redis-py's errors when who is asked refuses to say.
+        Raises `Unreachable` if no server knows one, and redis-py's errors if a server refuses to answer.
         """
         if self._hint is not None:
             self._at, self._hint = self._hint, None
@@ -111,7 +116,7 @@ class Places(ABC):
         failures: list[str] = []
         refusal: Exception | None = None
         for seed in list(self._seeds):
-            self.doubt()  # who takes longer than our caller has time is not the first to be asked again
+            self.doubt()  # a server that takes longer than the caller has time is not asked first again
             try:
                 async with asyncio.timeout(SEED_TIMEOUT_S):
                     self._at, learned = self.understood(await _ask(self.seed_url(seed), self.question()), seed)
@@ -127,20 +132,20 @@ class Places(ABC):
         raise Unreachable(f"no {self.asked} knows where the master is ({'; '.join(failures)})")
 
     async def has_left(self) -> bool:
-        """Return whether the master is known to be elsewhere than `look` found it, although nothing there says so."""
+        """Return whether the master is known to have moved since `look`, although the server there does not say so."""
         return False
 
     def doubt(self) -> None:
-        """Ask somebody else first the next time."""
+        """Ask another server first the next time."""
         self._seeds.append(self._seeds.pop(0))
 
     def has_moved(self, error: Exception) -> bool:
-        """Return whether the master's answer says that it is elsewhere, or that it cannot be asked now.
+        """Return whether the master's answer says that it has moved, or that it cannot serve now.
 
         Then the command had no effect.
         """
         if isinstance(error, exceptions.MovedError):
-            # Without a host, it is the one that answered.
+            # Without a host, it is the server that answered.
             self._hint = Address(error.host.strip("[]") if error.host not in ("", "?") else self._at.host, error.port)
             return True
         if isinstance(error, exceptions.ClusterDownError):
@@ -149,7 +154,7 @@ class Places(ABC):
 
     @abstractmethod
     def seed_url(self, seed: Address) -> str:
-        """Return a redis:// URL of somebody who can be asked."""
+        """Return a redis:// URL of a server that can be asked."""
 
     @abstractmethod
     def url_of(self, master: Address) -> str:
@@ -157,20 +162,20 @@ class Places(ABC):
 
     @abstractmethod
     def question(self) -> tuple[str, ...]:
-        """Return the command that asks."""
+        """Return the command that asks for the master."""
 
     @abstractmethod
     def understood(self, answer: Any, seed: Address) -> tuple[Address, Sequence[Address]]:
-        """Return what an answer says: where the master is, and who else can be asked. Raises `Unreachable`."""
+        """Return the content of an answer: the master's address, and other servers to ask. Raises `Unreachable`."""
 
 
 class SentinelPlaces(Places):
-    """The master of a service that Sentinel watches over."""
+    """The master of a service that Sentinel monitors."""
 
     asked = "sentinel"
 
     _said: ClassVar[dict[tuple[object, ...], tuple[float, Address]]] = {}
-    """Sentinels and service → when they were asked last, and what they said."""
+    """Sentinels and service → the time and the content of their last answer."""
 
     def __init__(self, parts: _Parts) -> None:
         """Raises `ValueError`."""
@@ -179,7 +184,7 @@ class SentinelPlaces(Places):
         if not self._service:
             raise ValueError("it names the service after the sentinels: redis+sentinel://host:port/SERVICE")
         mine = [option for option in parts.options if not option.startswith("sentinel_")]
-        # Who watches has users of its own, and no databases.
+        # Sentinels have users of their own, and no databases.
         theirs = [option for option in mine if option.partition("=")[0] not in ("username", "password", "db")]
         theirs += [option.removeprefix("sentinel_") for option in parts.options if option not in mine]
         self._who = *self._given, self._service
@@ -201,7 +206,7 @@ class SentinelPlaces(Places):
     def understood(self, answer: Any, seed: Address) -> tuple[Address, Sequence[Address]]:
         """See `Places.understood`."""
         if not answer:
-            raise Unreachable(f"it watches over no service {self._service!r}")
+            raise Unreachable(f"it does not monitor the service {self._service!r}")
         host, port = answer
         master = Address(host.decode(), int(port))
         self._said[self._who] = time.monotonic(), master
@@ -211,7 +216,7 @@ class SentinelPlaces(Places):
         """See `Places.has_left`."""
         asked_at, master = self._said[self._who]
         if time.monotonic() - asked_at > LOOK_AGAIN_S:
-            # Who comes while this is being asked asks, too: until there is an answer, nothing is known.
+            # A caller that comes during this request asks, too: until there is an answer, nothing is known.
             try:
                 async with asyncio.timeout(LOOK_AGAIN_TIMEOUT_S):
                     master, _ = self.understood(await _ask(self.seed_url(self._seeds[0]), self.question()), self._at)
@@ -230,15 +235,15 @@ class ClusterPlaces(Places):
         """Raises `ValueError`."""
         super().__init__([Address.parse(each, REDIS_PORT) for each in parts.hosts])
         if not tag:
-            raise ValueError("in a cluster, only what is under one hash tag has a place")
+            raise ValueError("in a cluster, a connection needs one hash tag for its keys")
         if parts.path.strip("/") not in ("", "0") or any(map(_OTHER_DATABASE.match, parts.options)):
             raise ValueError("a cluster has no database but 0")
         nowhere = f"gamecast:{{{tag}}}:-"
         self._slot = crc.key_slot(nowhere.encode())
         self._url = f"{parts.scheme}://{parts.credentials}", _query(parts.options)
         self.check = ("EXISTS", nowhere)
-        # A key that never exists. While the slot is being migrated, a script that names its streams itself could find
-        # one of them gone, and be broken off halfway; with this key declared, it is sent back before it begins.
+        # A key that never exists. While the slot migrates, a script that computes the names of its streams could find
+        # one of them missing, and stop halfway; with this key declared, it is redirected before it begins.
         self.script_keys = (nowhere,)
 
     def seed_url(self, seed: Address) -> str:
@@ -258,7 +263,7 @@ class ClusterPlaces(Places):
         known: dict[Address, None] = {}
         found: Address | None = None
         for first, last, *servers in answer:
-            # Who does not know its own address leaves it out.
+            # A node that does not know its own address leaves it out.
             hosts = (host.decode() if host not in (None, b"", b"?") else seed.host for host, *_ in servers)
             addresses = [Address(host, int(server[1])) for host, server in zip(hosts, servers, strict=True)]
             known.update(dict.fromkeys(addresses))
@@ -270,7 +275,7 @@ class ClusterPlaces(Places):
 
 
 class _Parts(NamedTuple):
-    """Of a URL: ``credentials`` end with an @ when there are any."""
+    """The parts of a URL: ``credentials`` end with an @ if there are any."""
 
     scheme: str
     credentials: str
@@ -280,17 +285,17 @@ class _Parts(NamedTuple):
 
 
 def moves(url: str) -> bool:
-    """Return whether what is at a URL may be on another server soon, perhaps with less than it had."""
+    """Return whether a URL's server may be replaced by another one, perhaps with less data."""
     return url.partition("://")[0] in _MOVING
 
 
 def tag_in(url: str, tag: str) -> str:
-    """Return a hash tag if what is under it has a place of its own at a URL, "" if all tags are on one server there."""
+    """Return the hash tag if a URL's server depends on it, "" if all tags are on one server there."""
     return tag if url.partition("://")[0].endswith("+cluster") else ""
 
 
 def places_of(url: str, tag: str) -> Places | None:
-    """Return what finds the master, None for a server that stays where it is; raises `ValueError`."""
+    """Return what finds the master, None for a fixed server; raises `ValueError`."""
     kind, _, rest = url.partition("://")
     if kind not in _MOVING:
         return None
@@ -303,7 +308,7 @@ def places_of(url: str, tag: str) -> Places | None:
 
 
 def connection_to(url: str) -> Any:
-    """Return a connection of redis-py that is not open yet; raises `ValueError` and `TypeError` for what is no URL."""
+    """Return a connection of redis-py that is not open yet; raises `ValueError` and `TypeError` for an invalid URL."""
     _require_place(url)
     pool = redis.asyncio.ConnectionPool.from_url(url)
     # Set here, because options in the URL would override arguments.
@@ -319,7 +324,7 @@ def connection_to(url: str) -> Any:
 
 
 def _require_place(url: str) -> None:
-    """Raise `ValueError` for what redis-py would take for something else, or would repeat though it may be a secret."""
+    """Raise `ValueError` for a URL that redis-py would misread, or would repeat although it may have a secret."""
     parts = split_url(url)
     if parts.scheme == "unix":
         if not parts.path:

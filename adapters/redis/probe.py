@@ -1,4 +1,4 @@
-"""One Redis server as it is seen from outside: what it says of itself, and what it refuses."""
+"""One Redis server as seen from outside: what it reports, and what it refuses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from adapters.urls import redacted
 from sequencing.errors import OtherSideError, Unreachable
 
 ANSWER_S_MAX = 5.0
-"""How long a server may take for one answer; the nodes are asked at the same time."""
+"""The time limit for one answer of a server; the nodes are asked at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """One Redis server. ``None``, empty texts and a ``pid`` of 0 stand for what it does not tell this user.
+    """One Redis server. ``None``, empty texts and a ``pid`` of 0 mean: the server does not report it to this user.
 
-    ``clock_ahead_ms``: of this machine's clock, ``round_trip_ms / 2`` more or less. ``memory_bytes_max``: 0 is no
-    limit. ``save``: the snapshot rules of redis.conf, empty when it makes none. ``may_be_replaced``: by a replica that
-    has less than it had. ``loading``: it has started and reads its data still; until then it says that it appends to no
-    file, whatever it does later.
+    ``clock_ahead_ms``: compared with this machine's clock, ± ``round_trip_ms / 2``. ``memory_bytes_max``: 0 is no
+    limit. ``save``: the snapshot rules of redis.conf, empty if there are none. ``may_be_replaced``: by a replica that
+    has less data. ``loading``: it has started and is still reading its data; until then it reports that it appends to
+    no file, whatever its configuration.
     """
 
     run: str
@@ -46,13 +46,13 @@ class ServerState:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing that was acknowledged is lost when it restarts or fails, as far as it tells."""
+        """Whether no acknowledged data is lost when it restarts or fails, as far as it reports that."""
         return self.append_only and self.appendfsync == "always" and not self.may_be_replaced
 
 
 @dataclass(slots=True)
 class ServerProbe:
-    """Asks one server; what it refuses or cannot make sense of is noted, what it is not there for is raised.
+    """Asks one server. It notes refused and invalid answers, and raises errors for an unreachable server.
 
     ``tag``: of the keys that it is asked about, see `RedisConnection`.
     """
@@ -67,7 +67,7 @@ class ServerProbe:
         self._connection = RedisConnection(self.url, self.tag)
 
     async def ask(self, *command: Any) -> Any:
-        """Return the reply to a command, None for an error in it."""
+        """Return the reply to a command, None for an error."""
         try:
             return await self._connection.call(*command, timeout_s=ANSWER_S_MAX)
         except (OtherSideError, Unreachable) as error:
@@ -75,7 +75,7 @@ class ServerProbe:
             return None
 
     async def run(self, script: Script, keys: Sequence[str]) -> Any:
-        """Return what a script answers, None for an error."""
+        """Return the answer of a script, None for an error."""
         try:
             return await self._connection.run(script, keys)
         except (OtherSideError, Unreachable) as error:
@@ -86,7 +86,7 @@ class ServerProbe:
         await self._connection.close()
 
     async def describe(self) -> ServerState:
-        """Read what the server says of itself."""
+        """Read what the server reports about itself."""
         info = parse_info(await self.ask("INFO") or b"")
         before = time.time()
         clock = await self.ask("TIME")
@@ -132,7 +132,7 @@ class ServerProbe:
         self.refused.append(said)
 
 
-# redis-py takes them off the messages.
+# redis-py removes them from the messages.
 _CODES: Mapping[type[Exception], str] = {
     exceptions.NoPermissionError: "NOPERM ",
     exceptions.OutOfMemoryError: "OOM ",
@@ -141,12 +141,12 @@ _CODES: Mapping[type[Exception], str] = {
 
 
 def text(value: Any) -> str:
-    """Read a text, whatever a stranger wrote."""
+    """Decode a text, whatever another program wrote."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def whole(value: bytes | str) -> int:
-    """Read a number; 0 for what a stranger wrote in its place."""
+    """Parse a number; 0 if another program wrote something else there."""
     try:
         return int(value)
     except ValueError:

@@ -1,17 +1,18 @@
-"""What a node pushes to those who read there one thing at a time, so that they need not ask for each.
+"""Frames that a node pushes to readers that read one frame at a time, so that they need not ask for each.
 
-A read that waits on forty streams costs the server more than the event that ends it: it is entered at each of them, and
-taken out again. So the scripts also publish what they append, on a channel that is named as the stream. The streams
-stay what counts: they hold what is read by who was away, or is behind.
+A read that waits on forty streams costs the server more than the event that ends it: the server registers it at each
+stream, and removes it again. So the scripts also publish what they append, on a channel with the name of the stream.
+The streams remain authoritative: readers that were away, or are behind, read them.
 
-What is pushed over one connection comes in the order of the node, which is single-threaded. Listening begins before a
-look at all the streams, and what was pushed is taken only if it is the next of its stream; so nothing is missed between
-them, and what is pushed goes on where the look ended, with everything, in one order (`sequencing.cut`). What is too
-large is not pushed, only that it is there; then there is another look.
+Redis is single-threaded, so pushes over one connection arrive in the node's order. Listening begins before a read of
+all the streams, and a push is taken only if it is the next of its stream. So nothing is missed in between, and pushes
+continue where the read ended, completely and in one order (`sequencing.cut`). For a frame that is too large, only its
+existence is pushed; then the streams are read again.
 
-A script that may not push is refused before it appends anything, so either all that ends at a node is pushed, or
-nothing is: in a cluster, where Redis tells every server of it, and in another database than 0, for channels are of all.
-That is by the server and the database, not by who asks; but readers at places that move (Sentinel) do not listen.
+A script that may not push is refused before it appends anything. So either everything that ends at a node is pushed, or
+nothing is. Nothing is pushed in a cluster, where Redis sends each push to every server, and in databases other than 0,
+because channels belong to all databases. The server and the database decide that, not the caller; but readers of
+movable servers (Sentinel) do not listen.
 """
 
 from __future__ import annotations
@@ -33,34 +34,34 @@ from sequencing.errors import Unreachable
 from sequencing.frames import FrameKind, StampedFrame
 
 ANSWER_S_MAX = 10.0
-"""For how long to wait until listening has begun."""
+"""How long to wait until listening has begun."""
 
 EVENTS = int(FrameKind.EVENTS)
 
 LONE_READS = 8
-"""After so many reads in a row that waited, and found little, it is better to be told."""
+"""After this many reads in a row that waited and found little, listening is cheaper."""
 
 LITTLE_FRAMES = 4
 MUCH_FRAMES = 32
 BUSY_READS = 8
-"""After so many in a row that found much, it is better to ask: many frames are less work in one answer."""
+"""After this many reads in a row that found much, reading is cheaper: many frames are less work in one answer."""
 
 QUIET_WAITS = 5
-"""After so many in a row that ended with nothing, the connection is not worth its place."""
+"""After this many waits in a row without a push, the connection is not worth its cost."""
 
 MESSAGES_MAX = 128
 PAUSE_S = 1.0
-"""Who does not read for so long does not listen: what is pushed meanwhile would fill the server's memory."""
+"""A reader that does not read for this long stops listening: pushes would fill the server's memory."""
 
 Pushed = tuple[bytes, bytes]
-"""A channel, and what came."""
+"""A channel, and the message."""
 
 
 class Pushes:
-    """One reader's listening at one node. Begins by itself, and ends, as reads find little or much."""
+    """One reader's listening at one node. It begins and ends by itself, as reads find little or much."""
 
     def __init__(self, url: str) -> None:
-        """``url``: of a server that stays where it is."""
+        """``url``: of a fixed server."""
         self._url = url
         self._connection: Any = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -76,16 +77,16 @@ class Pushes:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is listening."""
+        """Whether it is listening."""
         return self._connection is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `listens` or `next` is under way."""
+        """Whether `listens` or `next` is in progress."""
         return self._waiting
 
     def found(self, frames: int, *, waited: bool) -> None:
-        """Hear what a read has found."""
+        """Note how much a read has found."""
         self._has_read = True
         if self.is_on:
             self._busy = self._busy + 1 if frames >= MUCH_FRAMES else 0
@@ -95,10 +96,10 @@ class Pushes:
             self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
 
     async def listens(self, channels: Collection[bytes]) -> bool | None:
-        """Listen on channels, if it is time for that; return None where it is not, True if it did so before.
+        """Listen on channels, if it is time for that; return None if it is not, True if it was listening before.
 
-        After anything but True, only a look at the streams tells what there is. ``channels``: the very object of the
-        last time has not changed. Raises `Unreachable` when `interrupt` ends it.
+        After any other result than True, only a read of the streams shows what is there. ``channels``: if it is the
+        same object as the last time, it has not changed. Raises `Unreachable` when `interrupt` ends it.
         """
         if not self.is_on and (self._lone < LONE_READS or self._refused):
             return None
@@ -111,7 +112,7 @@ class Pushes:
         except exceptions.ResponseError:  # may not listen
             self.refuse()
             return None
-        except (exceptions.RedisError, OSError, TimeoutError):  # a look finds out what is wrong
+        except (exceptions.RedisError, OSError, TimeoutError):  # the next read finds out what is wrong
             self.end()
             return None
         except BaseException:
@@ -120,7 +121,7 @@ class Pushes:
         return False
 
     async def next(self, wait_s: float) -> list[Pushed] | None:
-        """Return what comes, the oldest first, waiting for it; None when it did not, or there is listening no more.
+        """Return pushes, the oldest first, waiting for them; None if none came, or listening has ended.
 
         Raises `Unreachable` when `interrupt` ends it.
         """
@@ -148,18 +149,18 @@ class Pushes:
         return come or None
 
     def interrupt(self) -> None:
-        """End a `listens` or a `next` that waits."""
+        """End a waiting `listens` or `next`."""
         if self._waiting:
             self._interrupted = True
             self._deadline.expire()
 
     def refuse(self) -> None:
-        """Listen no more, for good."""
+        """Stop listening, for good."""
         self._refused = True
         self.end()
 
     def end(self) -> None:
-        """Listen no more, until it is time again."""
+        """Stop listening, until it is time again."""
         self._lone = self._busy = self._quiet = 0
         self._asked, self._channels = (), frozenset()
         self._come.clear()
@@ -172,7 +173,7 @@ class Pushes:
             ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Listen no more; a `next` that waits ends."""
+        """Stop listening; a waiting `next` ends."""
         self.interrupt()
         self._deadline.close()
         self.end()
@@ -210,7 +211,7 @@ class Pushes:
         self._channels = wanted
 
     async def _receive(self, connection: Any) -> bool:
-        """Take one message; return whether something was pushed."""
+        """Receive one message; return whether it was a push."""
         kind, channel, said = await connection.read_response(
             disable_decoding=True, timeout=math.inf, disconnect_on_error=False
         )
@@ -237,10 +238,10 @@ def next_of(
     last_of: dict[bytes, int],
     pushed_before: PushedFrames,
 ) -> tuple[list[StampedFrame], bool]:
-    """Return the frames that were pushed, in order, and whether that is all that came, for only a look tells the rest.
+    """Return the pushed frames, in order, and whether they are complete; otherwise only a read shows the rest.
 
-    ``streams``: channel → (region, epoch). ``last_of``: channel → the last event that is known; moved on.
-    ``pushed_before``: what was pushed is noted there.
+    ``streams``: channel → (region, epoch). ``last_of``: channel → the last known event; it is updated.
+    ``pushed_before``: the pushes are noted there.
     """
     frames: list[StampedFrame] = []
     for channel, said in come:
@@ -255,11 +256,11 @@ def next_of(
                 parts[meta_size + stamp_size :],
             )
             kind, count = map(int, meta.split(b" ", 2)[:2]) if pushed else (0, 0)
-        except (ValueError, IndexError):  # no script says that
+        except (ValueError, IndexError):  # no script sends that
             return frames, False
         if not pushed and last <= last_of[channel]:
             continue
-        # Markers are read: who forges one would hide as many events as it says.
+        # Markers are read from the streams: a forged one would hide as many events as it claims.
         if last > last_of[channel] and (last - count != last_of[channel] or kind != EVENTS or count > len(body)):
             return frames, False
         region, epoch = streams[channel]

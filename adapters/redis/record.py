@@ -1,9 +1,9 @@
-"""How records are kept in the control Redis: what seldom changes, apart from what changes with each join.
+"""How records are stored in the control Redis: the parts that seldom change are separate from those that change often.
 
-The lines of a record that tell of all regions, atoms and expected overlaps take megabytes in a large network, and stay
-as they are through thousands of joins. So each long line is kept once, as a *part* under its digest, for all records
-that have it, and a record is kept as a *story*: a line of the digests of its parts, then its lines, with ``@`` and the
-digest in the place of parts. The script counts which stories have which parts, and drops those that none has.
+The lines of a record about all regions, atoms and expected overlaps take megabytes in a large network, and stay the
+same through thousands of joins. So each long line is stored once, as a *part* under its digest, for all records that
+have it. A record is stored as a *story*: a line with the digests of its parts, then its lines, with ``@`` and the
+digest in the place of each part. The script counts which stories have which parts, and removes unused parts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from sequencing.plan import Plan
 from sequencing.record import Record
 
 Ask = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]]
-"""Asks for the parts of some digests: what HMGET answers."""
+"""Requests the parts with some digests: returns what HMGET answers."""
 
 PART_BYTES_MIN = 1_000
-"""What is shorter is told each time: asking for it would take longer."""
+"""Shorter lines are sent each time: requesting them would take longer."""
 
 STORIES_AT_ONCE = 16
-"""The parts of so many are asked for together: from far away each question takes long, but Redis does nothing else
-while it answers one."""
+"""How many stories' parts are requested together.
+
+From far away each request takes long, but Redis does nothing else while it answers one.
+"""
 
 PARTS_KEPT = 32
 RECORDS_KEPT = 8
-"""What connections of this process share of what they have read last."""
+"""How many recently read records the connections of this process share."""
 
 _DIGESTS = re.compile(rb"([0-9a-f]{40}( |$))*")
 
@@ -55,22 +57,22 @@ def told(record: Record) -> tuple[bytes, Mapping[bytes, bytes]]:
 
 
 async def read(story: bytes, ask: Ask) -> Record:
-    """Return the record that a story is of, parsed once for all connections of this process.
+    """Return the record of a story, parsed once for all connections of this process.
 
-    Raises `PlanError` when it is something else, and `NetworkError` when parts of it are gone.
+    Raises `PlanError` if the story is invalid, and `NetworkError` if parts of it are missing.
     """
     [record] = await read_all([story], ask)
     return record
 
 
 async def read_all(stories: Sequence[bytes], ask: Ask) -> list[Record]:
-    """Return the records that stories are of, the oldest first; raises as `read`.
+    """Return the records of stories, the oldest first; raises as `read`.
 
-    Whoever announces meanwhile drops the oldest. Those are left out; the newest must be there.
+    A concurrent announcement removes the oldest. Those are left out; the newest must be there.
     """
     found = {story: record for story in stories if (record := _records.get(story)) is not None}
     for story, lines in (await _lines_of_all([story for story in stories if story not in found], ask)).items():
-        record = _records.get(story) or Record.from_lines(lines)  # somebody else may have read it meanwhile
+        record = _records.get(story) or Record.from_lines(lines)  # another task may have read it meanwhile
         found[story] = _records[story] = record
         _forget_old(_records, RECORDS_KEPT)
         await _let_others_go_on()
@@ -78,26 +80,26 @@ async def read_all(stories: Sequence[bytes], ask: Ask) -> list[Record]:
 
 
 async def read_plan(story: bytes, ask: Ask) -> Plan:
-    """Return the plan only of a record; raises as `read`."""
+    """Return only the plan of a record; raises as `read`."""
     return Record.plan_of(await lines_of(story, ask))
 
 
 async def lines_of(story: bytes, ask: Ask) -> list[bytes]:
-    """Return the lines of the record that a story is of, as `Record.to_lines` does; raises as `read`."""
+    """Return the lines of a story's record, as `Record.to_lines` does; raises as `read`."""
     found = await _lines_of_all([story], ask)
     [kept] = _kept([story], found)
     return found[kept]
 
 
 def _kept(stories: Sequence[bytes], found: Container[bytes]) -> list[bytes]:
-    """Return the stories of which all was found; raises `NetworkError` when the newest is none of them."""
+    """Return the stories whose parts were all found; raises `NetworkError` if the newest is not among them."""
     if stories and stories[-1] not in found:
         raise NetworkError("the record was replaced while it was being read")
     return [story for story in stories if story in found]
 
 
 async def _lines_of_all(stories: Sequence[bytes], ask: Ask) -> dict[bytes, list[bytes]]:
-    """Return story → the lines of its record, of those whose parts are all kept still."""
+    """Return story → the lines of its record, for stories whose parts are all still stored."""
     found: dict[bytes, list[bytes]] = {}
     for start in range(0, len(stories), STORIES_AT_ONCE):
         some = stories[start : start + STORIES_AT_ONCE]
@@ -110,7 +112,7 @@ async def _lines_of_all(stories: Sequence[bytes], ask: Ask) -> dict[bytes, list[
 
 
 async def _parts_of(stories: Iterable[bytes], ask: Ask) -> dict[bytes, bytes]:
-    """Return the parts of some stories, digest → line, without those that are gone; what is not known is asked for."""
+    """Return the parts of some stories, digest → line, without missing ones; unknown parts are requested."""
     parts = {digest: _parts.get(digest) for digest in chain.from_iterable(map(_digests_of, stories))}
     if unknown := [digest for digest, part in parts.items() if part is None]:
         for digest, part in zip(unknown, await ask(unknown), strict=True):
@@ -128,12 +130,12 @@ def _digests_of(story: bytes) -> list[bytes]:
 
 
 async def _let_others_go_on() -> None:
-    """Parsing many large ones takes long: the other tasks of this event loop go in between."""
+    """Yield to the other tasks of this event loop: parsing many large records takes long."""
     await asyncio.sleep(0)
 
 
 def _forget_old(kept: dict[bytes, Record] | dict[bytes, bytes], most: int) -> None:
-    for key in list(kept)[:-most]:  # several threads may have an event loop each
+    for key in list(kept)[:-most]:  # several threads may each have an event loop
         kept.pop(key, None)
 
 

@@ -16,7 +16,7 @@ logger = logging.getLogger("gamecast.relay")
 
 
 class RedisRelays:
-    """Watches the plans of a network and runs a relay for each link that leaves one of ``sources`` (all when None)."""
+    """Follows the plans of a network and runs a relay for each link that leaves one of ``sources`` (all if None)."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RedisRelays:
         self._task = asyncio.create_task(self._follow(), name="gamecast relays")
 
     async def stop(self) -> None:
-        """Stop all relays, each after the transfer under way."""
+        """Stop all relays, each after its current transfer."""
         self._stopping = True
         await self._network.stop_watching()
         if self._task is not None:

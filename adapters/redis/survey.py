@@ -1,4 +1,4 @@
-"""What a network in Redis looks like now: read from outside, without joining it and without changing anything."""
+"""Survey a network in Redis: read its state from outside, without joining or changing it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sequencing.record import Interest, Record
 Read = TypeVar("Read", Record, Interest)
 
 STREAMS_A_CALL = 200
-"""Egress streams that one script call looks at: Redis blocks while it runs."""
+"""How many egress streams one script call reads: Redis blocks while it runs."""
 
 FIELDS_A_CALL = 1000
 STREAMS_WEIGHED_MAX = 5
-"""Of each node: the longest egress streams tell what an event takes."""
+"""For each node: the longest egress streams show how much memory an event takes."""
 
-# Keys: streams. Only numbers leave the server: an entry may have a megabyte.
+# Keys: streams. Only numbers leave the server, because an entry may have a megabyte.
 LOOK = Script(
     b"""
 local found = {}
@@ -53,7 +53,7 @@ return found
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """Frames that wait on the link towards ``target``; ``head`` is the id of the first, empty when there is none."""
+    """Waiting frames on the link to ``target``; ``head`` is the id of the first one, empty if there is none."""
 
     target: str
     frames: int
@@ -64,11 +64,11 @@ class LinkState:
 class NodeState:
     """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
 
-    ``server`` is None where it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
-    version of the last plan that it had to know, (0, 0) for none, None where it cannot be read. ``lacking``: regions of
-    the published plan that visit it, and that it does not know. ``registered`` and ``planned``: whether it is in the
-    registry, and in the plan; ``may_lose``: whether it is registered as one that may come back with an older state.
-    ``unread``: what could not be read although the server is there.
+    ``server`` is None if it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
+    version of the newest plan on the node, (0, 0) for none, None if it cannot be read. ``lacking``: regions of the
+    published plan that visit the node, and that it does not know. ``registered`` and ``planned``: whether it is in the
+    registry, and in the plan. ``may_lose``: whether it is registered as a node that may restart with an older state.
+    ``unread``: what could not be read although the server answers.
     """
 
     name: str
@@ -86,16 +86,16 @@ class NodeState:
     links: tuple[LinkState, ...] = ()
     unread: tuple[str, ...] = ()
     has_lost: bool = False
-    """Whether it was found to have lost acknowledged events, though it is registered to keep all."""
+    """Whether it was found to have lost acknowledged events, although it is registered to keep all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """One connection that the control Redis knows of.
+    """One connection that is registered in the control Redis.
 
-    ``incarnation``: by which it was introduced, 0 where that cannot be read. ``wanted``: the regions that it wants;
-    ``waiting``: those of them that the published plan does not grant yet. ``heard_ms_ago`` is None when it was never
-    heard of; ``alive``: whether that is recent enough.
+    ``incarnation``: its number, 0 if it cannot be read. ``wanted``: the regions that it wants; ``waiting``: those that
+    the published plan does not grant yet. ``heard_ms_ago`` is None if the connection never reported; ``alive``: whether
+    that is recent enough.
     """
 
     name: str
@@ -105,13 +105,16 @@ class ConnectionState:
     heard_ms_ago: int | None
     alive: bool
     asks: frozenset[tuple[str, int]] = frozenset()
-    """Those that wait, and by which request: a region that is left and wanted again is another one."""
+    """The waiting regions, and by which request: a region that is left and wanted again is another request."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionState:
-    """The way to the next plan, ``epoch`` and ``version``: how many ``plans_behind`` are not left behind yet, and how
-    many ``old_epochs`` of regions are to end. ``published``: whether that plan is, because all nodes know it."""
+    """The transition to the next plan, ``epoch`` and ``version``.
+
+    How many ``plans_behind`` and how many ``old_epochs`` of regions must still end. ``published``: whether that plan is
+    published, because all nodes know it.
+    """
 
     epoch: int
     version: int
@@ -124,8 +127,9 @@ class TransitionState:
 class RegionState:
     """One region of the plan.
 
-    ``frames`` are kept in its egress stream, the oldest ends in number ``first`` and the newest in ``last``; ``drawn``
-    is the last number that its ingress gave. None where its node cannot be asked. ``stream_bytes``: of some long ones.
+    Its egress stream has ``frames``; the oldest ends in number ``first`` and the newest in ``last``. ``drawn`` is the
+    last number that its ingress assigned. None if the node cannot be asked. ``stream_bytes``: only for some long
+    streams.
     """
 
     name: str
@@ -140,12 +144,12 @@ class RegionState:
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """A network as it is seen from outside. ``plan``: the newest that is published.
+    """A network as seen from outside. ``plan``: the newest published plan.
 
-    ``transition``: what the leader is at, None when all is as it should be. ``leader``: the leader's token,
-    empty when nobody does, and ``lease_ms``: when its lease ends, -1 for never, None without a lease; both None where
-    they cannot be read. ``unplaced``: regions that events are to be published to and that the plan has no path for.
-    ``has_moved``: whether a newer plan was published while this was read, so that nodes may have more than ``plan``.
+    ``transition``: the leader's current work, None if there is none. ``leader``: the leader's token, empty if there is
+    no leader. ``lease_ms``: when its lease ends, -1 for never, None without a lease. Both are None if they cannot be
+    read. ``unplaced``: regions for which events wait, and for which the plan has no path. ``has_moved``: whether a
+    newer plan was published during the survey, so that nodes may know more than ``plan``.
     """
 
     where: str
@@ -163,10 +167,10 @@ class NetworkState:
 
 
 async def survey(url: str, *, regions: bool = False) -> NetworkState:
-    """Return what the network of a control Redis looks like; ``regions``: with what is in each region's stream.
+    """Return the state of a control Redis's network; ``regions``: including the content of each region's stream.
 
-    Raises `UnknownScheme` for what is no Redis URL, `NetworkError` or `OtherSideError` when the control Redis cannot be
-    asked. Whatever else cannot be read is said in its place.
+    Raises `UnknownScheme` for an invalid Redis URL, `NetworkError` or `OtherSideError` if the control Redis does not
+    answer. All other errors are reported in the result.
     """
     control = ServerProbe(url, SOLE_NODE)
     asked: dict[str, ServerProbe] = {}
@@ -210,7 +214,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
         )
-        now = await _published(control)  # last: whatever was read before is of that plan, or of one since
+        now = await _published(control)  # last, so that everything read before belongs to that plan, or to a later one
         has_moved = now is not None and (plan is None or _number(now.plan) != _number(plan))
         return replace(state, unread=tuple(dict.fromkeys(control.unread)), has_moved=has_moved)
     finally:
@@ -255,18 +259,18 @@ async def _record(control: ServerProbe, what: str, story: bytes) -> Record | Non
 
 
 async def _leader(control: ServerProbe) -> tuple[str | None, int | None]:
-    """Return the token and the rest of the lease in ms, as `NetworkState` has them."""
+    """Return the token and the remaining lease in ms, as `NetworkState` has them."""
     noted = len(control.unread)
     token = await control.ask("GET", ControlKeys.lease)
     lease_ms = await control.ask("PTTL", ControlKeys.lease)
     if len(control.unread) > noted:
         return None, None
-    # It may have ended in between.
+    # The lease may have ended in between.
     return ("", None) if token is None or lease_ms == -2 else (text(token), lease_ms)
 
 
 def _read(control: ServerProbe, what: str, reader: Callable[[bytes], Read], found: bytes) -> Read | None:
-    """Read what gamecast wrote; what a stranger wrote in its place is noted."""
+    """Parse what gamecast wrote; note it if another program wrote something else there."""
     try:
         return reader(found)
     except (PlanError, ValueError) as error:
@@ -312,7 +316,7 @@ async def _lacking(server: ServerProbe, keys: NodeKeys, plan: Plan | None) -> fr
 
 
 async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
-    """Read the links on which the node has ever sent something: its counters name them."""
+    """Read the links on which the node has ever sent a frame: its counters name them."""
     targets: set[str] = set()
     cursor: Any = b"0"
     while True:
@@ -376,7 +380,7 @@ async def _regions(plan: Plan, asked: Mapping[str, ServerProbe]) -> tuple[Region
     streams: dict[str, tuple[int, int, int]] = {}
     weights: dict[str, int] = {}
     for node, server in asked.items():
-        with suppress(GamecastError):  # it went away meanwhile: its numbers stay unknown
+        with suppress(GamecastError):  # it became unreachable meanwhile: its numbers stay unknown
             keys = NodeKeys(node)
             for page in _pages((r for r, path in plan.paths.items() if path[0] == node), FIELDS_A_CALL):
                 fields = [f"r {plan.epoch_of(region)} {region}" for region in page]

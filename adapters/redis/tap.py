@@ -1,7 +1,7 @@
-"""A node read from beside: its links and its egress streams, in one read, without a word to anybody.
+"""Read a node from outside: its links and its egress streams, in one read, invisible to others.
 
-Only XREAD, XINFO STREAM and TIME are sent. What a link carries is trimmed when the next node has it; link sequences are
-dense, so what was trimmed before it was read is counted.
+Only XREAD, XINFO STREAM and TIME are sent. Frames on a link are trimmed when the next node has them; link sequences are
+dense, so frames that were trimmed before they were read are counted.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from sequencing.keyspace import NodeKeys
 
 FRAMES_MAX = 512
 READ_BYTES = 16 * 1024 * 1024
-"""Frames a stream and read: many, for links are trimmed soon, and not more than about so many bytes in one reply."""
+"""Frames per stream and read are many, because links are trimmed soon.
+
+But one reply has no more than about these bytes.
+"""
 
 
 BEGIN = b"0-0"
 NEVER_USED = b"0-1"
-"""Reads from the same place: entries begin at 1-0. But from here on, every number that is missing was missed."""
+"""Reads from the same place, because entries begin at 1-0. But from here on, every missing number counts as missed."""
 
 
 class Seen(NamedTuple):
-    """A frame at a node; ``leaves``: from its egress stream, else it goes on to the next node."""
+    """A frame at a node; ``leaves``: whether it is from the egress stream; otherwise it goes to the next node."""
 
     frame: StampedFrame
     leaves: bool
 
 
 class Look(NamedTuple):
-    """What one read found; times in nanoseconds. ``not_before_ns``: when the read before it was answered, or 0.
+    """The result of one read; times in nanoseconds. ``not_before_ns``: when the previous read was answered, or 0.
 
-    ``missed``: frames that were on a link and gone before they were read.
+    ``missed``: frames that were trimmed from a link before they were read.
     """
 
     seen: list[Seen]
@@ -51,11 +54,11 @@ class _Stream:
     region: str | None
     """None for a link."""
     after: bytes | None
-    """The entry that was read last; None to find the end first."""
+    """The last entry that was read; None means that the end must be found first."""
 
 
 class NodeTap:
-    """One task's way to read one node."""
+    """One task's access for reading one node."""
 
     def __init__(self, name: str, url: str) -> None:
         """``url``: of the Redis that hosts the node. Does not connect yet."""
@@ -69,7 +72,7 @@ class NodeTap:
     def follow(self, streams: Iterable[tuple[str, int]], links: Iterable[str], *, from_begin: bool) -> None:
         """Read these egress streams, (region, epoch) each, and links, by their ends, and no others.
 
-        What is new is read from its begin if ``from_begin``, else from what comes after `find_ends`.
+        New streams are read from their beginning if ``from_begin``, otherwise after `find_ends` from their ends.
         """
         wanted = {self._keys.egress(epoch, region).encode(): (region, BEGIN) for region, epoch in streams}
         ends = {self._keys.link(target).encode() for target in links}
@@ -81,7 +84,7 @@ class NodeTap:
         }
 
     async def read(self, block_ms: int) -> Look:
-        """Return frames that came, waiting up to ``block_ms``; raises `NetworkError` or `OtherSideError`."""
+        """Return new frames, waiting up to ``block_ms``; raises `NetworkError` or `OtherSideError`."""
         streams = self._streams
         before, missed = self._answered_ns, 0
         keys = [key for key, stream in streams.items() if stream.after is not None]
@@ -111,17 +114,17 @@ class NodeTap:
         return Look(seen, at_ns, before, missed)
 
     async def clock(self) -> tuple[int, int, int]:
-        """Return when the node's server was asked, what its clock said, and when the answer was there; ns each."""
+        """Return the time of a request, the server's clock in the answer, and the time of the answer; ns each."""
         asked = time.time_ns()
         seconds, micros = await self._connection.call("TIME")
         return asked, (int(seconds) * 1_000_000 + int(micros)) * 1000, time.time_ns()
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
         await self._connection.close()
 
     async def find_ends(self) -> None:
-        """Find the ends of streams from which on they are to be read."""
+        """Find the ends of new streams, from which they are read."""
         for key in [key for key, stream in self._streams.items() if stream.after is None]:
             try:
                 found = await self._connection.call("XINFO", "STREAM", key)
@@ -130,13 +133,13 @@ class NodeTap:
                     raise
                 self._streams[key].after = NEVER_USED
             else:
-                # Of a link all may be trimmed: what it carried last is told all the same.
+                # A link may be trimmed completely: its last entry is reported all the same.
                 about = dict(zip(found[::2], found[1::2], strict=True))
                 self._streams[key].after = about[b"last-generated-id"]
 
 
 def _missed(after: bytes, entry_ids: list[bytes]) -> int:
-    if after == BEGIN:  # nobody looked how far it was before
+    if after == BEGIN:  # its end was not read before
         after = b"%d-0" % (int(entry_ids[0].partition(b"-")[0]) - 1)
     first, last = (int(entry_id.partition(b"-")[0]) for entry_id in (after, entry_ids[-1]))
     return last - first - len(entry_ids)

@@ -1,16 +1,16 @@
 """The Redis users of a secured network: each may do what its part of the work needs, and nothing else.
 
-The same users, with the same passwords, are on every server, so the URL of the control Redis with a user in it is all
-that somebody needs: nodes are registered without one, and are reached as that user (`adapters.urls.as_user_of`). Only
-managers can write the registry, so nobody else can lead them to another address, with their password.
+The same users, with the same passwords, are on every server. So the URL of the control Redis with a user is all that a
+program needs: nodes are registered without a user, and are accessed as that user (`adapters.urls.as_user_of`). Only
+managers can write the registry, so no other user can redirect programs to another address, with their password.
 
-What Redis can tell apart are commands, keys, and the first word of some commands. So nobody but an operator brings
-scripts: what gamecast runs on the server are functions (`Script.as_library`), which stay there over a restart, and each
-user may call those of its part. A script that a stranger wrote would hold a server for as long as it likes.
+Redis can restrict commands, keys, and the first word of some commands. So only operators may send scripts: what
+gamecast runs on the server are functions (`Script.as_library`), which survive a restart, and each user may call those
+of its part. A script from another program could block a server for any time.
 
-What a function does is checked against its caller's rights, so these cannot be less than what it does. A publisher
-cannot read what is published, lead, change a plan or touch a key that is not gamecast's; one that is taken over could
-still write nonsense into the counters and streams that publishing writes: docs/security.md.
+Redis checks what a function does against the caller's rights, so these cannot be less than what the function does. A
+publisher cannot read events, lead, change a plan or access a key of another program. A compromised publisher could
+still write invalid data into the counters and streams that publishing writes: docs/security.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from adapters.urls import redacted, with_user
 from sequencing.errors import OtherSideError, UnsupportedServer, UsageError
 
 VERSION_MIN = 7
-"""Reading and writing are told apart, users have selectors, and there are functions, from Redis 7 on."""
+"""From Redis 7 on, reading and writing are separate rights, users have selectors, and there are functions."""
 
 PASSWORD_BYTES = 32
 
@@ -63,17 +63,16 @@ _TELLING = (
     "+xread",
     "+xrange",
 )
-"""What introducing, beating, leaving and wanting do, following the news, and seeing whether anybody leads."""
+"""The rights for registering, reporting, leaving, storing interests, following the news, and checking for a leader."""
 _STEPPING = ("+hmget", "+hset", "+xadd", "+xtrim")
 _DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
-"""Each of them tells the leader if it finds that a node has lost something."""
+"""Each of them reports to the leader if it finds that a node has lost something."""
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
-"""Servers that record tell each other where they answer probes."""
+"""Recording servers share the addresses at which they answer probes."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
-"""What ends at a node is pushed to who reads it there. Redis cannot tell apart who may send and who may listen but by
-commands."""
+"""Frames that end at a node are pushed to its readers. Redis can separate senders from listeners only by commands."""
 
 _PUBLISHER = (
     *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
@@ -81,9 +80,9 @@ _PUBLISHER = (
 )
 
 ROLES: dict[str, tuple[str, ...]] = {
-    # Publishes; sees nothing of what anybody publishes.
+    # Publishes; cannot read any events.
     "publisher": (*_PUBLISHER, f"%W~{_EGRESS}"),
-    # A game server: follows regions, for which it publishes markers, and publishes.
+    # A game server: subscribes, which takes publishing of markers, and publishes.
     "subscriber": (*_PUBLISHER, *_PUSHED, f"~{_EGRESS}"),
     # Carries frames over links.
     "relay": (
@@ -91,14 +90,14 @@ ROLES: dict[str, tuple[str, ...]] = {
         *_DOUBTING,
         *(f"~{_LINKS}", f"%W~{_EGRESS}"),
     ),
-    # A game server that remembers, for all gateways, which tokens were used and what was answered, and that may look at
+    # A game server that stores, for all gateways, used tokens and the answers to publishes, and that may read
     # everything for its metrics.
     "gateway": (
         *(*_PUBLISHER, *_calling(LOOK), *_PUSHED, f"~{_EGRESS}", f"~{_LINKS}"),
         "(+set +get +del +hset +hdel +hgetall ~gamecast:{gateway}:*)",
         "(+@read -keys -scan -randomkey -dbsize %R~gamecast:*)",
     ),
-    # Looks at everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
+    # Reads everything and changes nothing: the dashboard, metrics, `gamecast status`, `gamecast record`.
     "watcher": (
         *(*_CONNECTING, *_calling(LOOK, TOUCH), *_PUSHED, "~gamecast:*", "+memory|usage"),
         *("+get", "+pttl", "+hget", "+hmget", "+hgetall", "+hlen", "+hscan", "+smembers", "+zrange"),
@@ -124,7 +123,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         ),
         *("+zrange", "+zrangebyscore", "+zremrangebyrank", "+zincrby", "+xlen"),
     ),
-    # Ends what blocks a server, and sees who is connected and what was refused; touches no key.
+    # Ends what blocks a server, and lists connections and refused commands; accesses no key.
     "operator": (
         *("+ping", "+info", "+hello", "+script|kill", "+function|kill", "+function|list", "+client|list"),
         *("+client|kill", "+slowlog|get", "+acl|log", "+acl|whoami"),
@@ -143,15 +142,15 @@ class RedisUser:
         return f"RedisUser({self.role!r})"
 
     def url(self, server_url: str) -> str:
-        """Return the URL by which this user reaches a server."""
+        """Return the URL with which this user accesses a server."""
         return with_user(server_url, f"{quote(self.role, safe='')}:{quote(self.password, safe='')}")
 
 
 @dataclass(frozen=True, slots=True)
 class UserState:
-    """What a server has of a user: whether it is there, and let in, and how many passwords it has.
+    """The state of a user on a server: whether it exists and may log in, and how many passwords it has.
 
-    ``is_current``: whether the functions of this version are there, and it may call those of its part.
+    ``is_current``: whether the functions of this version are there, and the user may call those of its part.
     """
 
     server: str
@@ -163,20 +162,20 @@ class UserState:
 
 
 def new_users(roles: Iterable[str] = tuple(ROLES)) -> dict[str, RedisUser]:
-    """Return a user with a new password for each role; raises `UsageError` for one that there is not."""
+    """Return a user with a new password for each role; raises `UsageError` for an unknown role."""
     users: dict[str, RedisUser] = {}
     for role in roles:
         if role not in ROLES:
-            raise UsageError(f"a role is {', '.join(ROLES)}, not {role!r}")
+            raise UsageError(f"a role must be one of {', '.join(ROLES)}, not {role!r}")
         users[role] = RedisUser(role, secrets.token_urlsafe(PASSWORD_BYTES))
     return users
 
 
 async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
-    """Create users on servers, as whoever the URLs name, and load the functions that they call.
+    """Create users on servers, as the user that the URLs name, and load the functions that they call.
 
-    Those of these names that are there are replaced. Raises `UnsupportedServer` for a Redis before 7, and
-    `NetworkError` or `OtherSideError`.
+    Existing users of these names are replaced. Raises `UnsupportedServer` for a Redis before 7, and `NetworkError` or
+    `OtherSideError`.
     """
     for url in server_urls:
         async with _operating(url) as connection:
@@ -186,9 +185,9 @@ async def create_users(server_urls: Sequence[str], users: Mapping[str, RedisUser
 
 
 async def load_functions(server_urls: Sequence[str]) -> None:
-    """Load the functions of this version, and let the users that are there call them, with the passwords they have.
+    """Load the functions of this version, and let the existing users call them, with their present passwords.
 
-    Functions of other versions stay, for those who run them still. Raises as `create_users`.
+    Functions of other versions stay, for programs that still use them. Raises as `create_users`.
     """
     for url in server_urls:
         async with _operating(url) as connection:
@@ -198,9 +197,9 @@ async def load_functions(server_urls: Sequence[str]) -> None:
 
 
 async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
-    """Give users a further password each; the ones before are good still.
+    """Give each user one more password; the earlier ones stay valid.
 
-    Raises as `create_users`, and `UsageError` for a user that is not there.
+    Raises as `create_users`, and `UsageError` for a missing user.
     """
     for url in server_urls:
         async with _operating(url) as connection:
@@ -212,7 +211,7 @@ async def add_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUse
 
 
 async def drop_other_passwords(server_urls: Sequence[str], users: Mapping[str, RedisUser]) -> None:
-    """Leave each user the one password, and close connections that others opened. Raises as `create_users`."""
+    """Leave each user only this password, and close connections that used others. Raises as `create_users`."""
     for url in server_urls:
         async with _operating(url) as connection:
             for role, user in users.items():
@@ -221,7 +220,7 @@ async def drop_other_passwords(server_urls: Sequence[str], users: Mapping[str, R
 
 
 async def revoke_users(server_urls: Sequence[str], roles: Iterable[str]) -> None:
-    """Let users in no more, and close their connections. Raises as `create_users`."""
+    """Lock users out, and close their connections. Raises as `create_users`."""
     roles = new_users(roles)
     for url in server_urls:
         async with _operating(url) as connection:
@@ -231,7 +230,7 @@ async def revoke_users(server_urls: Sequence[str], roles: Iterable[str]) -> None
 
 
 async def save_users(server_urls: Sequence[str]) -> list[str]:
-    """Have servers write their users to their ACL files; return those that have no such file, and forget them.
+    """Have servers write their users to their ACL files; return the servers without one, which will forget the users.
 
     Raises `NetworkError`.
     """
@@ -248,7 +247,7 @@ async def save_users(server_urls: Sequence[str]) -> list[str]:
 
 
 async def users_of(server_urls: Sequence[str]) -> list[UserState]:
-    """Return what servers have of each user. Raises as `create_users`."""
+    """Return the state of each user on servers. Raises as `create_users`."""
     found: list[UserState] = []
     for url in server_urls:
         connection = RedisConnection(url, SOLE_NODE)
@@ -278,7 +277,7 @@ def _state(server: str, role: str, told: list[Any] | None, loaded: AbstractSet[s
 
 
 async def _older_functions(connection: RedisConnection, role: str) -> list[str]:
-    """Return the rules by which a user calls functions of other versions: who runs those goes on."""
+    """Return the rules by which a user calls functions of other versions, for programs that still use them."""
     told = await connection.call("ACL", "GETUSER", role)
     return [rule for rule in _commands(told) if rule.startswith(FCALL)] if told is not None else []
 
@@ -299,7 +298,7 @@ async def _there(connection: RedisConnection) -> list[str]:
 
 @asynccontextmanager
 async def _operating(url: str) -> AsyncIterator[RedisConnection]:
-    """Give a connection to a server that has the functions of this version."""
+    """Open a connection to a server that has the functions of this version."""
     connection = RedisConnection(url, SOLE_NODE)
     try:
         info = parse_info(await connection.call("INFO", "server"))

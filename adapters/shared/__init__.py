@@ -1,1 +1,1 @@
-"""What many connections of one process share: reading and publishing, once for all of them."""
+"""Reading and publishing for many connections of one process: once for all of them."""

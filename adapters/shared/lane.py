@@ -1,7 +1,7 @@
 """One process's publishing at one node, for all of its connections that share it.
 
-While a request is under way, what the others offer waits and goes together in the next one: the busier the process, the
-more frames a request, and one socket for all.
+While a request is in progress, the offers of other connections wait and go together in the next one. The busier the
+process, the more frames per request; and one socket serves all.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sequencing.plan import Plan
 
 REQUEST_FRAMES_MAX = 256
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
-"""Redis does nothing else while it works through a request."""
+"""Redis does nothing else while it processes a request."""
 
 
 class _Offer(NamedTuple):
-    """What one connection offers, of which each frame stays unanswered until ``answered`` is done."""
+    """The frames that one connection offers; each stays unanswered until ``answered`` is done."""
 
     frames: Sequence[PublishedFrame]
     run: str
@@ -31,7 +31,7 @@ class _Offer(NamedTuple):
 
 
 class SharedIngress:
-    """What is published at one node by everybody in this process."""
+    """The publishing of all connections of this process at one node."""
 
     def __init__(self, node: RedisNode, plan: Plan) -> None:
         self.name = node.name
@@ -43,20 +43,20 @@ class SharedIngress:
         self._closing = False
 
     def follow(self, plan: Plan) -> None:
-        """Speak to the node as the newest plan knows it."""
+        """Talk to the node in the run that the newest plan names."""
         if (plan.epoch, plan.version) > (self._plan.epoch, self._plan.version):
             self._plan = plan
             self._node.follow(plan)
 
     def lane(self, plan: Plan) -> SharedLane:
-        """Return one publisher's way."""
+        """Return the access of one publisher."""
         self.follow(plan)
         return SharedLane(self, plan)
 
     async def publish(self, frames: Sequence[PublishedFrame], run: str) -> list[Answer]:
         """Offer frames to the node in a run; see `Lane.publish`."""
         if self._closing:
-            raise NotConnected("what the connections of this process share was closed before them")
+            raise NotConnected("the shared network access of this process was closed before this connection")
         offer = _Offer(frames, run, asyncio.get_running_loop().create_future())
         self._offers.append(offer)
         if self._serving is None or self._serving.done():
@@ -64,7 +64,7 @@ class SharedIngress:
         return await offer.answered
 
     async def close(self) -> None:
-        """End; what is under way gets its answer."""
+        """Close; requests in progress still get their answers."""
         self._closing = True
         if self._serving is not None:
             await self._serving
@@ -86,7 +86,7 @@ class SharedIngress:
                         offer.answered.set_result(own)
 
     def _next(self) -> list[_Offer]:
-        """Return the offers that go together, of those that mean the run that the node is spoken to in."""
+        """Return the offers that go together: those for the run in which the node is addressed."""
         run, frames, size = self._plan.runs.get(self.name, ""), 0, 0
         offers: list[_Offer] = []
         while self._offers:
@@ -100,13 +100,15 @@ class SharedIngress:
                 offers.append(offer)
             elif not offer.answered.done():
                 offer.answered.set_exception(
-                    Unreachable(f"node {self.name!r} has begun anew, which this connection has not heard of")
+                    Unreachable(
+                        f"node {self.name!r} has restarted, and this connection has not received the new plan yet"
+                    )
                 )
         return offers
 
 
 class SharedLane:
-    """One publisher's way to what its process publishes at a node. Implements `adapters.network.Lane`."""
+    """One publisher's access to the shared publishing at a node. Implements `adapters.network.Lane`."""
 
     def __init__(self, ingress: SharedIngress, plan: Plan) -> None:
         """Use `SharedIngress.lane`."""
@@ -123,4 +125,4 @@ class SharedLane:
         return await self._ingress.publish(frames, self._run)
 
     async def close(self) -> None:
-        """See `Lane.close`: the way stays for the others."""
+        """See `Lane.close`: the access stays open for the other connections."""

@@ -1,7 +1,7 @@
 """One process's connections to a network in Redis, for all of its subscribers and publishers that share them.
 
-Each of them is a connection of its own to the network, with its own name, regions and promises; what they share is how
-they get there: one way to the control Redis, one candidate for leading, one reading of the news, and for each node one
+Each of them is a connection of its own to the network, with its own name, regions and guarantees. They share the
+transport: one access to the control Redis, one leader candidate, one reader of the news, and for each node one
 `adapters.shared.streams` and one `adapters.shared.lane`.
 """
 
@@ -29,17 +29,17 @@ Place = tuple[int, int]
 """Epoch and version of a plan."""
 
 WISHES_MAX = 256
-"""Redis does nothing else while it works through a request."""
+"""Redis does nothing else while it processes a request."""
 
 RECORDS_KEPT = 32
-"""Large ones take megabytes; who is further behind asks for what it missed."""
+"""Large records take megabytes; a connection that is further behind requests what it missed."""
 
 
 class SharedNetwork:
-    """What some connections of this process share, from `open` to `close`."""
+    """The shared access of some connections of this process, from `open` to `close`."""
 
     def __init__(self, base: RedisNetwork) -> None:
-        """``base``: the network, not open yet; what it brings with it lives as long as this."""
+        """``base``: the network, not open yet; what it starts lives as long as this object."""
         self._base = base
         self.turn = asyncio.Lock()
         self.control: RedisControl
@@ -59,7 +59,7 @@ class SharedNetwork:
         return self._base.cannot_lead
 
     async def open(self) -> None:
-        """Reach the control Redis, and run a leader candidate."""
+        """Connect to the control Redis, and run a leader candidate."""
         try:
             await self._base.open()
         except BaseException:
@@ -70,7 +70,7 @@ class SharedNetwork:
         self._base.stand(self._base.way_to_control())
 
     async def close(self) -> None:
-        """Release everything; connections that are open still fail."""
+        """Release everything; connections that are still open then fail."""
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         await self.news.close()
@@ -83,20 +83,20 @@ class SharedNetwork:
         return SharedView(self)
 
     def node(self, name: str, plan: Plan) -> SharedNode:
-        """Return what is read at a node."""
+        """Return the shared reading at a node."""
         if name not in self._nodes:
             self._nodes[name] = SharedNode(partial(self._base.lane, name, plan), name, plan)
         return self._nodes[name]
 
     def ingress(self, name: str, plan: Plan) -> SharedIngress:
-        """Return what is published at a node."""
+        """Return the shared publishing at a node."""
         if name not in self._ingresses:
             self._ingresses[name] = SharedIngress(self._base.lane(name, plan), plan)
         return self._ingresses[name]
 
 
 class SharedNews:
-    """What was announced, read once for everybody in this process."""
+    """The announced records, read once for all connections of this process."""
 
     def __init__(self, control: RedisControl) -> None:
         self._control = control
@@ -105,11 +105,11 @@ class SharedNews:
         self._failure: Exception | None = None
         self._closing = False
         self.restarts: list[NetworkRestarted] = []
-        """The times that the control Redis has lost what it had announced."""
+        """The times at which the control Redis lost what it had announced."""
         self._task = asyncio.create_task(self._run(), name="gamecast shared news")
 
     def after(self, place: Place | None) -> list[Record] | None:
-        """Return what was announced after a plan, in order, or the newest of all; None when that is not kept here."""
+        """Return the records announced after a plan, in order, or the newest of all; None if they are not kept here."""
         if place is None or not self._records:
             return self._records[-1:]
         if place < _place(self._records[0].plan):
@@ -117,9 +117,9 @@ class SharedNews:
         return self._records[bisect_right(self._records, place, key=lambda record: _place(record.plan)) :]
 
     async def change(self, view: SharedView) -> None:
-        """Wait until a view is stirred: by what is announced and concerns it, or when there will be no more.
+        """Wait until a view is woken: by a record that concerns it, or because there will be no more records.
 
-        Raises what ended the reading.
+        Raises the error that ended the reading.
         """
         if self._failure is not None:
             raise self._failure
@@ -150,7 +150,7 @@ class SharedNews:
             except Exception as error:  # noqa: BLE001 - whatever it is, the applications must hear of it
                 if self._closing:
                     break
-                if isinstance(error, NetworkRestarted):  # for those who are there, and not for who comes now
+                if isinstance(error, NetworkRestarted):  # for existing connections, not for new ones
                     self.restarts.append(error)
                     self._records, plan = [], None
                     self._wake()
@@ -171,7 +171,7 @@ class SharedNews:
 
 
 class _Wanting(NamedTuple):
-    """What one connection wants, until ``heard`` is done."""
+    """The interest of one connection, until ``heard`` is done."""
 
     name: str
     interest: Interest
@@ -180,14 +180,14 @@ class _Wanting(NamedTuple):
 
 
 class SharedInterests:
-    """What the connections of this process want, told together: while a request is under way, others gather.
+    """Stores the interests of this process's connections together: while a request is in progress, others gather.
 
-    Told one after the other, the wishes of a crowd that joins would come to the leader one by one, and it would make a
-    plan for each few of them.
+    If they were stored one by one, the interests of a joining crowd would reach the leader one by one, and it would
+    make a plan for every few of them.
     """
 
     def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
-        """``control``: a way to it, which is shared with others, who take it by ``turn``."""
+        """``control``: an access that is shared with others, who take it by ``turn``."""
         self._control = control
         self._turn = turn
         self._waiting: list[_Wanting] = []
@@ -202,7 +202,7 @@ class SharedInterests:
         await wanting.heard
 
     async def close(self) -> None:
-        """End; what is under way gets its answer."""
+        """Close; the request in progress still gets its answer."""
         if self._telling is not None:
             await self._telling
 
@@ -236,9 +236,12 @@ class SharedView(ControlClient):
         self._shared = shared
         self.url = shared.url
         self.changed = asyncio.Event()
-        """Set when there may be news for it."""
+        """Set when there may be news for this connection."""
         self._told: tuple[Plan, Interest | None, frozenset[str] | None] | None = None
-        """What the last record that was about it told; the record itself has what all others want."""
+        """The relevant content of the last record that concerned it.
+
+        The whole record has the interests of all others.
+        """
         self._passed: Place = 0, 0
         self._restarts = len(shared.news.restarts)
         self._stopping = False
@@ -254,11 +257,11 @@ class SharedView(ControlClient):
             await self._shared.interests.set_interest(self._name, interest, published)
 
     async def close(self) -> None:
-        """See `Network.close`: what is shared stays."""
+        """See `Network.close`: the shared access stays open."""
         await self.stop_watching()
 
     async def news(self, after: Plan | None, *, block_ms: int) -> list[Record]:
-        """See `Network.news`; what is only about others is left out. Waits for as long as it takes."""
+        """See `Network.news`; records that concern only others are left out. Waits for as long as it takes."""
         while not self._stopping:
             if len(restarts := self._shared.news.restarts) > self._restarts:
                 raise restarts[-1]
@@ -280,14 +283,14 @@ class SharedView(ControlClient):
         return []
 
     def offer(self, records: Sequence[Record]) -> None:
-        """Stir this connection if anything new is about it, else go on behind that."""
+        """Wake this connection if a record concerns it; otherwise skip the records."""
         if any(map(self._concerns, records)):
             self.changed.set()
         else:
             self._passed = _place(records[-1].plan)
 
     def _concerns(self, record: Record) -> bool:
-        """Return whether it tells this connection more than the last one that did: most are about who joins."""
+        """Return whether a record has news for this connection; most records are about other subscribers that join."""
         if self._told is None:
             return True
         plan, (told, heard, granted) = record.plan, self._told

@@ -1,12 +1,13 @@
 """One process's reading at one node, for all of its connections that share it.
 
-A connection of its own costs each subscriber a socket, a read that waits, and the parsing of what everybody beside it
-parses, too. Here the streams that anybody reads are read once, all in one read, and each frame goes to whoever reads
-its stream. What a stream brought lately is kept, so that all find it, each in its own time; who is further behind, or
-begins somewhere in the past, reads that directly until it has caught up.
+Without sharing, each subscriber needs a socket, a blocking read, and its own parsing of the same frames. Here one read
+covers all wanted streams, and each frame goes to the readers of its stream. Recent frames are kept, so that all readers
+find them, each in its own time. A reader that is further behind, or begins somewhere in the past, reads directly until
+it has caught up.
 
-What is kept is a cut of the node's order (`sequencing.cut`): what a read brought above that waits for the next one.
-What was read directly is later than what is kept; so after that, what is kept is whole only when it was read anew.
+The kept frames are a cut of the node's order (`sequencing.cut`): frames of a read above the cut wait for the next read.
+Frames from a direct read are later than the kept ones. So after a direct read, the kept frames are complete only when
+all streams were read again.
 """
 
 from __future__ import annotations
@@ -35,36 +36,38 @@ BLOCK_MS = 2_000
 
 KEPT_S = 1.0
 KEPT_FRAMES_MAX = 512
-"""Of each stream. Who is further behind reads for itself."""
+"""The maximum for each stream. A reader that is further behind reads directly."""
 
 UNBLOCK_TRIES = 3
 UNBLOCK_AGAIN_S = 0.001
-"""The read that is to be broken off may not have come to the server yet."""
+"""How soon to repeat the request to break off a read: that read may not have reached the server yet."""
 
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """``kept``: the frames after ``start``, each with when it came, by a monotonic clock; ``tail``: read up to here;
-    ``since``: the first look that included it."""
+    """``kept``: the frames after ``start``, each with its monotonic arrival time.
+
+    ``tail``: the last sequence that was read; ``since``: the first read that included the stream.
+    """
 
     key: StreamKey
     start: int
     tail: int
     since: int
     number: int = 0
-    """The node's of the last frame read."""
+    """The node number of the last frame that was read."""
     kept: deque[tuple[float, StampedFrame]] = field(default_factory=deque)
     readers: set[SharedReader] = field(default_factory=set)
 
     def take(self, frame: StampedFrame, now_s: float) -> None:
-        """Keep a frame that came, and let go of old ones."""
+        """Keep a frame that arrived, and drop old ones."""
         kept = self.kept
         kept.append((now_s, frame))
         while kept[0][0] < now_s - KEPT_S or len(kept) > KEPT_FRAMES_MAX:
             self.start = kept.popleft()[1].last
 
     def after(self, sequence: int, frames_max: int) -> list[StampedFrame]:
-        """Return what came after a sequence, the oldest first."""
+        """Return the frames after a sequence, the oldest first."""
         found: list[StampedFrame] = []
         for _, frame in reversed(self.kept):
             if frame.last <= sequence:
@@ -75,19 +78,19 @@ class _Stream:
 
 
 class SharedNode:
-    """What is read at one node for everybody in this process: one task that reads."""
+    """The shared reading at one node: one task reads for all."""
 
     def __init__(self, make_node: Callable[[], RedisNode], name: str, plan: Plan) -> None:
-        """``make_node``: a new way to the node, for one task."""
+        """``make_node``: returns a new access to the node, for one task."""
         self.name = name
         self._plan = plan
         self._streams: dict[StreamKey, _Stream] = {}
         self._ahead: list[Numbered[StampedFrame]] = []
-        """What was read above what is known to be all."""
+        """Frames that were read, above the cut."""
         self.looks = 0
-        """How many looks at the streams have ended."""
+        """How many reads of all streams have ended."""
         self.awaiting: set[SharedReader] = set()
-        """Those who wait for the next look, whatever it brings."""
+        """Readers that wait for the next read, whatever it returns."""
         self._begun = 0
         self._direct, self._node = make_node(), make_node()
         for node in (self._direct, self._node):
@@ -96,23 +99,23 @@ class SharedNode:
         self._changed = asyncio.Event()
         self._is_waiting = False
         self._looks_anew = False
-        """Whether the next look is not to wait."""
+        """Whether the next read must not wait."""
         self._interrupt: asyncio.Task[None] | None = None
         self._closing = False
         self._task = asyncio.create_task(self._run(), name=f"gamecast shared read {name}")
 
     @property
     def run(self) -> str:
-        """The run that the newest plan means."""
+        """The run that the newest plan names."""
         return self._plan.runs.get(self.name, "")
 
     @property
     def next_look(self) -> int:
-        """The number of the next look that begins."""
+        """The number of the next read that begins."""
         return self._begun + 1
 
     def follow(self, plan: Plan) -> None:
-        """Speak to the node as the newest plan knows it."""
+        """Talk to the node in the run that the newest plan names."""
         if (plan.epoch, plan.version) <= (self._plan.epoch, self._plan.version):
             return
         self._plan = plan
@@ -120,7 +123,7 @@ class SharedNode:
         self._node.follow(plan)
 
     def reader(self, plan: Plan) -> SharedReader:
-        """Return one subscriber's way."""
+        """Return the access of one subscriber."""
         self.follow(plan)
         return SharedReader(self, plan)
 
@@ -133,7 +136,7 @@ class SharedNode:
         await self._direct.close()
 
     def begin(self, reader: SharedReader, key: StreamKey, after: int) -> _Stream:
-        """Have a stream read for a reader, which has everything up to ``after`` if nobody else reads it."""
+        """Read a stream for a reader, which has everything up to ``after`` unless another one reads the stream."""
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = _Stream(key, after, after, self.next_look)
@@ -142,7 +145,7 @@ class SharedNode:
         return stream
 
     def end(self, reader: SharedReader, key: StreamKey) -> None:
-        """Read a stream for a reader no more."""
+        """Stop reading a stream for a reader."""
         stream = self._streams.get(key)
         if stream is not None:
             stream.readers.discard(reader)
@@ -150,11 +153,11 @@ class SharedNode:
                 del self._streams[key]
 
     def is_read(self, key: StreamKey) -> bool:
-        """Return whether somebody reads a stream."""
+        """Return whether any reader reads a stream."""
         return key in self._streams
 
     def look_anew(self) -> None:
-        """Look at the streams soon, whether something comes or not."""
+        """Read all streams soon, without waiting for new frames."""
         self._looks_anew = True
         self._changed.set()
         if self._is_waiting and (self._interrupt is None or self._interrupt.done()):
@@ -164,7 +167,7 @@ class SharedNode:
         """Read streams directly, without waiting."""
         self._require_open()
         async with self._direct_turn:
-            # Of its own: what is kept moves the others' positions on, too.
+            # An access of its own: the shared one moves the positions of the other readers, too.
             return await self._direct.read(dict(after), frames_max=frames_max, block_ms=None)
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
@@ -175,7 +178,7 @@ class SharedNode:
 
     def _require_open(self) -> None:
         if self._closing:
-            raise NotConnected("what the connections of this process share was closed before them")
+            raise NotConnected("the shared network access of this process was closed before this connection")
 
     async def _run(self) -> None:
         backoff = Backoff()
@@ -230,9 +233,9 @@ class SharedNode:
     def _known_to_be_next(
         self, frames: Sequence[StampedFrame], asked: Mapping[StreamKey, _Stream]
     ) -> Sequence[StampedFrame]:
-        """Take what was read; return what nothing can come before any more, in the node's order.
+        """Take the frames of a read; return those that nothing can precede any more, in the node's order.
 
-        ``asked``: the streams that it was read for. One that was begun anew meanwhile may have begun further back.
+        ``asked``: the streams of the read. A stream that was restarted meanwhile may have begun further back.
         """
         count: dict[_Stream, int] = {}
         for frame in frames:
@@ -250,7 +253,7 @@ class SharedNode:
                 reader.fail(error)
 
     async def _break_off(self) -> None:
-        """Have the read under way end, because there is another one to be done."""
+        """End the read in progress, because another one is needed."""
         with suppress(GamecastError):
             for _ in range(UNBLOCK_TRIES):
                 if not self._is_waiting or self._node.client is None:
@@ -264,7 +267,7 @@ class SharedNode:
 
 
 class SharedReader:
-    """One subscriber's way to what its process reads at a node. Implements `adapters.network.Reader`."""
+    """One subscriber's access to the shared reading at a node. Implements `adapters.network.Reader`."""
 
     def __init__(self, node: SharedNode, plan: Plan) -> None:
         """Use `SharedNode.reader`."""
@@ -273,16 +276,16 @@ class SharedReader:
         self._streams: dict[str, _Stream] = {}
         self._fresh: set[_Stream] = set()
         self._nothing_before: dict[str, int] = {}
-        """Region → where what is kept begins, if there is nothing between what it has and that."""
+        """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
         self._arrived: asyncio.Future[None] | None = None
         self._interrupted = False
         self._closed = False
         self._failure: Exception | None = None
         self._hidden: list[Hidden] = []
         self._need = 0
-        """The look that what is kept must come from to be as late as all that was read directly."""
+        """The read from which the kept frames must come, to be as late as everything that was read directly."""
         self._whole: Mapping[str, int] | None = None
-        """The streams that all was found of the last time, if it was."""
+        """The streams for which the last result was complete, if it was."""
 
     def follow(self, plan: Plan) -> None:
         """See `Reader.follow`."""
@@ -290,22 +293,22 @@ class SharedReader:
         self._node.follow(plan)
 
     def notice(self, stream: _Stream) -> None:
-        """Hear that a stream has brought something."""
+        """Note that a stream has new frames."""
         self._fresh.add(stream)
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """Hear that reading failed for good."""
+        """Note that reading failed for good."""
         self._failure = error
         self._wake()
 
     def hide(self, place: Hidden) -> None:
-        """Hear that events were hidden by others with their numbers."""
+        """Note that forged events were read in the place of true ones."""
         self._hidden.append(place)
         self._wake()
 
     def look_again(self) -> None:
-        """Hear that there was another look."""
+        """Note that another read has ended."""
         self._wake()
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
@@ -315,9 +318,11 @@ class SharedReader:
             if self._closed:
                 raise NotConnected
             if self._run != self._node.run:
-                raise Unreachable(f"node {self._node.name!r} has begun anew, which this connection has not heard of")
+                raise Unreachable(
+                    f"node {self._node.name!r} has restarted, and this connection has not received the new plan yet"
+                )
             if block_ms is None:
-                # Not what is kept: that may lag behind, and history takes silence for the end.
+                # Not the kept frames: they may lag behind, and history takes silence for the end.
                 return await self._node.read_now(after, frames_max)
             if (missed := await self._read_missed(after, frames_max)) is not None:
                 self._whole, self._need = None, self._node.next_look
@@ -353,7 +358,7 @@ class SharedReader:
     def _whole_now(
         self, after: Mapping[str, Position], frames: Sequence[StampedFrame], frames_max: int
     ) -> Mapping[str, int] | None:
-        """Return the streams if all is found of them, in one look that nothing found before is later than."""
+        """Return the streams if they are complete as of one read that is no older than anything found before."""
         looks = self._node.looks
         if looks < self._need:
             self._node.look_anew()
@@ -365,9 +370,9 @@ class SharedReader:
         return self._whole if whole == self._whole else whole
 
     async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> ReadResult | None:
-        """Read directly, if something may be missing that nobody kept; None when all there is is kept.
+        """Read directly if a frame may be missing that is not kept; None if all frames are kept.
 
-        All streams, for only then it is known how far what is found is all.
+        Read all streams, because only then it is known up to where the result is complete.
         """
         while behind := self._behind(after):
             starts = {region: stream.start for region, stream in self._streams.items() if region in behind}
@@ -384,7 +389,7 @@ class SharedReader:
         return None
 
     def _behind(self, after: Mapping[str, Position]) -> dict[str, Position]:
-        """Hear of these streams and no others; return those of which something may be missing before what is kept."""
+        """Attend to these streams only; return those that may lack frames before the kept ones."""
         self._attend(after)
         behind: dict[str, Position] = {}
         for region, (epoch, sequence) in after.items():
@@ -397,11 +402,11 @@ class SharedReader:
 
     def _hear(self, region: str, epoch: int, sequence: int) -> _Stream:
         stream = self._streams[region] = self._node.begin(self, (region, epoch), sequence)
-        self._fresh.add(stream)  # for others it may have been read before
+        self._fresh.add(stream)  # it may have been read before, for other readers
         return stream
 
     def _attend(self, after: Mapping[str, Position]) -> None:
-        """Hear no more of other streams than these."""
+        """Stop attending to all streams but these."""
         for region, stream in tuple(self._streams.items()):
             if region not in after or stream.key[1] != after[region][0]:
                 self._leave(region)
@@ -413,7 +418,7 @@ class SharedReader:
         self._node.end(self, stream.key)
 
     def _taken(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
-        """Return what has come after some positions."""
+        """Return the kept frames after some positions."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

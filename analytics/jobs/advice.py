@@ -1,4 +1,4 @@
-"""What to move: regions to merge, to split, and to place anew, with the figures that say so."""
+"""Advice for the network's layout: regions to merge, to split, and to move, with the figures behind it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import combinations
 from typing import Literal
 
 ALIKE = 0.9
-"""Two regions whose subscribers are to this part the same cost an atom and bring nothing."""
+"""If two regions share this part of their subscribers, they cost an atom and are worth merging."""
 HOT = 4.0
-"""A region with so many times the events of the median one is worth splitting where its node is overloaded, or busy."""
+"""A region with this many times the events of the median one is worth splitting, if its node is overloaded or busy."""
 FAR = 1.5
-"""A region whose stretch is so many times the median is worth another place."""
+"""A region whose stretch is this many times the median is worth moving."""
 FAR_ANYWHERE = 3.0
-"""And one whose events take so many times the direct way, whatever others do: a well placed node does better."""
+"""And a region whose events take this many times the direct way, even if others do: a better node exists."""
 LISTED_MAX = 5
 NAMED_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to do; ``gain`` sorts the advice of one kind, in the unit that ``because`` tells."""
+    """One piece of advice; ``gain`` sorts the advice of one kind, in the unit that ``because`` names."""
 
     do: Literal["merge", "split", "re-place"]
     regions: tuple[str, ...]
@@ -30,12 +30,12 @@ class Advice:
 
     @property
     def named(self) -> str:
-        """The regions in words, of many only the first."""
+        """The region names, only the first of many."""
         shown = ", ".join(self.regions[:NAMED_MAX])
         return shown if len(self.regions) <= NAMED_MAX else f"{shown} and {len(self.regions) - NAMED_MAX} more"
 
     def as_dict(self) -> dict[str, object]:
-        """Return what JSON can carry."""
+        """Return the advice as JSON values."""
         return {"do": self.do, "regions": list(self.regions), "because": self.because, "gain": self.gain}
 
 

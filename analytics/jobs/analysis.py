@@ -1,4 +1,4 @@
-"""The whole analysis of a session: what `gamecast analyze` prints, reports and writes."""
+"""The whole analysis of a session: the results that `gamecast analyze` prints, reports and writes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from sequencing.errors import InvalidInput
 
 OnStage = Callable[[str], None]
 MakeDirect = Callable[[DataFrame], DataFrame]
-"""From cells (`analytics.jobs.cells`) to direct ways (`analytics.jobs.stretch.DIRECT`)."""
+"""Makes direct ways (`analytics.jobs.stretch.DIRECT`) from cells (`analytics.jobs.cells`)."""
 PAIRS_WRITTEN_MAX = 100_000
 JUDGED = ("deliveries", "publishes", "stays", "gaps")
-"""The tables without whose rows the audit misses what is broken, or takes for broken what is not."""
+"""If rows of these tables are missing, the audit may miss violations, or report false ones."""
 OVERLOADED = 1.05
-"""So many times what the busiest subscriber receives; a little more is nothing to rearrange a network for."""
+"""A multiple of what the busiest subscriber receives; below it, a rearrangement of the network is not worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Whether the promises were kept."""
+    """Whether the guarantees held."""
 
     order: Order
     publisher_order_violations: int
@@ -49,16 +49,16 @@ class Audit:
     losses: Losses
     stamps: StampAudit | None
     causality: Causality | None
-    """None where it was neither promised nor asked for."""
+    """None if it was neither guaranteed nor requested."""
     examples: tuple[Offence | CausalViolation, ...]
 
     @property
     def fine(self) -> bool:
-        """Whether no promise was seen broken."""
+        """Whether no violation of a guarantee was found."""
         return not self.examples
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the interface calls ``order``."""
+        """Return the value of ``order`` in the JSON output."""
         found: dict[str, Any] = {
             "inversions": self.order.inversions,
             "cycles": self.order.cycles,
@@ -82,7 +82,7 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found; tables are rows, small enough for a report."""
+    """The results; tables are rows, small enough for a report."""
 
     subscribers: int
     regions: int
@@ -100,7 +100,7 @@ class Analysis:
 
     @property
     def unrecorded(self) -> Mapping[str, int]:
-        """Rows that recorders dropped of what the audit judges, by table and reason: it cannot vouch for those."""
+        """Rows, by table and reason, that recorders dropped and that the audit needs: it cannot judge those."""
         return {
             what: rows for what, rows in self.load.recorder_losses.items() if rows and what.partition(":")[0] in JUDGED
         }
@@ -124,7 +124,7 @@ class Analysis:
         }
 
     def stretch(self) -> dict[str, Any] | None:
-        """Return the stretch of destinations, or None where no direct way is known."""
+        """Return the stretch of destinations, None if no direct way is known."""
         rows = self.tables["by_destination"]
         if not rows:
             return None
@@ -157,11 +157,11 @@ def analyse(
     cells: DataFrame | None = None,
     delays: DataFrame | None = None,
 ) -> Analysis:
-    """Analyse what `analytics.session.reading.read_sources` read.
+    """Analyse the result of `analytics.session.reading.read_sources`.
 
     ``direct`` makes the direct ways; without it they come from the sessions' probes. ``causal``: whether to check
-    causal order; None: if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
-    ``cells`` and ``delays`` are what `add_up` and `delay_histogram` would return, where somebody has that already.
+    causal order; None: only if a session's ordering is causal. Raises `InvalidInput` if no delivery could be read.
+    ``cells`` and ``delays`` are the results of `add_up` and `delay_histogram`, if the caller has them already.
     """
     quarantine = sources.quarantine
     on_stage("adding up deliveries")
@@ -239,7 +239,7 @@ def audit_all(
     causal: bool = False,
     on_stage: OnStage = lambda _: None,
 ) -> Audit:
-    """Audit order, publishers' orders, repetitions and losses, blind to stamps; then against the stamps."""
+    """Audit order, publishers' orders, repetitions and losses without stamps; then compare with the stamps."""
     on_stage("auditing the order")
     order = audit_order(slices, numbering, cells)
     on_stage("auditing each publisher's order")
@@ -317,14 +317,14 @@ def _advise(
 def _notes(sources: Sources, cells: DataFrame, audit: Audit) -> list[str]:
     notes = []
     if audit.losses.lost is None:
-        notes.append("losses cannot be told: nobody recorded what was published")
+        notes.append("losses are unknown: the published events were not recorded")
     if audit.publishers_unchecked:
         notes.append(
-            f"the order of {audit.publishers_unchecked} publishers could not be checked, for want of sent_at_ns"
+            f"the order of {audit.publishers_unchecked} publishers could not be checked, because sent_at_ns is missing"
         )
     negative = cells.where("publisher <> subscriber").agg(fn.sum("negative").alias("n")).first()
     if negative is not None and negative["n"]:
-        notes.append(f"{negative['n']:,} deliveries are dated before their sending: the hosts' clocks are apart")
+        notes.append(f"{negative['n']:,} deliveries are dated before their publishing: the hosts' clocks differ")
     if sources.unfinished:
-        notes.append(f"{sources.unfinished} files were not finished: a recorder is at work, or was killed")
+        notes.append(f"{sources.unfinished} files were not finished: a recorder is still running, or was killed")
     return notes

@@ -1,12 +1,13 @@
-"""The causal audit: did anybody deliver an answer before what it answers?
+"""The causal audit: did a subscriber deliver an answer before its cause?
 
-A publisher had X behind it when it published Y if it had delivered X before, or published X itself. Then whoever
-delivers both must deliver X first. This finds every such pair in which one publisher links X and Y; longer chains show
-where each link's subscribers are concerned. Delivering and publishing are compared by the publisher's one clock.
+X precedes Y if the publisher of Y had delivered X before, or had published X itself. Then every subscriber that
+delivers both must deliver X first. The audit finds every such pair in which one publisher links X and Y. Longer chains
+show wherever each link's subscribers are concerned. Delivering and publishing are compared by the publisher's one
+clock.
 
-An X that somebody delivered behind Y was first delivered before Y was published. So the guessed slice of X is no later
-than that of Y, and its settled slice no earlier: with X in all slices from the one to the other, the pair is in one
-slice, and slices are searched in parallel. The work is deliveries × publishers of a subscriber.
+An X that a subscriber delivered after Y was first delivered before Y was published. So the guessed slice of X is no
+later than that of Y, and its settled slice no earlier. With X in all slices from the one to the other, the pair is in
+one slice, and slices are searched in parallel. The work is deliveries × publishers of a subscriber.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CausalViolation:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Return what JSON can carry, in the shape of other offences."""
+        """Return the violation as JSON values, in the shape of other offences."""
         return {
             "kind": "causal",
             "events": [self.cause, self.effect],
@@ -62,20 +63,20 @@ class CausalViolation:
 
 @dataclass(frozen=True, slots=True)
 class Causality:
-    """``violations``: deliveries that came before something that they should have followed."""
+    """``violations``: deliveries that came before an event that they should have followed."""
 
     violations: int
     first: CausalViolation | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what JSON can carry."""
+        """Return the result as JSON values."""
         return {"violations": self.violations, "first": self.first.as_dict() if self.first is not None else None}
 
 
 def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
-    """Look for deliveries that came before their causes; ``numbering`` must have been made with times.
+    """Search for deliveries that came before their causes; ``numbering`` must have been made with times.
 
-    What lacks one of its times is neither cause nor effect.
+    A delivery without one of its times is neither cause nor effect.
     """
     if "delivered_at_ns" not in numbering.deliveries.columns:
         raise UsageError("the causal audit needs times: number the deliveries with times=True")
@@ -94,7 +95,7 @@ def audit_causality(slices: Slices, numbering: Numbering) -> Causality:
 
 def _told(found: DataFrame, numbering: Numbering) -> Causality:
     one = fn.min(fn.struct("index", "viewer", "publisher", "cause", "effect")).alias("one")
-    # An effect that lies in two slices is found in both.
+    # An effect in two slices is found in both.
     each = found.dropDuplicates(["viewer", "effect"])
     total = each.agg(fn.count("*").alias("n"), one).first()
     if total is None or not total["n"]:
@@ -106,7 +107,7 @@ def _told(found: DataFrame, numbering: Numbering) -> Causality:
 
 
 def _search(owner: IntArray) -> Callable[[pa.Table], pa.Table]:
-    """Return what searches a slice; ``owner`` is each viewer's number as a publisher, -1 for none."""
+    """Return the function that searches a slice; ``owner`` is each viewer's number as a publisher, -1 for none."""
 
     def search(table: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -147,7 +148,7 @@ def _had(
     own: npt.NDArray[np.bool_],
     sent: IntArray,
 ) -> IntArray:
-    """Return since when a publisher had each event: since it delivered or published it, whichever was first."""
+    """Return since when a publisher knew each event: since it delivered or published it, whichever was first."""
     had = np.full(len(ids), NEVER, np.int64)
     np.minimum.at(had, place[delivered_by], delivered[delivered_by])
     had[own] = np.minimum(had[own], sent[own])

@@ -1,4 +1,4 @@
-"""Deliveries added up by who delivered what from whom: the one pass that stretch, load and numbering draw on."""
+"""Sums of deliveries by subscriber, region and publisher: the one pass that stretch, load and numbering use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from analytics.jobs.numbering import CELL
 
 
 def add_up(deliveries: DataFrame) -> DataFrame:
-    """Return a row a (session, subscriber, incarnation, region, publisher).
+    """Return a row for each (session, subscriber, incarnation, region, publisher).
 
-    Columns: deliveries; timed, of which both times are known; delay_ns, the sum of these; unsent, those
-    without the time of sending; held and held_ns, likewise
-    from receiving to delivering; negative, timed ones that were delivered before they were sent; epoch_min,
-    epoch_max, sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns; first_index and last_index.
+    Columns: deliveries; timed, those with both times; delay_ns, the sum of these; unsent, those without the time of
+    sending; held and held_ns, likewise from receiving to delivering; negative, timed ones that were delivered before
+    they were sent; epoch_min, epoch_max, sequence_max; foreign, those with an id instead; first_at_ns and last_at_ns;
+    first_index and last_index.
     """
     delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
     held = fn.col("delivered_at_ns") - fn.col("received_at_ns")
@@ -38,7 +38,7 @@ def add_up(deliveries: DataFrame) -> DataFrame:
 
 
 def merge(cells: DataFrame) -> DataFrame:
-    """Return the cells of several parts of the same sessions, added up in turn, as if all had been added up at once."""
+    """Return the cells of several parts of the same sessions, summed as if all had been added up at once."""
     least, most = ("epoch_min", "first_at_ns", "first_index"), ("epoch_max", "sequence_max", "last_at_ns", "last_index")
     return cells.groupBy(*CELL).agg(
         *(fn.sum(name).alias(name) for name in cells.columns if name not in (*CELL, *least, *most)),

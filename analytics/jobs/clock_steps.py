@@ -1,4 +1,4 @@
-"""Clocks that were set back while a session was recorded: times of delivery that fall along a delivery order."""
+"""Clocks that were set back during a recording: delivery times that decrease along a delivery order."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 STEP_NS = 1_000_000
-"""A clock that is merely disciplined is never set back by so much at once."""
+"""A disciplined clock is never set back by this much at once."""
 
 
 def find_clock_steps(deliveries: DataFrame) -> DataFrame:
-    """Return a row a subscriber whose clock went back: session, subscriber, steps and worst_ms.
+    """Return a row for each subscriber whose clock was set back: session, subscriber, steps and worst_ms.
 
-    A step is seen between two deliveries of one publisher's events of one region, which are frequent; a step forward
-    looks like a pause and is not seen. Takes a sort of the deliveries.
+    A step is found between two deliveries of one publisher's events of one region, which are frequent. A step forward
+    looks like a pause and is not found. Takes a sort of the deliveries.
     """
     stream = Window.partitionBy("session", "subscriber", "incarnation", "region", "publisher").orderBy("index")
     back = fn.lag("delivered_at_ns").over(stream) - fn.col("delivered_at_ns")

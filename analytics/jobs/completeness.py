@@ -1,8 +1,9 @@
-"""Nothing lost: what each stay of a subscriber in a region owed it, and what of that it never delivered.
+"""Losses: which events each stay of a subscriber in a region should have delivered, and which of them it did not.
 
-A stay owes the events from the first that was delivered in it, and those that were published after the subscriber was
-told that it is in; up to the last that it delivered if it left, else to the end. Who has no stay recorded owes all of
-the regions that it delivered anything of. What a `Gap` announced is counted apart.
+A stay should deliver the events from its first delivery on, and those published after the subscriber's join was
+confirmed. It ends with its last delivery if the subscriber left, otherwise with the session. A subscriber without a
+recorded stay should deliver all events of the regions from which it delivered any. Losses that a `Gap` announced are
+counted separately.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ STAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """``lost`` is None where nobody recorded what was published."""
+    """``lost`` is None if the published events were not recorded."""
 
     lost: int | None
     announced: int
-    """Losses that the application was told of, by a gap in their place."""
+    """Losses that the application got as a gap in their place."""
     first: Offence | None
     silent: tuple[str, ...]
     """Subscribers with a stay and without any delivery."""
@@ -38,7 +39,7 @@ class Losses:
 def latest_stays(stays: DataFrame) -> DataFrame:
     """Return the last revision of each stay, as the subscribers themselves recorded it.
 
-    A tap knows of stays too, but not of the places in the delivery order at which they begin and end.
+    A tap records stays too, but not the places in the delivery order at which they begin and end.
     """
     own = stays.where("from_index IS NOT NULL")
     last = Window.partitionBy("session", "subscriber", "incarnation", "stay").orderBy(fn.desc("revision"))
@@ -55,7 +56,7 @@ def audit_losses(
     gaps: DataFrame,
     cells: DataFrame,
 ) -> Losses:
-    """Compare what was published, by publishers' rows and taps' frames, with what was delivered."""
+    """Compare the published events, from publishers' rows and taps' frames, with the delivered events."""
     latest = latest_stays(stays)
     delivered_by = cells.select("session", "subscriber").distinct()
     silent = latest.join(delivered_by, ["session", "subscriber"], "left_anti").select("subscriber").distinct()
@@ -82,7 +83,7 @@ def audit_losses(
 
 
 def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) -> DataFrame | None:
-    """Return region, event and published_at_ns of all that is known to have been published."""
+    """Return region, event and published_at_ns of all events that are known to have been published."""
     if numbering.names is not None:
         return None
     spark = publishes.sparkSession
@@ -100,7 +101,7 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
         return None
     both = own.unionByName(tapped) if known_here and known_tapped else own if known_here else tapped
     numbered = both.join(regions, ["session", "region"]).drop("region").withColumnRenamed("number", "region")
-    # Sequences behind all that was delivered would be numbered as another epoch's.
+    # Sequences beyond all delivered ones would be numbered as another epoch's.
     kept = numbered.where(numbering.has_place()).select(
         "region", numbering.event_number().alias("event"), "published_at_ns"
     )
@@ -110,7 +111,7 @@ def _published(numbering: Numbering, publishes: DataFrame, frames: DataFrame) ->
 
 
 def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFrame:
-    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns and whole (it owes all of the region)."""
+    """Return stay_number, viewer, region, from_index, to_index, joined_at_ns and whole (the whole region is due)."""
     spark = cells.sparkSession
     several = {(v.session, v.subscriber) for v in numbering.viewers if v.incarnation is not None}
     viewers = {(v.session, v.subscriber, v.incarnation): n for n, v in enumerate(numbering.viewers)}
@@ -141,7 +142,7 @@ def _stays(latest: DataFrame, numbering: Numbering, cells: DataFrame) -> DataFra
 
 
 def _bounds(stays: DataFrame, firsts: DataFrame) -> DataFrame:
-    """Add first, last and delivered: of what was delivered in the stay, and last NEVER if it never left."""
+    """Add first, last and delivered: of the deliveries in the stay; last is NEVER if it never ended."""
     within = (fn.col("index") >= fn.col("from_index")) & (fn.col("index") < fn.col("to_index"))
     during = firsts.join(fn.broadcast(stays), ["viewer", "region"]).where(within)
     found = during.groupBy("stay_number").agg(

@@ -1,4 +1,4 @@
-"""Who carries what: regions, subscribers and nodes, how long events were held, joins, gaps and epochs."""
+"""The load of regions, subscribers and nodes; holding of events, joins, gaps and epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOINS_READ_MAX = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a session or more; lists are rows for tables, largest first."""
+    """The load of one or more sessions; lists are rows for tables, largest first."""
 
     seconds: float
     regions: Sequence[Mapping[str, Any]]
@@ -54,7 +54,7 @@ def measure_load(tables: Mapping[str, DataFrame], cells: DataFrame, plan: Mappin
 
 
 def read_plan(epochs: DataFrame) -> dict[str, list[str]]:
-    """Return each region's path, by the last plan that names it."""
+    """Return each region's path, by the last plan that has it."""
     paths: dict[str, list[str]] = {}
     for row in epochs.select("epoch", "version", "plan").distinct().orderBy("epoch", "version").collect():
         try:
@@ -66,7 +66,7 @@ def read_plan(epochs: DataFrame) -> dict[str, list[str]]:
 
 
 def _regions(tables: Mapping[str, DataFrame], cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
-    """Count a region's events by what publishers recorded, or by the subscriber that delivered most of it."""
+    """Count a region's events by the rows of publishers, or by the subscriber that delivered most of it."""
     viewed = cells.groupBy("session", "subscriber", "incarnation", "region").agg(fn.sum("deliveries").alias("n"))
     most = viewed.groupBy("session", "region").agg(fn.max("n").alias("most"))
     told = (
@@ -107,7 +107,7 @@ def _subscribers(cells: DataFrame, seconds: float) -> list[dict[str, Any]]:
                 "deliveries_per_s": _rate(row["deliveries"], seconds),
                 "regions": row["regions"],
                 "held_ms": held_ns / NS_PER_MS / row["held"] if row["held"] else None,
-                # Little's law: what waited on average is the time that all waited, over the time that it took.
+                # Little's law: the mean number of waiting events is the sum of their waiting times, over the duration.
                 "held_events": held_ns / NS_PER_S / seconds if row["held"] and seconds else None,
             }
         )
@@ -159,7 +159,7 @@ def _joins(stays: DataFrame, seconds: float) -> dict[str, Any]:
 
 
 def _losses(losses: DataFrame) -> dict[str, int]:
-    """Return what recorders could not keep, by table and reason."""
+    """Return how many rows recorders could not store, by table and reason."""
     kept = losses.groupBy("session", "recorder", "table", "reason").agg(fn.max("rows").alias("rows"))
     rows = kept.groupBy("table", "reason").agg(fn.sum("rows").alias("rows")).collect()
     return {f"{row['table']}: {row['reason']}": int(row["rows"]) for row in rows}

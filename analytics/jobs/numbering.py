@@ -1,8 +1,8 @@
-"""Names turned into numbers: what the audits sort, group and send around.
+"""Numbers in the place of names: the audits sort, group and send these.
 
 A *viewer* is one connection of a subscriber, with a delivery order of its own; a region and an event belong to a
-session. Numbers of viewers and regions follow the names' order. Within a region and an epoch, the numbers of events of
-recorded sessions grow with their sequence; events of foreign logs are numbered in any order.
+session. The numbers of viewers and regions follow the names' order. Within a region and an epoch, the numbers of
+recorded events grow with their sequence. Events of foreign logs are numbered in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELL = ("session", "subscriber", "incarnation", "region", "publisher")
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A connection of a subscriber; ``incarnation`` is None where it was the only one known."""
+    """A connection of a subscriber; ``incarnation`` is None if it is the only known one."""
 
     session: str
     subscriber: str
@@ -31,7 +31,7 @@ class Viewer:
 
     @property
     def name(self) -> str:
-        """The subscriber, and which of its connections where there are several."""
+        """The subscriber, and its connection if there are several."""
         return self.subscriber if self.incarnation is None else f"{self.subscriber}, connection {self.incarnation}"
 
 
@@ -39,8 +39,8 @@ class Viewer:
 class Numbering:
     """The numbers of one set of deliveries.
 
-    ``deliveries``: a row a delivery with viewer int, region int, publisher int, event long, index long, hint long,
-    sent_at_ns long. ``names`` has event and name of foreign events, None where numbers can be turned back.
+    ``deliveries``: a row for each delivery with viewer int, region int, publisher int, event long, index long, hint
+    long, sent_at_ns long. ``names`` has event and name of foreign events, None if numbers can be converted back.
     """
 
     deliveries: DataFrame
@@ -53,15 +53,15 @@ class Numbering:
     names: DataFrame | None
 
     def event_number(self) -> Column:
-        """Return the expression of an event's number, of columns region (a number), epoch and sequence."""
+        """Return the expression of an event's number, from columns region (a number), epoch and sequence."""
         return self.number(fn.col("region").cast("long"), fn.col("epoch"), fn.col("sequence"))
 
     def number(self, region: Number, epoch: Number, sequence: Number) -> Number:
-        """Return an event's number, of those that `has_place` is true of; of numbers, or of columns of them."""
+        """Return an event's number, if `has_place` is true for it; from numbers, or from columns of them."""
         return (region * self.epochs + (epoch - self.first_epoch)) * self.sequences + sequence
 
     def has_place(self) -> Column:
-        """Return the expression of whether columns epoch and sequence have numbers: as far as was delivered."""
+        """Return the expression of whether columns epoch and sequence have numbers, up to the last delivery."""
         return (fn.col("sequence") < self.sequences) & fn.col("epoch").between(*self.epochs_between)
 
     @property
@@ -84,10 +84,10 @@ class Numbering:
 
 
 def number(deliveries: DataFrame, cells: DataFrame, *, times: bool = False) -> Numbering:
-    """Number the deliveries of ``cells`` (see `analytics.jobs.cells`), whose rows are few.
+    """Number the deliveries of ``cells`` (see `analytics.jobs.cells`), which have few rows.
 
-    ``times``: with delivered_at_ns, which only the causal audit needs. Foreign events, which have an id only, cost a
-    shuffle more.
+    ``times``: with delivered_at_ns, which only the causal audit needs. Foreign events, which have only an id, cost one
+    more shuffle.
     """
     spark = deliveries.sparkSession
     rows = cells.select(*CELL, "epoch_min", "epoch_max", "sequence_max", "foreign").collect()

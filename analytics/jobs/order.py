@@ -1,8 +1,8 @@
-"""The order audit: did all subscribers deliver in one order? It knows nothing of stamps.
+"""The order audit: did all subscribers deliver in one order? It does not use stamps.
 
-Every slice (`analytics.jobs.slices`) holds whole cycles, so the order checkers that `gamecast audit` uses judge the
-slices one by one, in parallel, and their counts add up to what they would find in the whole. The work is linear in the
-deliveries; where orders disagree, it grows with the disputed events × regions of a subscriber.
+Every slice (`analytics.jobs.slices`) has whole cycles. So the order checkers of `gamecast audit` judge the slices one
+by one, in parallel, and their counts add up to those of the whole. The work is linear in the deliveries; where orders
+disagree, it grows with the disputed events × regions of a subscriber.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VERDICTS = (
     "pairs array<struct<one:int, other:int, inversions:long, first:string>>"
 )
 PAIRS_MAX = 400
-"""Pairs of regions of a slice whose inversions are counted one by one; behind that only their sum is known."""
+"""How many pairs of regions of a slice are listed with their inversions; of the other pairs only the sum is known."""
 OFFENCES_READ_MAX = 1000
 COMPONENTS_SEARCHED_MAX = 100
 LABEL_DIGITS = 10
@@ -42,7 +42,7 @@ LABEL_DIGITS = 10
 
 @dataclass(frozen=True, slots=True)
 class RegionPair:
-    """Two regions, who delivered events of both, and in how many pairs of events these disagreed."""
+    """Two regions, the subscribers that delivered events of both, and the number of event pairs in dispute."""
 
     session: str
     regions: tuple[str, str]
@@ -53,17 +53,17 @@ class RegionPair:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the audit found; counts mean what those of `sequencing.checkers.Verdict` mean."""
+    """The result of the audit; counts mean the same as those of `sequencing.checkers.Verdict`."""
 
     inversions: int
     cycles: int
     disputed: int
-    """Events that are on cycles: all that subscribers disagree about."""
+    """Events on cycles: all events about whose order subscribers disagree."""
     first: Offence | None
     cycle: Offence | None
-    """A cycle without an inversion: no two subscribers disagree about any two of its events, and all together do."""
+    """A cycle without an inversion: no two subscribers disagree about any two of its events, but all together do."""
     pairs: tuple[RegionPair, ...]
-    """Pairs of regions that two or more have in common, worst first; of those that are fine only the first few."""
+    """Pairs of regions that two or more subscribers have in common, worst first; of the correct pairs only some."""
     pairs_compared: int
     slices: int
     rounds: int
@@ -81,7 +81,7 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
     finally:
         verdicts.unpersist()
     offences = [json.loads(row["first"]) for row in broken if row["first"]]
-    # An inversion is the plainer thing to look at than a cycle of three.
+    # An inversion is easier to understand than a cycle of three.
     offences.sort(key=lambda each: each["kind"] != "inversion")
     cycles = [json.loads(row["cycle"]) for row in broken if row["cycle"]]
     pairs, compared = _region_pairs(broken, numbering, cells)
@@ -101,8 +101,8 @@ def audit_order(slices: Slices, numbering: Numbering, cells: DataFrame) -> Order
 def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> tuple[int, int, Offence | None]:
     """Return how often a publisher's order was broken, how many publishers are unknown, and an example.
 
-    Broken: a viewer delivered an event right after one that its publisher sent to the same region later. A publisher
-    of which not every delivery carries ``sent_at_ns`` is unknown.
+    Broken means: a viewer delivered an event right after one that its publisher sent to the same region later. A
+    publisher is unknown if any delivery of it lacks ``sent_at_ns``.
     """
     without = {row["publisher"] for row in cells.where("unsent > 0").select("publisher").distinct().collect()}
     unknown = [place for place, name in enumerate(numbering.publishers) if name in without]
@@ -136,7 +136,7 @@ def audit_publishers(slices: Slices, numbering: Numbering, cells: DataFrame) -> 
 
 
 def audit_repetitions(slices: Slices, numbering: Numbering) -> tuple[int, Offence | None]:
-    """Return how many deliveries repeat one of the same event to the same viewer, and the first by index."""
+    """Return how many deliveries repeat an event to the same viewer, and the first of them by index."""
     again = slices.deliveries.where("nth > 1")
     found = again.agg(
         fn.count("*").alias("n"), fn.min(fn.struct("index", "viewer", "event", "region")).alias("one")
@@ -193,7 +193,7 @@ def _count(viewer: IntArray, event: IntArray, region: IntArray) -> dict[str, Any
 
 
 def _pure_cycle(viewer: IntArray, event: IntArray, region: IntArray, component: IntArray) -> str | None:
-    """Return a cycle of a component in which no two viewers disagree about any two events, of the smaller ones."""
+    """Return a small cycle of a component in which no two viewers disagree about any two events."""
     labels, sizes = np.unique(component, return_counts=True)
     for label in labels[np.argsort(sizes, kind="stable")][:COMPONENTS_SEARCHED_MAX].tolist():
         mine = component == label
@@ -227,7 +227,7 @@ def _sequences(viewer: IntArray, event: IntArray, region: IntArray) -> Iterator[
 
 
 def _label(number: int) -> str:
-    """Return a name that sorts as the number."""
+    """Return a name that sorts like the number."""
     return f"{number:0{LABEL_DIGITS}}"
 
 
@@ -242,7 +242,7 @@ def _verdict_schema() -> pa.Schema:
 
 
 def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame) -> tuple[tuple[RegionPair, ...], int]:
-    """Return the pairs of regions in which orders disagreed, then some of the others; and how many pairs there are."""
+    """Return the pairs of regions in which orders disagreed, then some others; and how many pairs there are."""
     inversions: dict[tuple[int, int], int] = {}
     first: dict[tuple[int, int], dict[str, Any]] = {}
     for row in broken:
@@ -279,7 +279,7 @@ def _region_pairs(broken: Sequence[Any], numbering: Numbering, cells: DataFrame)
 
 
 def _named(offence: dict[str, Any], numbering: Numbering) -> Offence:
-    """Return the offence with names for numbers."""
+    """Return the offence with names in the place of numbers."""
     names = numbering.name_events([int(event) for event in offence["events"]])
     return Offence(
         offence["kind"],

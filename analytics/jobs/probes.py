@@ -1,9 +1,9 @@
-"""The direct ways between servers, and how far their clocks are apart, from the probes that they sent each other.
+"""The direct ways between servers, and their clock offsets, from the probes that they sent each other.
 
-A probe has four times, as in NTP. Half of its round trip, without the stay at the target, is the direct delay. How far
-the clocks of two hosts are apart, and how well that is known, is estimated as `analytics.session.clocks` says, from all
-probes between the two; where a clock was set in between, that is far apart at one time and near at another, and the
-uncertainty grows by as much. Hosts with one clock need none of it.
+A probe has four times, as in NTP. Half of its round trip, without the stay at the target, is the direct delay.
+`analytics.session.clocks` estimates the offset of two hosts' clocks, and its uncertainty, from all probes between the
+two. If a clock was set in between, the offset differs before and after, and the uncertainty grows by as much. Hosts
+with one clock need no estimate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
         "subscriber",
         "direct_ms",
         fn.when(one_clock, 0.0).otherwise(fn.coalesce("offset_ns", fn.lit(0.0))).alias("offset_ns"),
-        # Hosts that are on no path of estimates have an uncertainty beyond all delays.
+        # Hosts without a path of estimates get an uncertainty beyond all delays.
         fn.when(one_clock, 0.0)
         .otherwise(fn.coalesce(fn.col("off_by_ns") / NS_PER_MS, fn.lit(float("inf"))))
         .alias("uncertainty_ms"),
@@ -68,11 +68,10 @@ def direct_from_probes(probes: DataFrame, cells: DataFrame) -> DataFrame:
 
 
 def clock_offsets(probes: DataFrame) -> DataFrame:
-    """Return one, other, offset_ns and off_by_ns, both ways, of hosts that probed each other.
+    """Return one, other, offset_ns and off_by_ns, in both directions, of hosts that probed each other.
 
-    By ``offset_ns`` the other's clock is ahead of the one's, ± ``off_by_ns``: the mean of what
-    `analytics.session.clocks` estimates in the course of the session, and its largest uncertainty plus half of the
-    estimates' range.
+    The other's clock is ahead by ``offset_ns`` ± ``off_by_ns``. These are the mean of the estimates of
+    `analytics.session.clocks` over the session, and their largest uncertainty plus half of their range.
     """
     pair = [fn.least("origin_host", "target_host").alias("a"), fn.greatest("origin_host", "target_host").alias("b")]
     rows = probes.where("origin_host <> target_host").select(*pair, "origin_host", "target_host", *TIMES)

@@ -1,14 +1,14 @@
-"""Deliveries cut into slices that no two subscribers' orders run across both ways, so that each is judged alone.
+"""Deliveries cut into slices such that every cycle of delivery orders is within one slice, which can be judged alone.
 
-The union of all delivery orders may be acyclic without anybody knowing an order that shows it. What is needed is less:
-a number for each event, its *slice*, that never falls along any subscriber's order. Then every cycle lies within one
-slice, and the slices are judged exactly and in parallel, each in linear time (`analytics.jobs.order`).
+The union of all delivery orders may be acyclic although no order is known that shows it. Less is needed: a number for
+each event, its *slice*, that never falls along any subscriber's order. Then every cycle lies within one slice, and the
+slices are judged exactly and in parallel, each in linear time (`analytics.jobs.order`).
 
-The first guess is by time: the slice of the earliest delivery of the event. It falls only where events were under way
-around a boundary. There, an event is raised to the slice of what somebody delivered before it, which may raise others,
-until nothing changes. All that it takes to know is, of each subscriber, where the events of each slice begin; a round
-reads the deliveries near the boundaries, and shuffles only what is raised. Times are a hint and
-nothing more: wrong ones cost rounds and balance, never a wrong answer.
+The first guess is by time: the slice of the earliest delivery of the event. It falls only for events that were in
+flight around a boundary. There, an event is raised to the slice of an event that some subscriber delivered before it.
+This may raise others, until nothing changes. The only state is, for each subscriber, where the events of each slice
+begin. A round reads the deliveries near the boundaries, and shuffles only the raised events. Times are only a hint:
+wrong ones cost rounds and balance, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sequencing.errors import GamecastError
 IntArray = npt.NDArray[np.int64]
 
 DELIVERIES_PER_SLICE = 1_000_000
-"""What one task of Python holds at a time: some 150 MB."""
+"""How many deliveries one Python task holds at a time: some 150 MB."""
 BINS = 8192
-"""Of the histogram by which the slices are made equally large."""
+"""Bins of the histogram by which the slices get equal sizes."""
 NEAR_PART = 0.1
 ROUNDS_MAX = 200
 NEVER = int(np.iinfo(np.int64).max)
@@ -44,24 +44,24 @@ class Slices:
     """The first deliveries of each event and viewer, with their slice.
 
     ``deliveries`` has the columns of `Numbering.deliveries`, nth (1 for the first delivery of an event to a viewer,
-    more for repetitions, which are of their first one's slice), guess (the slice by time) and slice.
+    more for repetitions, which have the slice of their first one), guess (the slice by time) and slice.
     """
 
     deliveries: DataFrame
     count: int
     rounds: int
     raised: int
-    """Events that were not left in the slice that their time says."""
+    """Events that were moved to a later slice than that of their time."""
     _persisted: tuple[DataFrame, ...]
 
     def release(self) -> None:
-        """Let go of what was kept on disk."""
+        """Release the data that was kept on disk."""
         for each in self._persisted:
             each.unpersist()
 
 
 def cut(numbering: Numbering, *, deliveries: int, deliveries_per_slice: int = DELIVERIES_PER_SLICE) -> Slices:
-    """Cut so many numbered deliveries into slices. Raises `NotSettled`."""
+    """Cut the numbered deliveries into slices. Raises `NotSettled`."""
     wanted = max(1, -(-deliveries // deliveries_per_slice))
     by_event = Window.partitionBy("event")
     by_viewer = Window.partitionBy("event", "viewer").orderBy("index")
@@ -97,7 +97,7 @@ def _look_up(values: IntArray, place: str) -> Column:
 
 
 def _near_the_next(slice_of_bin: IntArray) -> IntArray:
-    """Return 1 for the bins that are the last part of their slice: what is raised is mostly there."""
+    """Return 1 for the bins at the end of their slice: most raised events are there."""
     near = np.zeros(len(slice_of_bin), np.int64)
     bounds = np.flatnonzero(np.diff(slice_of_bin)) + 1
     for start, end in zip(np.append(0, bounds[:-1]), bounds, strict=True):
@@ -106,7 +106,7 @@ def _near_the_next(slice_of_bin: IntArray) -> IntArray:
 
 
 def _span(deliveries: DataFrame) -> tuple[int, int]:
-    """Return about from when to when most deliveries were, so that a clock that was years off does no harm."""
+    """Return when most deliveries began and ended, so that a clock that was years off does no harm."""
     parts = fn.percentile_approx("hint", [0.001, 0.999], 1000).alias("parts")
     sampled = deliveries.sample(fraction=0.01, seed=1).agg(parts, fn.count("*").alias("n")).first()
     if sampled is None or sampled["n"] < 1000:
@@ -116,9 +116,9 @@ def _span(deliveries: DataFrame) -> tuple[int, int]:
 
 
 def _settle(guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int) -> tuple[DataFrame | None, int, int]:
-    """Return the events that are raised, columns event and to; the rounds that it took; and how many they are.
+    """Return the raised events, columns event and to; the number of rounds; and the number of raised events.
 
-    All rounds but the last few look only at the rows ``near`` a slice's end, a tenth; what these miss, the last find.
+    All rounds but the last few read only the rows ``near`` a slice's end, a tenth; the last rounds find the rest.
     """
     columns = ("viewer", "event", "index", "slice")
     begins = np.full((viewers, slices + 1), NEVER, np.int64)
@@ -146,7 +146,7 @@ def _settle(guessed: DataFrame, near: DataFrame, *, viewers: int, slices: int) -
 
 
 def _raise(rows: DataFrame, begins: IntArray) -> DataFrame:
-    """Return the events that some viewer delivered behind where a later slice begins, and the last such slice."""
+    """Return the events that some viewer delivered after the begin of a later slice, and the last such slice."""
     table = rows.sparkSession.createDataFrame(
         [(viewer, row.tolist()) for viewer, row in enumerate(begins)], "viewer int, begins array<long>"
     )
@@ -162,7 +162,7 @@ def _last_begun(begins: Column, index: Column) -> Column:
 
 
 def _lower(begins: IntArray, firsts: DataFrame) -> None:
-    """Take in where slices begin: slice k of a viewer begins where the first event of slice k or a later one is."""
+    """Lower the begins of slices: slice k of a viewer begins at the first event of slice k or a later one."""
     for row in firsts.collect():
         at = (row["viewer"], row["slice"])
         begins[at] = min(begins[at], row["index"])

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "3g"
-"""Of a Spark on this machine; with Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it."""
+"""The driver's memory, for Spark on this machine.
+
+With Python's part the driver stays within 4 GiB. SPARK_DRIVER_MEMORY overrides it.
+"""
 SMALL = 300_000
 LAST_LINES = 5
 
@@ -29,14 +32,14 @@ class SparkUnavailable(OtherSideError):
 
 
 class SparkFailed(OtherSideError):
-    """Spark gave up on a job: a worker was lost, or had too little memory or disk."""
+    """Spark failed in a job: a worker was lost, or had too little memory or disk."""
 
 
 def open_spark(master: str | None = None, *, memory: str | None = None) -> SparkSession:
     """Return a session on ``master``: ``local[N]``, ``spark://…``, ``sc://…`` (Spark Connect) and so on.
 
-    Without a master it is the one that is active or that spark-submit set, else all cores of this machine. One process
-    has one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.
+    Without a master, use the active one or that of spark-submit, otherwise all cores of this machine. One process has
+    one session: an active one is returned as it is. Takes some 5 s. Raises `SparkUnavailable`.
     """
     with quiet_imports(), needed_by("the analysis"):
         from pyspark.sql import SparkSession
@@ -57,20 +60,20 @@ def open_spark(master: str | None = None, *, memory: str | None = None) -> Spark
     with quiet_imports(), _silenced() as said:
         try:
             session = builder.getOrCreate()
-        except Exception as error:  # whatever the gateway, the JVM or the network raise
+        except Exception as error:  # the gateway, the JVM and the network raise all kinds of exceptions
             last = " / ".join(line.strip() for line in said() if line.strip())
             raise SparkUnavailable(f"Spark did not start on {master or LOCAL}: {last or error}") from error
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit started the JVM, with a log set-up of its own.
+        # spark-submit started the JVM, with its own log settings.
         session.sparkContext.setLogLevel("ERROR")
     return session
 
 
 def set_for(spark: SparkSession, *, deliveries: int) -> None:
-    """Set what depends on how much there is: partitions for so many deliveries, and what only pays for many.
+    """Set the options that depend on the amount of data: partitions, and options that only pay for many deliveries.
 
-    Spark's 200 shuffle partitions are wrong for one machine; what must fit into memory is a partition's sort. Planning
-    anew and compiling at run time cost small jobs more than they take.
+    Spark's 200 shuffle partitions are wrong for one machine; a partition's sort must fit into memory. For small jobs,
+    adaptive planning and compiling at run time cost more than they save.
     """
     large = deliveries > SMALL
     partitions = max(cores(spark), min(400, deliveries // 1_500_000)) if large else 1
@@ -80,7 +83,7 @@ def set_for(spark: SparkSession, *, deliveries: int) -> None:
 
 
 def cores(spark: SparkSession) -> int:
-    """Return how many tasks run at a time; 8 where a Spark Connect server does not tell."""
+    """Return how many tasks run at a time; 8 if a Spark Connect server does not report it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # noqa: BLE001 - Connect has no context, and says so with errors of its own
@@ -89,7 +92,7 @@ def cores(spark: SparkSession) -> int:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Turn whatever Spark and its gateway raise into one sentence: a user cannot read their stacks."""
+    """Convert all exceptions of Spark and its gateway to one sentence: users cannot read their stacks."""
     try:
         yield
     except Exception as error:
@@ -101,7 +104,7 @@ def spark_failures() -> Iterator[None]:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """PySpark warns of versions that it was not tested with; that is nothing to the user of a command."""
+    """Suppress PySpark's warnings about untested versions, which do not concern a command's user."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -112,7 +115,7 @@ def _settings(master: str | None, memory: str | None, *, submitted: bool) -> dic
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
-        # A damaged file that slipped through the checks must not end the job.
+        # A damaged file that passed the checks must not end the job.
         "spark.sql.files.ignoreMissingFiles": "true",
     }
     if submitted:
@@ -131,7 +134,7 @@ def _settings(master: str | None, memory: str | None, *, submitted: bool) -> dic
 
 @contextmanager
 def _silenced() -> Iterator[_LastLines]:
-    """Give a child that is started inside a file as its standard error; yields what reads the last lines of it."""
+    """Give a child that is started inside a file as its standard error; yield a function that reads its last lines."""
     handle, name = tempfile.mkstemp(prefix="gamecast-spark-")
     file = Path(name)
     try:

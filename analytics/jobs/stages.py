@@ -1,7 +1,7 @@
-"""Where the time goes: to the ingress, over each hop, from the egress to the subscriber, and held there for order.
+"""Where the time goes: to the ingress, over each hop, from the egress to the subscriber, and holding there for order.
 
-From the rows of a tap (``stamps``), of publishers and of subscribers, joined by the name of the frame. The times of a
-tap are by its own clock: between hosts whose clocks differ, read the hops and the holding, not the ends.
+The figures come from the rows of a tap (``stamps``), of publishers and of subscribers, joined by the frame's name. A
+tap's times are by its own clock. Between hosts whose clocks differ, use the hops and the holding, not the ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The audit that believes the stamps: where do deliveries and stamps disagree?
+"""The audit that uses the stamps: where do deliveries and stamps disagree?
 
-The other audit knows nothing of stamps, so that an error of theirs cannot hide. This one says of each viewer whether it
-delivered every region in the order of its sequence, and the events of every atom in the order of its numbers.
+The order audit does not use stamps, so that an error of stamps cannot hide. This audit checks for each viewer whether
+it delivered every region in the order of its sequence, and the events of every atom in the order of its numbers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from analytics.jobs.slices import Slices
 
 @dataclass(frozen=True, slots=True)
 class StampAudit:
-    """Adjacent first deliveries that stand against their stamps, and the first of them in words."""
+    """Adjacent first deliveries that contradict their stamps, and the first of them in words."""
 
     region_disagreements: int
     atom_disagreements: int | None
-    """None where no frames were recorded."""
+    """None if no frames were recorded."""
     atoms: int
     first: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what JSON can carry."""
+        """Return the result as JSON values."""
         return {
             "region_disagreements": self.region_disagreements,
             "atom_disagreements": self.atom_disagreements,
@@ -90,7 +90,7 @@ def _stamped(numbering: Numbering, frames: DataFrame) -> DataFrame:
     )
     numbered = events.select("session", "epoch", "stamps", numbering.event_number().alias("event"))
     stamps = numbered.select("session", "epoch", "event", fn.explode("stamps").alias("stamp"))
-    # 0 is a node's own number, of whichever node.
+    # 0 is a node's own number, of any node.
     return stamps.where("stamp.atom > 0").select(
         "session", "epoch", "event", fn.col("stamp.atom").alias("atom"), fn.col("stamp.number").alias("number")
     )

@@ -1,10 +1,10 @@
 """The analysis of a session that is still being recorded, with Structured Streaming over its directory.
 
-Each micro-batch is what was rolled since: its rows are added up and written beside the checkpoint, under the batch's
-number, so that a batch that is repeated after a crash replaces what it had written. Sums do not care for order, so
-rows that come late or out of order count like all others, however late. What is live of the order is an alarm: the
-new rows and those of the last seconds before them are audited together. When the session has ended, everything is
-audited once, and the figures are those of the batch job, from the sums that were kept.
+Each micro-batch has the files rolled since the last one. Its sums are written beside the checkpoint, under the batch's
+number, so that a batch repeated after a crash replaces its first output. Sums do not depend on order, so late rows and
+rows out of order count like all others. The order is checked live only as an alarm: the new rows are audited together
+with those of the last seconds before them. When the session has ended, everything is audited once. The figures are
+those of the batch job, from the stored sums.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from analytics.session.schema import DELIVERIES, SESSION_FILE, TABLE_OF
 from sequencing.errors import InvalidInput
 
 TAIL_S = 10.0
-"""How much of the past is audited together with what is new: more than deliveries of one event are apart."""
+"""How many seconds before a batch are audited together with it: the deliveries of one event are closer together."""
 IDLE_S = 30.0
 POLL_S = 0.5
 FILES_PER_BATCH_MAX = 64
@@ -44,7 +44,7 @@ FILES_PER_BATCH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Where a live analysis is, after a batch."""
+    """The state of a live analysis, after a batch."""
 
     batch: int
     deliveries: int
@@ -52,12 +52,12 @@ class Update:
     stretch: dict[str, float] | None
     """p50, p90 and max of destinations, None without direct ways."""
     alarms: tuple[str, ...]
-    """What was wrong with the order in the batch and the seconds before it."""
+    """Order violations in the batch and the seconds before it."""
 
 
 @dataclass(slots=True)
 class Following:
-    """A session that is followed; ``state`` is kept, so that following goes on where it ended."""
+    """A session that is followed; ``state`` is stored, so that following continues where it ended."""
 
     spark: SparkSession
     directory: Path
@@ -71,9 +71,9 @@ class Following:
     def run(
         self, *, until: Callable[[], bool] | None = None, idle_s: float = IDLE_S, causal: bool | None = None
     ) -> Analysis:
-        """Follow until ``until`` says so and all is read, or until nothing was rolled for ``idle_s``; then analyse.
+        """Follow until ``until`` returns true and all is read, or no file was rolled for ``idle_s``; then analyse.
 
-        Raises `InvalidInput` for what is no session, and what the batch job raises.
+        Raises `InvalidInput` for an invalid session, and the errors of the batch job.
         """
         session = self._session()
         for file in sorted(self._kept("files").glob("*.json")):
@@ -121,10 +121,10 @@ class Following:
         return folder
 
     def _take(self, batch: DataFrame, batch_number: int, session: str) -> None:
-        """Keep the sums of one batch, and raise the alarm if its order is wrong."""
+        """Store the sums of one batch, and raise the alarm if its order is wrong."""
         named = [Path(unquote(urlparse(row["_file"]).path)) for row in batch.select("_file").distinct().collect()]
         files = [str(file) for file in sorted(named) if self._finding.check(file, "deliveries", session)]
-        # A batch that is done again after a crash must not take its own files for copies.
+        # A batch that is repeated after a crash must not mistake its own files for copies.
         noted = self._kept("files") / f"{batch_number:09}.json"
         if noted.exists():
             files = json.loads(noted.read_text())
@@ -140,7 +140,7 @@ class Following:
         self.on_update(self._update(batch_number, alarms))
 
     def _audit(self, rows: DataFrame, batch_number: int) -> tuple[str, ...]:
-        """Audit the batch with the tail before it, and keep the tail of both for the next one."""
+        """Audit the batch with the tail before it, and keep the tail of both for the next batch."""
         columns = DELIVERIES.event_names
         kept = sorted(self._kept("tail").glob("batch=*"), key=lambda folder: int(folder.name.partition("=")[2]))
         before = [folder for folder in kept if int(folder.name.partition("=")[2]) < batch_number]
@@ -167,7 +167,7 @@ class Following:
         tail.coalesce(1).write.mode("overwrite").parquet(str(self._kept("tail") / f"batch={batch_number}"))
         for each in (recent, cells):
             each.unpersist()
-        # The one before stays, for the case that this batch is done again.
+        # The previous tail stays, in case this batch is repeated.
         for folder in before[:-1]:
             shutil.rmtree(folder, ignore_errors=True)
         return tuple(dict.fromkeys(each.describe() for each in found if each is not None))

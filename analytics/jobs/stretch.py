@@ -1,7 +1,7 @@
 """Latency stretch: how much longer deliveries took than the direct way from publisher to subscriber would have taken.
 
-Of any set of deliveries it is the sum of (delivered − sent) over the sum of the direct delays of the same deliveries.
-What a subscriber delivers of its own publishing has no direct way and is left out, as in ``gamecast demo --wan``.
+For a set of deliveries it is the sum of (delivered − sent) over the sum of the direct delays of the same deliveries.
+Deliveries of a subscriber's own events have no direct way and are left out, as in ``gamecast demo --wan``.
 """
 
 from __future__ import annotations
@@ -17,25 +17,31 @@ from pyspark.sql import functions as fn
 
 NS_PER_MS = 1e6
 VAGUE = 1.5
-"""Times the direct delay: probes alone leave an uncertainty of half their round trip, which is 1."""
+"""Multiple of the direct delay: with probes alone, the uncertainty is half their round trip, which is 1."""
 FINE_BUCKETS = 16
-"""Of the delays' histogram, to a doubling: a bucket is 4.4% wide."""
+"""Buckets of the delays' histogram per doubling: a bucket is 4.4% wide."""
 DIRECT = "publisher string, subscriber string, direct_ms double, offset_ns double, uncertainty_ms double"
-"""Columns of the direct ways: ``offset_ns`` is what the subscriber's clock shows more than the publisher's, and is
-taken off; ``uncertainty_ms`` is how far that and the direct delay may be off, 0 where both are given."""
+"""Columns of the direct ways.
+
+``offset_ns``: how far the subscriber's clock is ahead of the publisher's; it is subtracted. ``uncertainty_ms``: the
+error of the offset and the direct delay, 0 if both are given.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The stretch of destinations, and of other sets; each DataFrame has deliveries, delay_ms, direct_ms, stretch and
-    uncertainty (of the stretch), after the columns that it is by."""
+    """The stretch of destinations, and of other sets.
+
+    Each DataFrame has deliveries, delay_ms, direct_ms, stretch and uncertainty (of the stretch), after the columns by
+    which it is grouped.
+    """
 
     by_destination: DataFrame
     by_region: DataFrame
     by_pair: DataFrame
     by_path_nodes: DataFrame | None
     left_out: Mapping[str, int]
-    """Deliveries that count for nothing here, and why."""
+    """Deliveries that are left out here, and the reasons."""
 
 
 def measure_stretch(
@@ -43,9 +49,9 @@ def measure_stretch(
 ) -> Stretch:
     """Return the stretch of the cells of `analytics.jobs.cells`, given the ``direct`` ways (columns `DIRECT`).
 
-    ``path_nodes``: session, region and nodes, the nodes on the region's path. ``stepped``: subscribers whose clock went
-    back, so that no time of theirs can be trusted. Ways of which nothing is known, and those whose uncertainty is
-    clearly larger than the delay, are left out and counted.
+    ``path_nodes``: session, region and nodes, the number of nodes on the region's path. ``stepped``: subscribers whose
+    clock was set back, so that their times are unreliable. Unknown ways, and ways with an uncertainty clearly larger
+    than the delay, are left out and counted.
     """
     others = cells.where("publisher <> subscriber").withColumn("stepped", fn.col("subscriber").isin(list(stepped)))
     joined = others.join(fn.broadcast(direct), ["publisher", "subscriber"], "left")
@@ -72,7 +78,7 @@ def measure_stretch(
         (fn.col("direct_ms") * fn.col("timed")).alias("sum_direct_ms"),
         (fn.col("uncertainty_ms") * fn.col("timed")).alias("sum_uncertainty_ms"),
     )
-    # Few rows, read by each of the tables below.
+    # Few rows, which each of the tables below reads.
     good = good.persist()
     by_path_nodes = None
     if path_nodes is not None:
@@ -106,7 +112,8 @@ def direct_from(
 ) -> DataFrame:
     """Return the direct ways (columns `DIRECT`) between all publishers and subscribers, from a square matrix.
 
-    ``delays_ms[a][b]`` is from ``hosts[a]`` to ``hosts[b]``. Who is not in ``host_of`` stands on the host of its name.
+    ``delays_ms[a][b]`` is from ``hosts[a]`` to ``hosts[b]``. A name that is not in ``host_of`` is on the host of the
+    same name.
     """
     place = {host: number for number, host in enumerate(hosts)}
     standing = host_of or {}
@@ -121,7 +128,7 @@ def direct_from(
 def delay_histogram(deliveries: DataFrame) -> DataFrame:
     """Return how many deliveries took how long: session, bucket, up_to_ms and deliveries; buckets grow by 4.4%.
 
-    Without those that a publisher delivers of its own, and those that took no time or less.
+    Leaves out deliveries of a publisher's own events, and those with a time of zero or less.
     """
     delay = fn.col("delivered_at_ns") - fn.col("sent_at_ns")
     timed = deliveries.where((fn.col("publisher") != fn.col("subscriber")) & (delay > 0))
@@ -132,7 +139,7 @@ def delay_histogram(deliveries: DataFrame) -> DataFrame:
 
 
 def path_nodes_of(epochs: DataFrame) -> DataFrame | None:
-    """Return session, region and nodes, of the last plan that names the region; None if no plan was recorded."""
+    """Return session, region and nodes, of the last plan that has the region; None if no plan was recorded."""
     nodes: dict[tuple[str, str], int] = {}
     for row in epochs.select("session", "epoch", "version", "plan").distinct().orderBy("epoch", "version").collect():
         try:
@@ -147,5 +154,5 @@ def path_nodes_of(epochs: DataFrame) -> DataFrame | None:
 
 
 def quantile(ascending: Sequence[float], part: float) -> float | None:
-    """Return the smallest of the numbers that so great a part of them does not exceed; None without any."""
+    """Return the smallest of the numbers that this part of them does not exceed; None for no numbers."""
     return ascending[max(0, math.ceil(part * len(ascending)) - 1)] if ascending else None

@@ -1,1 +1,1 @@
-"""What an analysis shows: one page, pictures, tables."""
+"""The presentation of an analysis: one page, pictures, tables."""

@@ -12,7 +12,7 @@ BARS_MAX = 24
 INK, GRID = "#1d2733", "#e4e8ee"
 COOL, WARM, HOT = "#3d7ea6", "#e0a33e", "#c8473a"
 HIGH_STRETCH, BAD_STRETCH = 1.5, 1.25
-"""Of the median: from where on a bar is warm, and from where on hot, the other way round."""
+"""Multiples of the median: bars above the second are warm, and above the first hot."""
 
 
 def figures_of(found: Analysis) -> Mapping[str, str]:
@@ -24,7 +24,7 @@ def figures_of(found: Analysis) -> Mapping[str, str]:
 
 
 def worst_destinations(found: Analysis) -> tuple[list[str], list[float], str]:
-    """Return those that are worst off, worst last, as a bar chart has them: names, values, and what they are."""
+    """Return the worst destinations, worst last, as a bar chart needs them: names, values, and their unit."""
     rows: Sequence[Mapping[str, Any]] = found.tables["by_destination"]
     column, unit = "stretch", "times the direct way"
     if not rows:
@@ -34,13 +34,13 @@ def worst_destinations(found: Analysis) -> tuple[list[str], list[float], str]:
 
 
 def colours(values: Sequence[float]) -> list[str]:
-    """Colour what is far above the median."""
+    """Return colours that highlight values far above the median."""
     median = sorted(values)[len(values) // 2] if values else 0.0
     return [HOT if v > HIGH_STRETCH * median else WARM if v > BAD_STRETCH * median else COOL for v in values]
 
 
 def delay_curve(found: Analysis) -> tuple[list[float], list[float]]:
-    """Return delays in ms, and the part of deliveries that took at most so long."""
+    """Return delays in ms, and the part of deliveries that took at most that long."""
     counts: dict[float, int] = {}
     for row in found.tables["delays"]:
         counts[row["up_to_ms"]] = counts.get(row["up_to_ms"], 0) + row["deliveries"]
@@ -72,7 +72,7 @@ def _hot(found: Analysis) -> str:
 
     rows = [row for row in found.load.regions if row["events_per_s"]][:BARS_MAX][::-1]
     if not rows:
-        return "<p>How long it took is not known, so rates are not either.</p>"
+        return "<p>The duration is not known, so the rates are not known either.</p>"
     names = [row["region"] for row in rows]
     rates = [row["events_per_s"] for row in rows]
     hover = [f"{row['subscribers']} subscribers, {row['publishers']} publishers" for row in rows]

@@ -1,4 +1,4 @@
-"""The report's pictures, PNG, for pages that show no HTML."""
+"""The report's pictures, as PNG, for places that cannot show HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ DPI = 110
 
 
 def draw_pictures(directory: Path, found: Analysis) -> list[Path]:
-    """Draw who hurts, what is hot, the delays, and the stretch's CDF where it is known; without matplotlib nothing."""
+    """Draw the worst destinations, the busiest regions, the delays, and the stretch's CDF if known.
+
+    Needs matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,6 +1,6 @@
-"""The report: one HTML file with a page for a producer and a page for an engineer, pictures, and tables as CSV.
+"""The report: one HTML file with a page for producers and a page for engineers, pictures, and tables as CSV.
 
-The HTML needs no network: the library that draws is in it (some 4.5 MB).
+The HTML needs no network: the plotting library is inside it (some 4.5 MB).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADS = {
 
 
 def write_report(directory: Path, found: Analysis) -> list[Path]:
-    """Write report.html, PNG pictures and CSV tables into a directory, which is made; return the files.
+    """Write report.html, PNG pictures and CSV tables into a directory, which is created; return the files.
 
     Raises `OSError` if it cannot be written.
     """
@@ -44,7 +44,7 @@ def write_report(directory: Path, found: Analysis) -> list[Path]:
 
 
 def write_tables(directory: Path, found: Analysis) -> list[Path]:
-    """Write the tables as CSV; membership.csv and rates.csv are what `gamecast plan` takes."""
+    """Write the tables as CSV; membership.csv and rates.csv are inputs of `gamecast plan`."""
     tables: dict[str, Sequence[Mapping[str, Any]]] = {
         **{f"stretch_{name}": rows for name, rows in found.tables.items() if name.startswith("by_")},
         "delays": found.tables["delays"],
@@ -93,7 +93,7 @@ def render(found: Analysis) -> str:
 
 
 def _verdict(found: Analysis) -> tuple[str, str]:
-    """Return the class of the header, and what it says."""
+    """Return the CSS class of the header, and its text."""
     if not found.audit.fine:
         return "broken", "A promise was broken." if not found.unrecorded else "A promise was broken, or not recorded."
     if found.unrecorded:

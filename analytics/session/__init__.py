@@ -1,1 +1,1 @@
-"""Sessions as they lie on disk: their schema, how they are read, and how far the clocks in them are apart."""
+"""Sessions as stored on disk: their schema, how they are read, and the clock offsets in them."""

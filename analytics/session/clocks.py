@@ -1,14 +1,14 @@
-"""How far the clocks of hosts are apart, from probes with four times each, as NTP has them; with what is not known.
+"""The clock offsets of hosts, and their uncertainty, from probes with four times each, as in NTP.
 
 A probe leaves at t1 and is back at t4 by the origin's clock; it reaches the target at t2 and leaves it at t3 by the
-target's. Both ways take some time, which is never negative, so the target's clock is ahead by no more than t2 − t1 and
-by no less than t3 − t4: by (t2 − t1 + t3 − t4)/2, give or take half the round trip (t4 − t1) − (t3 − t2). The probe
-with the smallest round trip tells most (F. Cristian, *Probabilistic clock synchronization*, 1989; RFC 5905 §8). How the
-two ways differ cannot be told from any number of probes, so the uncertainty does not shrink with them.
+target's clock. Both ways take some time, which is never negative. So the target's clock is ahead by at most t2 − t1 and
+at least t3 − t4: by (t2 − t1 + t3 − t4)/2, plus or minus half the round trip (t4 − t1) − (t3 − t2). The probe with the
+smallest round trip is the most precise (F. Cristian, *Probabilistic clock synchronization*, 1989; RFC 5905 §8). No
+number of probes shows how the two ways differ, so the uncertainty does not shrink with more probes.
 
-*Steps.* Offsets that no single offset agrees with mean that a clock was set, or drifted, in between. Then each
-stretch of probes that agree has an estimate of its own; a probe during which a clock was set may show a negative round
-trip, and is left out and counted. A step is seen if it is larger than the round trips around it.
+*Steps.* If no single offset agrees with all probes, a clock was set, or drifted, in between. Then each stretch of
+agreeing probes has an estimate of its own. A probe during which a clock was set may show a negative round trip; it is
+left out and counted. A step is found if it is larger than the round trips around it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 
 DRIFT_PPM = 50.0
-"""How fast two undisciplined clocks may drift apart: probes that are far apart in time agree within so much more."""
+"""How fast two undisciplined clocks may drift apart: the tolerance of probes grows by this over time."""
 
 WINDOW_NS = 60_000_000_000
-"""An estimate is of no more than so much time, lest drift be taken for nothing."""
+"""The longest time that one estimate covers, so that drift stays negligible."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
     """By how much ``target``'s clock is ahead of ``origin``'s, from ``begins_at_ns`` to ``ends_at_ns`` by origin's.
 
-    The truth is within ``offset_ns`` ± ``uncertainty_ns``, which is half of the smallest round trip, but for drift in
-    that time. ``after_step``: the clocks' distance was another one before.
+    The truth is within ``offset_ns`` ± ``uncertainty_ns``, which is half of the smallest round trip, apart from drift
+    in that time. ``after_step``: the offset was different before.
     """
 
     origin: str
@@ -48,7 +48,7 @@ class ClockOffset:
     after_step: bool = False
 
     def reversed(self) -> ClockOffset:
-        """Return the same seen from the other host; the times are by its clock then."""
+        """Return the same offset as seen from the other host; the times are by its clock then."""
         shift = round(self.offset_ns)
         return ClockOffset(
             self.target,
@@ -64,8 +64,11 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class ClockReport:
-    """``offsets``: of each pair of hosts that probed each other, in order of time, the host that sorts first being the
-    origin; ``steps``: how often clocks were set, as far as it shows; ``discarded``: probes that cannot be."""
+    """``offsets``: of each pair of hosts that probed each other, in order of time.
+
+    The host that sorts first is the origin. ``steps``: how often clocks were set, as far as it shows. ``discarded``:
+    probes that are impossible.
+    """
 
     offsets: tuple[ClockOffset, ...]
     steps: int
@@ -83,7 +86,7 @@ def estimate_offset(
     window_ns: int = WINDOW_NS,
     drift_ppm: float = DRIFT_PPM,
 ) -> ClockReport:
-    """Estimate from the probes of one pair, in any order; O(n log n), and no estimate without probes."""
+    """Estimate from the probes of one pair, in any order; O(n log n). Without probes there is no estimate."""
     times = np.array([sent_at_ns, reached_at_ns, answered_at_ns, returned_at_ns], np.int64).reshape(4, -1)
     possible = _is_possible(*times)
     sent, reached, answered, returned = times[:, possible]
@@ -100,7 +103,8 @@ def estimate_offsets(
 ) -> ClockReport:
     """Estimate from rows of `PROBES`: origin_host, target_host, and the four times.
 
-    Probes both ways between two hosts count together. Those of a host with itself tell nothing: it has one clock.
+    Probes in both directions between two hosts count together. Probes of a host to itself are ignored: it has one
+    clock.
     """
     pairs: dict[tuple[str, str], list[tuple[int, int, int, int]]] = {}
     discarded: dict[tuple[str, str], int] = {}
@@ -113,7 +117,7 @@ def estimate_offsets(
             discarded[pair] = discarded.get(pair, 0) + 1
         elif origin < target:
             rows.append((sent, returned, answered - returned, reached - sent))
-        else:  # seen from the target, whose clock t2 and t3 are by
+        else:  # seen from the target, whose clock set t2 and t3
             rows.append((reached, answered, sent - reached, returned - answered))
     reports = [
         _estimate(
@@ -133,10 +137,10 @@ def estimate_offsets(
 
 
 def offsets_from(host: str, offsets: Iterable[ClockOffset], at_ns: int | None = None) -> Mapping[str, ClockOffset]:
-    """Return, host → by how much its clock is ahead of ``host``'s, also by way of others, the least uncertain one.
+    """Return host → by how much its clock is ahead of ``host``'s, by the least uncertain way, also over other hosts.
 
-    ``at_ns``: by ``host``'s clock, roughly; of several estimates of a pair the one nearest to it is taken, or the last.
-    Uncertainties add up along a way. Hosts that no way leads to are left out.
+    ``at_ns``: by ``host``'s clock, roughly; of several estimates of a pair, use the nearest to it, or the last.
+    Uncertainties add up along a way. Hosts without a way are left out.
     """
     nearest: dict[tuple[str, str], ClockOffset] = {}
     for offset in offsets:
@@ -168,7 +172,7 @@ def _is_possible(sent: Any, reached: Any, answered: Any, returned: Any) -> Any:
 def _estimate(
     bounds: IntArray, origin: str, target: str, *, discarded: int, window_ns: int, drift_ppm: float
 ) -> ClockReport:
-    """``bounds``: of each probe its begin and end by the origin's clock, and the least and the most of the offset."""
+    """``bounds``: of each probe its begin and end by the origin's clock, and the minimum and maximum of the offset."""
     begun, ended, least, most = bounds[:, np.argsort(bounds[0], kind="stable")]
     offsets: list[ClockOffset] = []
     for begin, end, after_step in _stretches(begun, least, most, window_ns=window_ns, drift_ppm=drift_ppm):

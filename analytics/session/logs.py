@@ -1,4 +1,4 @@
-"""Delivery logs, JSON Lines that anybody wrote, as the tables of a session."""
+"""Delivery logs, JSON Lines from any program, as the tables of a session."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _REQUIRED = ("subscriber", "index", "event", "region", "sender")
 
 
 def read_logs(spark: SparkSession, files: Sequence[Path], quarantine: Quarantine) -> tuple[DataFrame, DataFrame]:
-    """Return deliveries and stays; lines that are neither, and indices that a subscriber has twice, are put aside.
+    """Return deliveries and stays; set aside other lines, and indices that a subscriber has twice.
 
-    The lines are kept on disk for as long as the Spark session lives, because they are parsed twice otherwise.
+    The lines are kept on disk as long as the Spark session lives, because otherwise they would be parsed twice.
     """
     lines = spark.read.schema(_FIELDS).option("columnNameOfCorruptRecord", BAD).json([str(file) for file in files])
     lines = lines.persist()

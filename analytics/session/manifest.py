@@ -1,4 +1,4 @@
-"""What a session says of itself: ``session.json``, and which directories are sessions."""
+"""The description of a session, ``session.json``, and which directories are sessions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Session:
 
 
 def is_session(directory: Path) -> bool:
-    """Return whether a directory says that it is a session, of whatever version."""
+    """Return whether a directory has a session's description, of any version."""
     return (directory / SESSION_FILE).is_file()
 
 
 def read_session(directory: Path) -> Session:
-    """Read the description; raises `InvalidInput` for what is none, or none that this version can read."""
+    """Read the description; raises `InvalidInput` if it is missing, invalid or of an unsupported version."""
     file = directory / SESSION_FILE
     try:
         found: Any = orjson.loads(file.read_bytes())
@@ -57,10 +57,10 @@ def read_session(directory: Path) -> Session:
 
 
 def begin_session(directory: Path, *, version: str, ordering: str, url: str, began_at_ns: int | None = None) -> Session:
-    """Make a directory a session, or join the one that it is: whoever comes first describes it, once and for all.
+    """Make a directory a session, or join its existing session: the first caller describes it, permanently.
 
-    Raises `UsageError` if the directory cannot be written, or has other things in it than a session; `InvalidInput` if
-    the session that it has cannot be read.
+    Raises `UsageError` if the directory cannot be written, or has other content; `InvalidInput` if its session cannot
+    be read.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def begin_session(directory: Path, *, version: str, ordering: str, url: str, beg
 
 
 def _write_first(directory: Path, text: bytes) -> None:
-    """Write the description unless it is there; nobody ever sees a part of it."""
+    """Write the description unless it exists; no reader ever sees a part of it."""
     draft = directory / f".{SESSION_FILE}.{secrets.token_hex(4)}"
     try:
         with draft.open("xb") as stream:
@@ -96,7 +96,7 @@ def _write_first(directory: Path, text: bytes) -> None:
             os.link(draft, directory / SESSION_FILE)
         except FileExistsError:
             return
-        except OSError:  # a file system without links: the rename replaces what a rival wrote in the same instant
+        except OSError:  # a file system without links: the rename replaces what a rival wrote at the same moment
             if not is_session(directory):
                 draft.replace(directory / SESSION_FILE)
         sync_directory(directory)
@@ -105,7 +105,7 @@ def _write_first(directory: Path, text: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory survive a power cut."""
+    """Sync a directory, so that the names in it survive a power cut."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What an analysis left out, and why: files, lines, subscribers and times that would have spoilt it."""
+"""What an analysis left out, and why: files, lines, subscribers and times that would distort the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES_MAX = 3
 
 @dataclass(slots=True)
 class Entry:
-    """One reason, how often it was met, and a few examples."""
+    """One reason, how often it occurred, and a few examples."""
 
     what: str
     """The kind of thing: file, line, row, session, subscriber, clock."""
@@ -21,7 +21,7 @@ class Entry:
 
 
 class Quarantine:
-    """Counts what is left out; nothing is left out in silence."""
+    """Counts everything that is left out, so that nothing is left out silently."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], Entry] = {}
@@ -45,7 +45,7 @@ class Quarantine:
         return tuple(sorted(self._entries.values(), key=lambda entry: (-entry.count, entry.what, entry.reason)))
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return what JSON can carry."""
+        """Return the entries as JSON values."""
         return [
             {"what": each.what, "reason": each.reason, "count": each.count, "examples": each.examples}
             for each in self.entries

@@ -1,4 +1,4 @@
-"""How often events were published to each region of a recorded session; for `gamecast plan`, and without Spark."""
+"""The event rate of each region of a recorded session; for `gamecast plan`, and without Spark."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NS_PER_S = 1e9
 def read_session_rates(directory: Path) -> dict[str, float]:
     """Return events/s of each region, over the time from the session's first event to its last.
 
-    By what publishers recorded, else by the distinct events of the deliveries. Raises `InvalidInput` for what is no
-    session or has no events, and for a damaged file, which it names.
+    Uses the rows of publishers if there are any, otherwise the distinct delivered events. Raises `InvalidInput` for an
+    invalid session, one without events, and a damaged file, which it names.
     """
     with needed_by("reading a session"):
         import pyarrow as pa
@@ -52,7 +52,7 @@ def read_session_rates(directory: Path) -> dict[str, float]:
         rows = rows.group_by(["region", "epoch", "sequence", "event"]).aggregate([])
     least_and_most = pc.min_max(at).as_py()
     if not len(rows) or least_and_most["min"] is None or least_and_most["max"] <= least_and_most["min"]:
-        raise InvalidInput(f"{directory} has no events with times that are apart: there is no rate to tell")
+        raise InvalidInput(f"{directory} has no two events with different times, so there is no rate")
     seconds = (least_and_most["max"] - least_and_most["min"]) / NS_PER_S
     counts = rows.group_by("region").aggregate([([], "count_all")])
     pairs = zip(counts["region"].to_pylist(), counts["count_all"].to_pylist(), strict=True)

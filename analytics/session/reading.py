@@ -1,8 +1,8 @@
-"""Sessions and delivery logs as DataFrames, with what cannot be used put aside and counted.
+"""Sessions and delivery logs as DataFrames; unusable parts are set aside and counted.
 
-Files are looked at here, on the driver, by their footers and first bytes; their rows are read by Spark. A file is put
-aside if it is truncated, of something else, of another version of the schema or another session, or if its content is
-there already. A session may lie in several directories, and several sessions may be analysed together.
+The driver checks files here, by their footers and first bytes; Spark reads their rows. A file is set aside if it is
+truncated, of another kind, of another version of the schema or of another session, or if it is a copy of another file.
+A session may be spread over several directories, and several sessions may be analysed together.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 LOGS_SESSION = "logs"
-"""The session of all delivery logs together: subscribers may be spread over files."""
+"""The session of all delivery logs together: their subscribers may be spread over files."""
 
 
 @dataclass(slots=True)
 class Sources:
-    """What there is to analyse: a DataFrame a table, each with a column session before the schema's, and a row for each
-    event in a table of runs.
+    """The input of an analysis: a DataFrame for each table, with a column session before the schema's columns.
 
-    ``rows`` is how many rows, or events, a table's files say that they have; Spark may find fewer in a damaged one.
+    A table of runs has a row for each event. ``rows`` is the number of rows, or events, that a table's files claim;
+    Spark may find fewer in a damaged file.
     """
 
     tables: Mapping[str, DataFrame]
@@ -57,7 +57,7 @@ class Sources:
     quarantine: Quarantine
     logs: bool
     unfinished: int
-    """Files that a recorder was still writing, or was killed at."""
+    """Files that a recorder was still writing, or left behind when it was killed."""
     files: Mapping[tuple[str, str], Sequence[Path]] = field(default_factory=dict)
     """By session and table."""
 
@@ -68,7 +68,7 @@ class Sources:
 def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
     """Read session directories, and delivery logs or directories of them.
 
-    Raises `InvalidInput` for what does not exist, and if no delivery is left that could be analysed.
+    Raises `InvalidInput` for missing files, and if no delivery is left to analyse.
     """
     quarantine = Quarantine()
     found = Finding(quarantine)
@@ -96,9 +96,9 @@ def read_sources(spark: SparkSession, sources: Iterable[Path]) -> Sources:
 
 
 def without_damaged(spark: SparkSession, sources: Sources) -> Sources:
-    """Return the sources without the files of deliveries whose rows cannot be read, though their footers can.
+    """Return the sources without the files of deliveries whose footers can be read but not their rows.
 
-    Reads every one of these files: call it where fewer rows were found than the footers say. Raises `InvalidInput` if
+    Reads every one of these files: call it if fewer rows were found than the footers say. Raises `InvalidInput` if
     nothing is left.
     """
     import pyarrow.parquet as pq
@@ -148,7 +148,7 @@ def union_of(spark: SparkSession, name: str, parts: Sequence[DataFrame]) -> Data
 
 
 class Finding:
-    """The good files of each session and table, and the logs."""
+    """The valid files of each session and table, and the logs."""
 
     def __init__(self, quarantine: Quarantine) -> None:
         self.files: dict[tuple[str, str], list[Path]] = {}
@@ -160,7 +160,7 @@ class Finding:
         self._of_size: dict[int, list[Path]] = {}
 
     def take(self, source: Path) -> None:
-        """Look at a session, a log, or a directory of these. Raises `InvalidInput`."""
+        """Check a session, a log, or a directory of these. Raises `InvalidInput`."""
         if not source.exists():
             raise InvalidInput(f"{source} does not exist")
         if source.is_file():
@@ -171,7 +171,7 @@ class Finding:
             return
         logs = sorted(file for file in source.iterdir() if file.name.endswith(LOG_SUFFIXES) and file.is_file())
         inner = sorted(folder for folder in source.iterdir() if (folder / SESSION_FILE).exists())
-        # The demo writes both of the same run; a session says more.
+        # The demo writes both for the same run; a session has more data.
         for log in logs if not inner else ():
             self._log(log)
         for folder in inner:
@@ -223,7 +223,7 @@ class Finding:
         return {**described, "directory": str(directory)}
 
     def check(self, file: Path, table: str, session: str) -> int:
-        """Return how many rows, or events, a Parquet file has, 0 if it is put aside."""
+        """Return how many rows, or events, a Parquet file has, 0 if it is set aside."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -246,7 +246,7 @@ class Finding:
             return self._aside(file, f"columns are missing or of another type: {', '.join(wrong)}")
         if not footer.num_rows or self.again(file):
             return 0
-        # Deliveries are most of a session: `without_damaged` reads them where fewer are found than should be.
+        # Deliveries are most of a session: `without_damaged` reads them if fewer are found than expected.
         if table != "deliveries" and not is_whole(file):
             return self._aside(file, "damaged inside")
         return events_in(footer)
@@ -275,7 +275,7 @@ class Finding:
         return 0
 
     def again(self, file: Path) -> bool:
-        """Return whether a file of the same content was taken before; only files of one size are read for this."""
+        """Return whether a file with the same content was taken before; reads only files of the same size."""
         alike = self._of_size.setdefault(file.stat().st_size, [])
         same = next((each for each in alike if each == file or _digest(each) == _digest(file)), None) if alike else None
         if same is None:
@@ -291,7 +291,7 @@ def _digest(file: Path) -> bytes:
 
 
 def _wrong_columns(schema: pa.Schema, table: str) -> list[str]:
-    """Return the columns that must be there and are not, and those of another type."""
+    """Return the required columns that are missing, and those of another type."""
     import pyarrow as pa
 
     wrong = []

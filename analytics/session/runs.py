@@ -1,7 +1,7 @@
-"""Rows that are runs of events, as a session's files have them, made into a row for each event.
+"""Rows that are runs of events, as a session's files have them, expanded to one row for each event.
 
-The events of a frame are handed out one after the other, at one time and to one subscriber. Files say so once: that
-costs the recording server a small part of what a row an event would, and whoever reads has more time. See
+The events of a frame are delivered one after the other, at one time and to one subscriber. Files store that once. It
+costs the recording server a small part of what a row per event would cost, and readers have more time. See
 `analytics.session.schema.Runs`.
 """
 
@@ -24,7 +24,10 @@ _PLACE = "_place"
 
 
 def spread(rows: DataFrame, table: Table) -> DataFrame:
-    """Return a row for each event, without the columns of runs; a table without runs as it is. Keeps other columns."""
+    """Return a row for each event, without the columns of runs.
+
+    Keep other columns, and a table without runs as it is.
+    """
     if table.runs is None:
         return rows
     from pyspark.sql import functions as fn
@@ -41,14 +44,14 @@ def spread(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def stored_names(table: Table, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns that must be read for `spread_arrow` to return those."""
+    """Return the columns that must be read so that `spread_arrow` can return these."""
     if table.runs is None:
         return names
     return tuple(dict.fromkeys((*names, EVENTS, *(table.runs.each[name] for name in names if name in table.runs.each))))
 
 
 def spread_arrow(rows: pa.Table, table: Table) -> pa.Table:
-    """Return what `spread` does; of the columns of runs those must be there that belong to a column that is."""
+    """Do the same as `spread`. A column that is there needs its columns of runs."""
     if table.runs is None:
         return rows
     import numpy as np
@@ -73,7 +76,7 @@ def spread_arrow(rows: pa.Table, table: Table) -> pa.Table:
 
 
 def events_of(rows: pa.Table, table: Table) -> int:
-    """Return how many events rows are; of a table without runs, how many rows."""
+    """Return how many events the rows are; in a table without runs, how many rows."""
     if table.runs is None:
         return int(rows.num_rows)
     import pyarrow.compute as pc
@@ -82,19 +85,19 @@ def events_of(rows: pa.Table, table: Table) -> int:
 
 
 def events_in(footer: pq.FileMetaData) -> int:
-    """Return how many events a Parquet file says that it has, in a table without runs: how many rows."""
+    """Return how many events a Parquet file has, by its footer; in a table without runs, how many rows."""
     return int((footer.metadata or {}).get(FILE_EVENTS.encode(), footer.num_rows))
 
 
 def _each(first: pa.ChunkedArray, lists: pa.ChunkedArray, events: IntArray) -> pa.ChunkedArray:
-    """Put each event's own value in place of that of its row's first event, where there is a list of them."""
+    """Return each event's own value from the row's list, or the first event's value if there is no list."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     if (lengths[lengths > 0] != events[lengths > 0]).any():
-        raise ValueError("a list has another length than the row has events")
+        raise ValueError("a list's length differs from the row's number of events")
     listed = pa.array(np.repeat(lengths > 0, events))
     values = pc.list_flatten(lists.combine_chunks())
     return pc.replace_with_mask(first.combine_chunks(), listed, values)

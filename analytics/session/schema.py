@@ -43,10 +43,10 @@ FILE_SESSION = "gamecast.session"
 FILE_RECORDER = "gamecast.recorder"
 """The recorder that wrote the file."""
 FILE_EVENTS = "gamecast.events"
-"""How many events a file's rows are, in a table of `Runs`; without it, as many as rows."""
+"""How many events a file's rows are, in a table of `Runs`; without it, each row is one event."""
 
 EVENTS = "events"
-"""The column of a table of `Runs` that says how many events a row is."""
+"""The column of a table of `Runs` with the number of events of a row."""
 
 Kind = Literal["int64", "string", "stamps", "int64s"]
 """``stamps``: a list of structs of ``atom`` and ``number``, both int64; ``int64s``: a list of numbers."""
@@ -54,7 +54,7 @@ Kind = Literal["int64", "string", "stamps", "int64s"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; ``unit`` is empty for what is not measured or counted."""
+    """One column; ``unit`` is empty for values that are neither measured nor counted."""
 
     name: str
     kind: Kind
@@ -65,11 +65,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How a row that is several events, one after the other, tells of each; see `analytics.session.runs`.
+    """How a row describes several events, one after the other; see `analytics.session.runs`.
 
-    ``numbered``: columns that have the first event's number, and grow by one from event to event. ``each``: column that
-    has the first event's value → the column with a list of all of them, null for one event. All else is the same for
-    all of them.
+    ``numbered``: columns with the first event's number, which grows by one from event to event. ``each``: column with
+    the first event's value → the column with a list of all values, null for one event. All other columns are the same
+    for all events.
     """
 
     numbered: tuple[str, ...]
@@ -93,7 +93,7 @@ class Table:
 
     @property
     def event_names(self) -> tuple[str, ...]:
-        """The names of what is left when each event has a row of its own; of a table without `Runs` all."""
+        """The column names after each event gets a row of its own; in a table without `Runs`, all names."""
         if self.runs is None:
             return self.names
         of_runs = {EVENTS, *self.runs.each.values()}
@@ -114,7 +114,10 @@ class Table:
         return pa.schema(fields, metadata=dict(metadata) if metadata is not None else None)
 
     def spark_schema(self) -> StructType:
-        """Return the Spark schema, the partition last; needs pyspark. All is nullable, as in whatever Spark reads."""
+        """Return the Spark schema, the partition last; needs pyspark.
+
+        All columns are nullable, as in everything Spark reads.
+        """
         from pyspark.sql import types
 
         stamp = types.StructType(

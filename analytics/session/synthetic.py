@@ -1,7 +1,7 @@
-"""Synthetic sessions: worlds of any size, in the schema of a recorded session, with faults planted where asked for.
+"""Synthetic sessions: worlds of any size, in the schema of a recorded session, with planted faults if requested.
 
-Every subscriber delivers in one hidden order, held back as by a sequencing network, so that nothing is wrong with a
-session but what was planted. All is drawn from a seed, with numpy, some millions of deliveries a second.
+Every subscriber delivers in one hidden order, with holding as in a sequencing network. So a session has no faults but
+the planted ones. All is drawn from a seed, with numpy, some millions of deliveries a second.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Row = dict[str, Any]
 BEGAN_AT_NS = 1_790_000_000_000_000_000
 DELIVERIES_A_FILE = 2_000_000
 CLOCKS_APART_NS = 1 << 40
-"""More than any delivery takes: what keeps the running maxima of different subscribers apart in one array."""
+"""More than any delivery takes: it separates the running maxima of different subscribers in one array."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Subscribers on a map of regions in a ring, each in so many neighbouring ones; all of them publish."""
+    """Subscribers on a map of regions in a ring, each with some neighbouring regions; all of them publish."""
 
     subscribers: int = 64
     regions: int = 32
@@ -77,7 +77,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What was written: where, how much, and which events were tampered with."""
+    """What was written: where, how much, and which events are faulty."""
 
     directory: Path
     events: int
@@ -93,7 +93,7 @@ def write_session(
     faults: Collection[Fault] = (),
     deliveries_a_file: int = DELIVERIES_A_FILE,
 ) -> Session:
-    """Write a session of about so many deliveries; takes about 1.5 s and 1 GB a file of 2 million.
+    """Write a session of about this many deliveries; takes about 1.5 s and 1 GB for each file of 2 million.
 
     The tables are deliveries, publishes and stays. Faults are planted in the middle file.
     """
@@ -124,7 +124,7 @@ class _Chunk:
 
 
 class _Drawing:
-    """Draws one file after the other; remembers where each subscriber and region was."""
+    """Draws one file after the other; remembers the state of each subscriber and region."""
 
     def __init__(self, world: World, members: Sequence[Sequence[int]]) -> None:
         self.world, self.event = world, 0
@@ -207,7 +207,7 @@ class _Drawing:
             yield {**stay, **times, "from_index": 0, "epoch": 1}
 
     def _sequences(self, region: IntArray) -> IntArray:
-        """Return the sequence of each event in its region, going on where the file before ended."""
+        """Return the sequence of each event in its region, continued from the previous file."""
         order = np.argsort(region.astype(np.int16), kind="stable")
         counts = np.bincount(region, minlength=self.world.regions)
         sequence = np.empty(len(region), np.int64)
@@ -217,7 +217,7 @@ class _Drawing:
         return sequence
 
     def _deliver(self, subscriber: IntArray, received_ns: IntArray) -> tuple[IntArray, IntArray]:
-        """Return when each is delivered, none before what the subscriber has to deliver first; and its index."""
+        """Return the time of each delivery, after all that the subscriber must deliver before; and its index."""
         counts = np.bincount(subscriber, minlength=self.world.subscribers)
         first = np.flatnonzero(np.diff(subscriber, prepend=-1))
         who = subscriber[first]
@@ -236,7 +236,7 @@ class _Drawing:
         return {"events": [f"{names[int(region[each])]} 1-{int(sequence[each])}" for each in row[1:]]}
 
     def _add(self, chunk: _Chunk, rows: tuple[list[Row], list[Row]]) -> None:
-        """Append rows of subscribers and regions that are not of the world's."""
+        """Append rows of subscribers and regions outside the world."""
         for table, added in ((chunk.publishes, rows[0]), (chunk.deliveries, rows[1])):
             for name, column in table.items():
                 values = [row[name] for row in added]
@@ -250,8 +250,8 @@ class _Drawing:
 def _tamper(
     event: IntArray, subscriber: IntArray, region: IntArray, fault: Fault
 ) -> tuple[IntArray, IntArray, tuple[int, ...]]:
-    """Return the rows with one fault, and of it the subscriber and the events."""
-    # Each fault befalls a place of its own, away from the others.
+    """Return the rows with one fault, and the subscriber and the events of the fault."""
+    # Each fault has a place of its own, away from the others.
     at = int(len(event) * {"swap": 0.51, "duplicate": 0.26, "loss": 0.77}.get(fault, 0.0))
     if fault == "swap":
         while subscriber[at] != subscriber[at + 1] or abs(int(region[event[at]]) - int(region[event[at + 1]])) != 1:
@@ -259,7 +259,7 @@ def _tamper(
         event = event.copy()
         event[[at, at + 1]] = event[[at + 1, at]]
         return event, subscriber, (int(subscriber[at]), int(event[at]), int(event[at + 1]))
-    # Not a subscriber's first or last: what comes before all that it is known by is none of its losses.
+    # Not a subscriber's first or last: an event before all its known deliveries is not a loss.
     found = int(subscriber[at]), int(event[at])
     if fault == "duplicate":
         return np.insert(event, at, event[at]), np.insert(subscriber, at, subscriber[at]), found
@@ -279,7 +279,7 @@ def _ring(at_ns: int) -> tuple[list[Row], list[Row]]:
 
 
 def _answer(at_ns: int) -> tuple[list[Row], list[Row]]:
-    """Return a spell, an answer by who had delivered it, and who delivers the answer first."""
+    """Return a spell, an answer by a subscriber that delivered it, and one that delivers the answer first."""
     later_ns = at_ns + 20_000_000
     published = [_publish("caster", "spell", at_ns), _publish("answerer", "answer", later_ns)]
     return published, [

@@ -236,7 +236,7 @@ async def test_a_script_is_sent_back_before_it_begins_while_its_streams_are_unde
     cluster.migrate(NodeKeys("n1").egress(1, "b"), 0, 1)
     after = [PublishedFrame(region, 1, "s", 1, 2, 1, b"[0,[0],[2]]") for region in "ab"]
     for _ in range(3):
-        with pytest.raises(gamecast.Unreachable, match="has moved, or takes nothing now"):
+        with pytest.raises(gamecast.Unreachable, match="has moved, or refuses commands now"):
             await node.publish(after)
     [newest] = await node.newest([("a", 1)])
     assert newest is not None

@@ -304,7 +304,7 @@ async def test_a_node_is_registered_by_what_its_server_may_lose_and_stays_where_
         nodes = {node.name: node.may_lose for node in (await survey(url)).nodes}
         assert nodes == {"safe": False, "lossy": True, "said": False, "feared": True}
         moved = start("node", "--name", "safe", "--redis", other.url, "--control", url)
-        await moved.is_there("is registered already, at ")
+        await moved.is_there("is already registered at ")
         assert await moved.ended() == 2
 
 

@@ -23,7 +23,7 @@ async def test_a_server_that_hangs_and_one_that_is_down_are_told_apart(redis_ser
     connection = RedisConnection(redis_server.url)
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(Unreachable, match=r"has taken the connection and not answered for 0\.3 s"):
+        with pytest.raises(Unreachable, match=r"accepted the connection but did not answer for 0\.3 s"):
             await connection.call("PING", timeout_s=0.3)
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)

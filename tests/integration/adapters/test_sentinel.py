@@ -237,7 +237,7 @@ async def test_wrong_passwords_and_unknown_services_are_told_apart(service: Serv
     with pytest.raises(gamecast.AuthenticationFailed) as refused:
         await gamecast.connect(service.url_with("s3cret")).open()
     assert "s3cret" not in str(refused.value)
-    with pytest.raises(gamecast.Unreachable, match="it watches over no service 'chess'"):
+    with pytest.raises(gamecast.Unreachable, match="it does not monitor the service 'chess'"):
         await gamecast.connect(service.url.replace("/game", "/chess")).open()
     async with EmbeddedServer() as server:
         with pytest.raises(gamecast.OtherSideError, match=r"unknown command .SENTINEL"):

@@ -199,7 +199,7 @@ async def test_a_link_that_nobody_carries_is_found_and_so_is_a_plan_that_waits_f
         link = found(wrong, " waiting; the first, ")
         assert link["subject"] == f"link {waiting['name']} → {target}"
         assert f"gamecast node --name {waiting['name']}" in link["advice"]
-        assert found(wrong, "nothing has come out for 0.2 s")["level"] == "problem"
+        assert found(wrong, "none has reached the egress for 0.2 s")["level"] == "problem"
 
         late = await stack.enter_async_context(gamecast.connect(url, name="late"))
         subscribing = asyncio.create_task(late.subscribe(*"abcd"))
@@ -232,7 +232,7 @@ async def test_nodes_that_are_down_or_have_lost_their_data_are_found(two_redis_s
             client.flushall()
         lost = found(await asyncio.to_thread(doctor, control.url, expected=3), "its server has lost its data")
         assert (lost["level"], lost["subject"]) == ("problem", "n2")
-        assert lost["seen"].startswith("knows nothing of ")
+        assert lost["seen"].startswith("does not know ")
         assert set((await asyncio.to_thread(status, control.url))["nodes"][1]["lacking"]) <= set("abcd")
     other.kill()
     seen = await asyncio.to_thread(status, control.url, "--regions", expected=3)
@@ -274,7 +274,7 @@ async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_red
         await cast.publish("a", 1)
     assert await asyncio.to_thread(doctor, url, expected=0) == []
     other.restart()
-    away = found(await asyncio.to_thread(doctor, url, expected=3), "was restarted, and is not taken back yet")
+    away = found(await asyncio.to_thread(doctor, url, expected=3), "was restarted, and the plan does not include it again yet")
     assert (away["subject"], away["level"]) == ("n2", "problem")
     network.stand(RedisControl(url))
     await seen_when(
@@ -313,8 +313,8 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
     with redis.Redis.from_url(url) as client:
         client.set(ControlKeys.lease, "one that does nothing", px=60_000)
         wrong = await asyncio.to_thread(doctor, url, expected=3)
-        assert found(wrong, "are wanted for more than 0.2 s")["seen"].endswith("not granted: s1 (forest, river)")
-        assert found(wrong, "regions that have no path")["seen"].endswith("no path: cave")
+        assert found(wrong, "subscriptions have waited for more than 0.2 s")["seen"].endswith("for regions: s1 (forest, river)")
+        assert found(wrong, "regions without a path")["seen"].endswith("without a path: cave")
         client.delete(ControlKeys.lease)
 
     network = RedisNetwork(url, ordering="acyclic", retention_events=100)
@@ -333,7 +333,7 @@ async def test_an_ingress_that_begins_to_count_anew_is_found(redis_server: Embed
         with redis.Redis.from_url(redis_server.url) as client:
             client.hset(NodeKeys(SOLE_NODE).counters, f"r {receipt.epoch} a", "3")
         wrong = await asyncio.to_thread(doctor, redis_server.url, expected=3)
-    assert found(wrong, "the ingress gives numbers that were given before")["seen"].startswith("a:")
+    assert found(wrong, "the ingress assigns numbers that were assigned before")["seen"].startswith("a:")
 
 
 def test_streams_of_earlier_epochs_that_nothing_removes_are_found(redis_server: EmbeddedServer) -> None:
@@ -475,7 +475,7 @@ def test_a_user_who_may_not_look_is_told_so_and_nothing_is_made_up(redis_server:
     assert seen["leader"] == {"token": None, "lease_ends_in_ms": None}
     shown = call("status", url).stdout
     assert "No plan can be read.\nLeader: cannot be read\n" in shown
-    hidden = [each for each in doctor(url, expected=3) if "hides some things" in each["seen"]]
+    hidden = [each for each in doctor(url, expected=3) if "refuses to show some things" in each["seen"]]
     assert [(each["subject"], each["level"]) for each in hidden] == [(SOLE_NODE, "warning"), (SOLE_NODE, "warning")]
 
 

@@ -470,7 +470,7 @@ async def test_a_server_without_room_for_another_client_says_so() -> None:
     async with EmbeddedServer(settings={"maxclients": "1"}) as server:
         with redis.Redis.from_url(server.url) as client:
             client.ping()
-            with pytest.raises(gamecast.Unreachable, match="takes no more connections"):
+            with pytest.raises(gamecast.Unreachable, match="accepts no more connections"):
                 await gamecast.connect(server.url).open()
 
 

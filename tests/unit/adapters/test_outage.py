@@ -22,7 +22,7 @@ def test_an_outage_is_a_line_at_its_begin_one_now_and_then_and_one_at_its_end(
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "manager: ValueError('away')"
     assert len(said) == 2 + 100 // REPEAT_S
-    assert said[1].startswith(f"manager: still, for {REPEAT_S:.0f} s (")
+    assert said[1].startswith(f"manager: still failing after {REPEAT_S:.0f} s (")
     assert said[-1] == "manager: works again, after 100.0 s"
 
 

@@ -45,19 +45,19 @@ def refused(call: Callable[[], object], kind: type[UsageError], said: str) -> No
         (f"redis:///user:{SECRET}@host", "a database has a number"),
         ("redis://host/1/2", "a database has a number"),
         (f"redis://user:{SECRET}", r"'redis://user:\*\*\*' is not a Redis URL: its port is no number"),
-        (f"redis://user:{SECRET}/#?@host", "begins no options .in passwords, the characters : / . # @ "),
+        (f"redis://user:{SECRET}/#?@host", "does not begin options .in passwords, write the characters : / . # @ "),
         (f"redis://user:{SECRET}@[::1", "is no URL"),
         (f"redis://user:x[{SECRET}]y@host", "cannot be read .in passwords"),
         (f"redis://user:{SECRET}\uff0f@host", "cannot be read .in passwords"),
-        (f"redis://user:x@{SECRET}#x@host", "begins no options .in passwords"),
-        (f"redis://user:x@{SECRET}?x@host", "begins no options"),
+        (f"redis://user:x@{SECRET}#x@host", "does not begin options .in passwords"),
+        (f"redis://user:x@{SECRET}?x@host", "does not begin options"),
         (f"redis://host?passwd={SECRET}", "there is no option 'passwd'"),
         (f"redis:/user:{SECRET}@host", "does not say what it is a URL of"),
         (f"redis;//user:{SECRET}@host", "does not say what it is a URL of"),
         (f"redis://host?password={SECRET}&sokcet_timeout=1", "there is no option 'sokcet_timeout'"),
         (f"redis+sentinel://user:{SECRET}@host", "names the service after the sentinels"),
         ("unix://", "names no socket"),
-        (f"embedded://user:{SECRET}@host", "has no name or place"),
+        (f"embedded://user:{SECRET}@host", "has no name or address"),
         ("memory://", "memory://NAME"),
     ],
 )
@@ -159,7 +159,7 @@ def test_who_takes_part_in_a_protocol_is_named_one_by_one(setup: dict[str, Any],
 
 @pytest.mark.parametrize("nodes", [0, 2.5, "x", True])
 def test_a_network_has_a_whole_number_of_nodes(nodes: Any) -> None:
-    refused(lambda: memory_url(nodes=nodes), UsageError, "a network has 1 to 64 nodes")
+    refused(lambda: memory_url(nodes=nodes), UsageError, "a network must have 1 to 64 nodes")
 
 
 REGION = "a region is a string, not "
