@@ -1,6 +1,6 @@
-"""A network within this process: the pure state machines, run as they are. ``memory://NAME``; public, for tests.
+"""A network within this process: the pure state machines, without a server. ``memory://NAME``; public, for tests.
 
-Frames take the same steps as over Redis (ingress, links, relays, egress); only the wire is missing.
+Frames take the same steps as over Redis (ingress, links, relays, egress), without the wire.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.extras import require
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
-from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
+from sequencing.steps import StepState
 from sequencing.transition import Task
 
 NODES_MAX = 64
@@ -40,14 +41,14 @@ FAULTS = "gamecast.testing.faults"
 
 
 class MemoryWorld:
-    """What the connections of one ``memory://NAME`` share. It lives while any of them is open."""
+    """The shared state of all connections of one ``memory://NAME``. It lives while any of them is open."""
 
     def __init__(self, nodes: int, retention_events: int, ordering: Ordering, resume_s: float) -> None:
         self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
         self.incarnation = 0
-        """The last one that was given."""
+        """The last incarnation that was assigned."""
         self.newest: dict[str, int] = {}
-        """Of each name, the connection that speaks for it."""
+        """Name → its newest connection, which speaks for it."""
         self.interests: dict[str, Interest] = {}
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
@@ -69,12 +70,12 @@ class MemoryWorld:
         return self._manager.cannot_plan
 
     def changed(self) -> None:
-        """Wake whoever waits for something to read."""
+        """Wake all tasks that wait for something to read."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def stepped(self, node: Node) -> None:
-        """Wake whoever waits for what a step of a node has brought."""
+        """Wake all tasks that wait for the results of a node's step."""
         self.faults.stepped(node)
         self.changed()
 
@@ -87,7 +88,7 @@ class MemoryWorld:
             return
 
     async def end(self) -> None:
-        """Stop what runs here."""
+        """Stop all tasks of this world."""
         await self._manager.stop()
         await self._managing
         await self.relays.stop()
@@ -97,25 +98,25 @@ class MemoryWorld:
 
 
 class MemoryFaults:
-    """What goes wrong in a world because a test asks for it; see `gamecast.testing.faults`.
+    """The injected faults of a world; see `gamecast.testing.faults`.
 
-    Frames are lost where a server loses them: in the stream that subscribers read. What follows is up to them.
+    Frames are lost where a server loses them: in the stream that subscribers read. The subscribers handle the rest.
     """
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
         self._disconnected: set[str] = set()
         self._expired: set[int] = set()
-        """Connections that the network went on without."""
+        """Expired connections: the network continues without them."""
         self._losing: dict[str, int] = {}
-        """Region → how many of its next events are to be lost."""
+        """Region → how many of its next events must be lost."""
         self._gaps: list[tuple[str, int]] = []
-        """Gaps, (region, events) each, that wait for an open ingress; 0 events: only the marker that shows one."""
+        """Gaps, (region, events) each, that wait for an open ingress; 0 events: only the marker that reveals one."""
         self._seen: dict[tuple[str, int, str], int] = {}
-        """Of each stream, (node, epoch, region), the last number that steps have brought."""
+        """Stream (node, epoch, region) → the last number that steps have produced."""
 
     def gap(self, region: str, events: int) -> None:
-        """Lose events that nobody has published, at once."""
+        """Lose events that nobody published, at once."""
         self._watch()
         self._gaps.append((region, events))
         self._show_gaps()
@@ -126,17 +127,17 @@ class MemoryFaults:
         self._losing[region] = self._losing.get(region, 0) + events
 
     def disconnect(self, name: str) -> None:
-        """Refuse whatever the connection of a name asks for."""
+        """Refuse all requests of a name's connection."""
         self._disconnected.add(name)
         self._world.changed()
 
     def reconnect(self, name: str) -> None:
-        """Answer it again."""
+        """Accept the requests of a name's connection again."""
         self._disconnected.discard(name)
         self._world.changed()
 
     def expire(self, name: str) -> None:
-        """Go on without the connection of a name, which is told so when it asks for news."""
+        """Continue without a name's connection, which gets an error when it asks for news."""
         world = self._world
         self._expired.add(world.newest.pop(name))
         world.interests.pop(name, None)
@@ -146,7 +147,7 @@ class MemoryFaults:
     def require_reachable(self, name: str) -> None:
         """Raise `Unreachable` for a connection that is disconnected."""
         if name in self._disconnected:
-            raise Unreachable(f"the test disconnected {name!r}: faults.reconnect({name!r}) connects it again")
+            raise Unreachable(f"the test disconnected {name!r}: connect it again with faults.reconnect({name!r})")
 
     def require_known(self, name: str, connection: int) -> None:
         """Raise `Unreachable`, or `SessionExpired` for a connection that has expired."""
@@ -155,7 +156,7 @@ class MemoryFaults:
             raise SessionExpired(session_expired_message(name))
 
     def stepped(self, node: Node) -> None:
-        """Lose what a step of a node has brought and is to be lost."""
+        """Lose the results of a node's step that must be lost."""
         if not self._seen:
             return
         for (epoch, region), stream in node.egress.items():
@@ -169,7 +170,7 @@ class MemoryFaults:
         self._show_gaps()
 
     def _watch(self) -> None:
-        """Begin to look at what steps bring."""
+        """Begin to watch the results of steps."""
         for node in self._world.nodes.values():
             for (epoch, region), stream in node.egress.items():
                 if stream:
@@ -186,18 +187,18 @@ class MemoryFaults:
         if left > events:
             self._losing[frame.region] = left - events
         if left:
-            self._gaps.append((frame.region, 0))  # its subscribers need not wait for the next event
+            self._gaps.append((frame.region, 0))  # so that its subscribers need not wait for the next event
         return left > 0
 
     def _show_gaps(self) -> None:
-        """Publish what is to be lost, and a marker behind it, by which subscribers see that something is missing."""
+        """Publish the events to lose, and a marker after them, which shows subscribers that something is missing."""
         waiting, self._gaps = self._gaps, []
         for region, events in waiting:
             ingresses = [
                 (epoch, node)
                 for node in self._world.nodes.values()
                 for (epoch, placed), step in node.steps.items()
-                if placed == region and step.flag == "I"
+                if placed == region and step.state is StepState.OPEN
             ]
             if not ingresses:
                 self._gaps.append((region, events))
@@ -212,7 +213,7 @@ class MemoryFaults:
 
 
 class MemoryControl:
-    """The control store in memory. Implements `adapters.leadership.Control`; there is one candidate, so it leads."""
+    """The control store in memory. Implements `adapters.leadership.Control`. The only candidate leads."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -304,10 +305,10 @@ _worlds: dict[str, MemoryWorld] = {}
 
 
 class MemoryNode:
-    """One task's way to one node in memory."""
+    """One task's access to one node in memory."""
 
     def __init__(self, world: MemoryWorld, name: str, of: str = "") -> None:
-        """``of``: the connection whose way it is, by its name; of none, a relay's."""
+        """``of``: the name of the connection that uses it, empty for a relay."""
         self.name, self._of = name, of
         self._world = world
         self._node = world.nodes[name]
@@ -346,7 +347,7 @@ class MemoryNode:
         self._world.changed()
 
     def hidden(self) -> Sequence[Hidden]:
-        """See `Reader.hidden`: there is none here."""
+        """See `Reader.hidden`: here it is always empty."""
         return ()
 
     async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
@@ -383,7 +384,7 @@ class MemoryNode:
         self._node.acknowledge(target, accepted)
 
     async def close(self) -> None:
-        """Wake what waits in `read` or `read_link`: it looks again, and its caller sees that it should stop."""
+        """Wake a waiting `read` or `read_link`: it checks again, and its caller sees that it should stop."""
         self._world.changed()
 
     def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
@@ -399,12 +400,14 @@ class MemoryNetwork:
     """One connection's view of a network in this process. Implements `adapters.network.Network`."""
 
     def __init__(self, url: str, *, ordering: Ordering, retention_events: int, resume_s: float = RESUME_S) -> None:
-        """``url``: ``memory://NAME`` or ``memory://NAME?nodes=3``; the first to open decides how many nodes."""
+        """``url``: ``memory://NAME`` or ``memory://NAME?nodes=3``; the first to open sets the number of nodes."""
         self.url = url
         parts = urlsplit(url)
         self._world_name = parts.netloc + parts.path
         if not self._world_name:
-            raise UsageError("a memory network has a name, by which others in this process find it: memory://NAME")
+            raise UsageError(
+                "a memory network needs a name, by which other connections of this process find it: memory://NAME"
+            )
         self._node_count = parse_node_count(parts.query)
         self._ordering = ordering
         self._retention_events = retention_events
@@ -414,7 +417,10 @@ class MemoryNetwork:
         self._connection = 0
 
     async def open(self) -> None:
-        """Join the world of this name, or begin it. Raises `ExtraMissing` without a planner: nobody else could lead."""
+        """Join the world of this name, or create it.
+
+        Raises `ExtraMissing` without a planner: no other process could lead.
+        """
         require("planner", "a network in memory")
         if self._world_name not in _worlds:
             _worlds[self._world_name] = MemoryWorld(
@@ -423,13 +429,13 @@ class MemoryNetwork:
         world = _worlds[self._world_name]
         if world.loop is not asyncio.get_running_loop():
             raise UsageError(
-                f"memory://{self._world_name} belongs to another event loop: all its connections live in one"
+                f"memory://{self._world_name} belongs to another event loop: open all its connections in the same one"
             )
         self._world = world
         world.users += 1
 
     async def close(self) -> None:
-        """Leave the world; the last to leave ends it."""
+        """Leave the world; the last connection ends it."""
         world, self._world = self._world, None
         if world is not None:
             world.users -= 1
@@ -528,7 +534,7 @@ class MemoryNetwork:
         lacking = self._open_world.cannot_plan
         if lacking is None:
             return None
-        return NoLeader(f"no leader can plan the network, and what was asked for waits: {lacking}")
+        return NoLeader(f"no leader can plan the network, so all requests wait: {lacking}")
 
     async def latest_plan(self) -> Plan | None:
         """See `Network.latest_plan`."""
@@ -560,11 +566,11 @@ def world_of(url: str) -> MemoryWorld | None:
 
 
 def parse_node_count(query: str) -> int:
-    """Return ``nodes=N`` of a URL's query, 1 when absent; raises `UsageError`."""
+    """Return ``nodes=N`` of a URL's query, 1 if absent; raises `UsageError`."""
     options = parse_qs(query, keep_blank_values=True)
     if unknown := options.keys() - {"nodes"}:
-        raise UsageError(f"unknown option in the URL: {', '.join(sorted(unknown))}; there is only nodes=N")
+        raise UsageError(f"unknown option in the URL: {', '.join(sorted(unknown))}; only nodes=N is known")
     text = options.get("nodes", ["1"])[-1]
     if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
-        raise UsageError(f"nodes={text!r}: a network has 1 to {NODES_MAX} nodes")
+        raise UsageError(f"nodes={text!r}: a network must have 1 to {NODES_MAX} nodes")
     return int(text)

@@ -1,4 +1,4 @@
-"""Relays at work: connections, waits and tasks around `sequencing.relay`."""
+"""Running relays: connections, waits and tasks around `sequencing.relay`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Protocol
 from adapters.backoff import Backoff
 from adapters.outage import Outage
 from sequencing.errors import Unreachable
-from sequencing.node import LinkedFrame, TransferAnswer
+from sequencing.frames import LinkedFrame
+from sequencing.node import TransferAnswer
 from sequencing.plan import Plan
 from sequencing.record import Record
 from sequencing.relay import Relay
 
 BLOCK_MS = 200
-"""How long a read waits before it is asked again."""
+"""How long a read waits before it is repeated."""
 
 REFUSED_WAIT_S = 0.02
-"""How long to wait for a node that cannot take a frame yet: its plan is being installed."""
+"""How long to wait for a node that cannot accept a frame yet, because its plan is being installed."""
 
 LinkEnds = tuple[str, str]
 """(source, target), as `Plan.link_end` names them."""
@@ -28,7 +29,7 @@ logger = logging.getLogger("gamecast.relay")
 
 
 class LinkSource(Protocol):
-    """The node that a link leaves."""
+    """The node at the start of a link."""
 
     name: str
 
@@ -36,24 +37,24 @@ class LinkSource(Protocol):
         """Return frames of the link after a link sequence."""
 
     async def acknowledge(self, target: str, accepted: int) -> None:
-        """Drop from the link what was accepted."""
+        """Remove accepted frames from the link."""
 
     @property
     def opened(self) -> int:
-        """How often the connection was opened: the node may have lost something each time."""
+        """How often the connection was opened: each time, the node may have lost something."""
 
     async def sent(self, target: str) -> tuple[int, int]:
-        """Return the last link sequence that was given, and the first that is there still, 0 if none is."""
+        """Return the last link sequence that was assigned, and the first that is still stored, 0 if there is none."""
 
     async def report_loss(self, lost: str) -> None:
-        """Tell the leader that the node has less than it had."""
+        """Report to the leader that the node has lost something."""
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
 
 
 class LinkTarget(Protocol):
-    """The node that a link leads to."""
+    """The node at the end of a link."""
 
     name: str
 
@@ -71,24 +72,24 @@ class LinkTarget(Protocol):
         """See `LinkSource.report_loss`."""
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
 
 
 class RelayTask:
     """Carries one link until stopped."""
 
     def __init__(self, source: LinkSource, target: LinkTarget, ends: LinkEnds) -> None:
-        """``source`` and ``target`` belong to this relay alone; ``ends``: as the link knows them."""
+        """``source`` and ``target`` are used by this relay alone; ``ends``: as the link knows them."""
         self._source = source
         self._target = target
         self._source_end, self._target_end = ends
         self._stopping = False
         self._relay = Relay()
         self._compared: tuple[int, int] | None = None
-        """How often either connection had been opened when the two ends of the link were found to fit each other."""
+        """How often each connection had been opened when the two ends of the link were found to agree."""
 
     async def run(self) -> None:
-        """Move frames until `stop`; network trouble is waited out."""
+        """Move frames until `stop`; retry during network trouble."""
         backoff, outage = Backoff(), Outage(logger, f"relay {self._source.name} → {self._target.name}")
         try:
             while not self._stopping:
@@ -106,13 +107,13 @@ class RelayTask:
             await self._source.close()
 
     async def stop(self) -> None:
-        """Let `run` return after the transfer under way; a read that waits is broken off."""
+        """Let `run` return after the current transfer; a waiting read is broken off."""
         self._stopping = True
         await self._source.close()
 
     @property
     def frames_moved(self) -> int:
-        """How many frames this relay has seen accepted."""
+        """How many frames of this relay were accepted."""
         return self._relay.frames_moved
 
     async def _move(self) -> None:
@@ -132,11 +133,11 @@ class RelayTask:
             await asyncio.sleep(REFUSED_WAIT_S)
 
     async def _compare(self) -> None:
-        """Require that both ends have all of the link: a node that is to keep all may come back with less.
+        """Require that both ends have the whole link: even a node that is registered to keep all may lose something.
 
-        The source has sent all that was taken, and has nothing more of what this relay has trimmed; what the target
-        lacks is there still. If the source has drawn numbers again, its frames would be dropped as repeats; if the
-        target lacks what was trimmed, it would wait for ever.
+        The source must have sent everything that was taken, and must have nothing left of what this relay has trimmed;
+        what the target lacks must still be stored. If the source has assigned numbers twice, its frames would be
+        dropped as repeats. If the target lacks trimmed frames, it would wait for ever.
         """
         before = await self._target.taken(self._source_end)
         sent, first = await self._source.sent(self._target_end)
@@ -144,34 +145,34 @@ class RelayTask:
         link = f"the link from {self._source_end} to {self._target_end}"
         trimmed = self._relay.after
         if before > sent or 0 < first <= trimmed:
-            lost = f"on {link} it gave number {sent} last and has {first}, and {max(before, trimmed)} was taken"
+            lost = f"on {link} it assigned number {sent} last and has {first}, and {max(before, trimmed)} was taken"
             await self._source.report_loss(lost)
             raise Unreachable(
-                f"node {self._source.name} has lost something: {lost}; the leader has yet to plan for that"
+                f"node {self._source.name} has lost something: {lost}; the leader has not planned for that yet"
             )
         if (first or sent + 1) > after + 1:
             lost = f"on {link} it has taken up to {after}, and all up to {(first or sent + 1) - 1} was taken"
             await self._target.report_loss(lost)
             raise Unreachable(
-                f"node {self._target.name} has lost something: {lost}; the leader has yet to plan for that"
+                f"node {self._target.name} has lost something: {lost}; the leader has not planned for that yet"
             )
         self._compared = self._source.opened, self._target.opened
 
 
 class Relays:
-    """Relays for the links that leave certain nodes; follows the plans as they change."""
+    """Relays for the links that leave certain nodes; they follow the plans as they change."""
 
     def __init__(
         self, open_relay: Callable[[str, str, Plan], RelayTask], sources: frozenset[str] | None = None
     ) -> None:
-        """``sources``: the nodes whose links to carry, all when None."""
+        """``sources``: the nodes whose links are carried, all if None."""
         self._open_relay = open_relay
         self._sources = sources
         self._running: dict[LinkEnds, tuple[RelayTask, asyncio.Task[None]]] = {}
         self._ending: list[asyncio.Task[None]] = []
 
     def follow(self, record: Record) -> None:
-        """Start relays for links that have none yet, also of plans that come to their ends; end those of lost nodes."""
+        """Start relays for links that have none yet, also of ending plans; stop those of lost nodes."""
         plan = record.plan
         links = {link for each in (*record.behind, plan) for link in each.links if link[0] in plan.nodes}
         for source, target in sorted(links):

@@ -84,6 +84,14 @@ class StampedFrame(NamedTuple):
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedFrame:
+    """A frame with its place in a link."""
+
+    sequence: int
+    frame: StampedFrame
+
+
 class Meta(NamedTuple):
     """The fields of a frame's ``meta`` that delivery needs."""
 

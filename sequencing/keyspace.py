@@ -66,7 +66,7 @@ def keyspace(node: Node) -> dict[bytes, dict[bytes, bytes] | list[tuple[bytes, l
     hashes: dict[str, dict[str, str | bytes]] = {
         keys.node: dict(_node_fields(node)),
         keys.steps: {
-            f"{epoch} {region}": encode_step(step.flag, step.next, step.atoms, step.after)
+            f"{epoch} {region}": encode_step(step.state, step.next, step.atoms, step.after)
             for (epoch, region), step in node.steps.items()
         },
         keys.counters: dict(_counter_fields(node)),

@@ -27,8 +27,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sequencing.frames import NODE, UNKNOWN_END, FrameKind, PublishedFrame, StampedFrame
+from sequencing.frames import NODE, UNKNOWN_END, FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.plan import AtomId, Step
+from sequencing.steps import InstalledStep, StepEvent, StepState
 
 TRIM_EVERY_EVENTS = 1024
 """The number of events of a region between trims of its stream: trimming each time would cost more than it frees."""
@@ -117,14 +118,6 @@ class TransferAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedFrame:
-    """A frame with its place in a link."""
-
-    sequence: int
-    frame: StampedFrame
-
-
-@dataclass(frozen=True, slots=True)
 class Accepted:
     """The last frame accepted of one publisher in one region: its number, and the region's, in which epoch."""
 
@@ -136,18 +129,6 @@ class Accepted:
     def age(self) -> tuple[int, int]:
         """The age of an entry: of two of one publisher, the greater is the later."""
         return self.incarnation, self.last
-
-
-@dataclass(slots=True)
-class InstalledStep:
-    """What a node does with the frames of a region in an epoch."""
-
-    flag: str
-    """``I``: open ingress; ``C``: an ingress that is closed; ``W``: one that opens when the epoch before it is closed,
-    here (``after``) or elsewhere (0); ``T``: transit; ``S``: sealed, nothing passes any more."""
-    next: str | None
-    atoms: tuple[AtomId, ...]
-    after: int = 0
 
 
 @dataclass(slots=True)
@@ -194,7 +175,7 @@ class Node:
             if step is None and linked.frame.epoch > self.epoch:
                 verdict = TransferVerdict.UNKNOWN
                 break
-            if step is not None and step.flag != "S":
+            if step is not None and step.state is not StepState.SEALED:
                 self._pass_on(step, linked.frame, ends)
             accepted = linked.sequence
             self.accepted_from[source] = accepted
@@ -227,12 +208,13 @@ class Node:
         if epoch > self.epoch:
             self.forget([key for key in self.steps if key[0] < epoch - 1])
             for step in self.steps.values():
-                step.flag = "C" if step.flag == "I" else step.flag
+                if step.state is StepState.OPEN:
+                    step.move(StepEvent.REPLACE)
         self.epoch, self.version = epoch, version
         for installed in steps:
-            flag = "I" if installed.ingress else "T"
+            state = StepState.OPEN if installed.ingress else StepState.TRANSIT
             key = installed.epoch, installed.region
-            self.steps[key] = InstalledStep(flag, installed.next, installed.atoms)
+            self.steps[key] = InstalledStep(state, installed.next, installed.atoms)
         return True
 
     def prepare(self, epoch: int, version: int, steps: Iterable[Step], closing: Mapping[str, int]) -> bool:
@@ -246,8 +228,9 @@ class Node:
             return False
         self.epoch, self.version = epoch, version
         for step in steps:
-            flag = "T" if not step.ingress else "W" if step.region in closing else "I"
-            installed = InstalledStep(flag, step.next, step.atoms, closing.get(step.region, 0))
+            ingress = StepState.WAITING if step.region in closing else StepState.OPEN
+            state = ingress if step.ingress else StepState.TRANSIT
+            installed = InstalledStep(state, step.next, step.atoms, closing.get(step.region, 0))
             self.steps.setdefault((step.epoch, step.region), installed)
         return True
 
@@ -272,7 +255,7 @@ class Node:
         """
         step = self.steps.get((epoch, region))
         if step is not None:
-            step.flag = "S"
+            step.move(StepEvent.SEAL)
         stream = self.egress.setdefault((epoch, region), [])
         if not self.ended(region, epoch):
             last = max(tick or UNKNOWN_END, stream[-1].last + 1 if stream else 0)
@@ -294,8 +277,8 @@ class Node:
     def open(self, region: str, epoch: int, accepted: Mapping[str, Accepted]) -> None:
         """Open a waiting ingress, with the frames that the one before had accepted; does nothing if it is open."""
         step = self.steps.get((epoch, region))
-        if step is not None and step.flag == "W":
-            step.flag = "I"
+        if step is not None and step.state is StepState.WAITING:
+            step.move(StepEvent.OPEN)
             if (forgotten := accepted.get(FORGOTTEN)) is not None:
                 # Entries that this node knows from an earlier time may have been forgotten at the region's later nodes.
                 for key in [key for key in self.accepted_of if key[0] == region and key[1] not in accepted]:
@@ -342,26 +325,26 @@ class Node:
 
     def _close(self, region: str, epoch: int, following: int, ends: _Ends) -> Answer:
         step = self.steps.get((epoch, region))
-        if step is None or step.flag not in "ICW":
+        if step is None or step.state in (StepState.TRANSIT, StepState.SEALED):
             return Answer(Verdict.STALE, (self.epoch,))
-        if step.flag == "C":
+        if step.state is StepState.CLOSED:
             return Answer(Verdict.SEEN, (epoch, self.region_last.get((epoch, region), 0)))
         last = self.region_last[epoch, region] = self.region_last.get((epoch, region), 0) + 1
-        step.flag = "C"
+        step.move(StepEvent.CLOSE)
         self._pass_on(step, StampedFrame(region, epoch, last, TICK_META, b"", b""), ends)
         waiting = self.steps.get((following, region))
-        if waiting is not None and waiting.flag == "W" and waiting.after == epoch:
-            waiting.flag = "I"
+        if waiting is not None and waiting.state is StepState.WAITING and waiting.after == epoch:
+            waiting.move(StepEvent.OPEN)
         return Answer(Verdict.OK, (epoch, last))
 
     def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
         step = self.steps.get((frame.epoch, frame.region))
-        if step is not None and step.flag == "W":
+        if step is not None and step.state is StepState.WAITING:
             # A publisher in the new epoch may have seen events of it: what comes before must not come after.
             if not step.after:
                 return Answer(Verdict.WAIT, (self.epoch,))
             self._close(frame.region, step.after, frame.epoch, ends)
-        if step is None or step.flag != "I":
+        if step is None or step.state is not StepState.OPEN:
             return Answer(Verdict.STALE, (self.epoch,))
         before = self.accepted_of.get((frame.region, frame.publisher))
         if before is None:

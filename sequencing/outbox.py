@@ -10,14 +10,63 @@ have been delivered to some, so it is not sent again, and its fate stays unknown
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame, encode_binary_body, encode_json_body
+from sequencing.states import after
 
 Token = TypeVar("Token")
 """What the caller recognises an event by when its fate is known (in the live client a future, as a rule)."""
+
+
+class Fate(StrEnum):
+    """What is known of the frame that an outbox has taken. A frame has at most one request in flight."""
+
+    NONE = "no frame is taken"
+    SENT = "in flight, and not accepted before"
+    UNCERTAIN = "in flight, and an earlier answer was lost"
+    SENT_PAST_RESET = "in flight, and a node that the region was at was reset"
+    LOST_TRACK = "in flight past a reset, and an earlier answer was lost"
+    REFUSED = "refused (not here, or not now), and not accepted before"
+    REFUSED_UNCERTAIN = "refused (not here, or not now), and an earlier answer was lost"
+
+
+class Turn(StrEnum):
+    """What happens to the frame."""
+
+    SEND = "it is sent"
+    LOSE_ANSWER = "its answer is lost"
+    REFUSE = "the node answers: not here, or not now"
+    RESET = "a node that the region was at is reset"
+    SETTLE = "its fate is reported"
+
+
+FATES: Mapping[tuple[Fate, Turn], Fate] = MappingProxyType(
+    {
+        (Fate.NONE, Turn.SEND): Fate.SENT,
+        (Fate.REFUSED, Turn.SEND): Fate.SENT,
+        (Fate.REFUSED_UNCERTAIN, Turn.SEND): Fate.UNCERTAIN,
+        (Fate.SENT, Turn.LOSE_ANSWER): Fate.UNCERTAIN,
+        (Fate.UNCERTAIN, Turn.LOSE_ANSWER): Fate.UNCERTAIN,
+        (Fate.SENT_PAST_RESET, Turn.LOSE_ANSWER): Fate.LOST_TRACK,
+        (Fate.LOST_TRACK, Turn.LOSE_ANSWER): Fate.LOST_TRACK,
+        (Fate.SENT, Turn.REFUSE): Fate.REFUSED,
+        (Fate.SENT_PAST_RESET, Turn.REFUSE): Fate.REFUSED,
+        (Fate.UNCERTAIN, Turn.REFUSE): Fate.REFUSED_UNCERTAIN,
+        (Fate.SENT, Turn.RESET): Fate.SENT_PAST_RESET,
+        (Fate.SENT_PAST_RESET, Turn.RESET): Fate.SENT_PAST_RESET,
+        **{(fate, Turn.SETTLE): Fate.NONE for fate in Fate if fate is not Fate.NONE},
+    }
+)
+"""The table of transitions. Where it has no row, the outbox gives the frame up: nobody can know any more whether it was
+accepted."""
+
+_UNCERTAIN = frozenset({Fate.UNCERTAIN, Fate.LOST_TRACK, Fate.REFUSED_UNCERTAIN})
 
 
 @dataclass(slots=True)
@@ -45,25 +94,27 @@ class Outbox(Generic[Token]):
     epoch: int = 0
     next: int = 1
     frames: deque[OpenFrame[Token]] = field(default_factory=deque)
+    fate: Fate = Fate.NONE
     taken: OpenFrame[Token] | None = None
-    """What is under way."""
+    """The frame whose fate is not reported yet."""
     sent: PublishedFrame | None = None
-    """What ``taken`` was sent as last."""
-    unanswered: PublishedFrame | None = None
-    """What ``taken`` became. It was answered with "not here, not now", so it is offered again where the plan says."""
-    is_uncertain: bool = False
-    """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
-    is_forgotten: bool = False
-    """Whether a node that the region was at was reset while ``taken`` was under way elsewhere: if an answer to it
-    is lost, no node knows any more that it was accepted."""
+    """What ``taken`` was sent as last; None if that was refused."""
+    refused: PublishedFrame | None = None
+    """What ``taken`` was sent as, if that was refused. It is offered again where the plan says."""
     been_at: set[str] = field(default_factory=set)
     """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
     before had accepted."""
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether an answer to ``taken`` was lost: it may have been accepted, whatever it is answered from then on."""
+        return self.fate in _UNCERTAIN
+
     def send(self, publisher: str) -> PublishedFrame:
-        """Return the frame to send now: the same again that was not answered for good, or the next one."""
-        if self.unanswered is not None:
-            self.sent, self.unanswered = replace(self.unanswered, epoch=self.epoch), None
+        """Return the frame to send now: the same again that was refused, or the next one."""
+        self.fate = after(FATES, self.fate, Turn.SEND)
+        if self.refused is not None:
+            self.sent, self.refused = replace(self.refused, epoch=self.epoch), None
             return self.sent
         frame = self.taken = self.frames.popleft()
         if frame.kind is FrameKind.EVENTS:
@@ -76,54 +127,57 @@ class Outbox(Generic[Token]):
         )
         return self.sent
 
+    def lose_answer(self) -> None:
+        """Note that the answer to the frame in flight was lost."""
+        self.fate = after(FATES, self.fate, Turn.LOSE_ANSWER)
+
     def move(self, node: str, epoch: int) -> None:
         """Go on at another ingress, or in another epoch."""
         if self.node is not None and self.taken is not None:
             self.been_at |= {self.node, node}
         self.node, self.epoch = node, epoch
 
-    def put_off(self, frame: PublishedFrame) -> bool:
+    def refuse(self, frame: PublishedFrame) -> bool:
         """Take "not here, not now" for an answer; return False if the frame may have been accepted all the same, and
         the node that knew was reset."""
-        if self.is_forgotten and self.is_uncertain:
+        if self.fate is Fate.LOST_TRACK:
             return False
-        self.is_forgotten = False
-        self.unanswered = frame
+        self.fate = after(FATES, self.fate, Turn.REFUSE)
+        self.sent, self.refused = None, frame
         return True
 
-    def abandon(self, node: str | None, *, is_asked: bool) -> bool:
+    def reset(self, node: str | None, *, is_asked: bool) -> bool:
         """Note that a node was reset, None: any; return whether it may have accepted, and forgotten, ``taken``.
 
         Also what another node may have accepted before the region came to this one: it was told what was accepted
-        there, and has forgotten that, too. ``is_asked``: whether ``taken`` is under way to the node.
+        there, and has forgotten that, too. ``is_asked``: whether ``taken`` is in flight to the node.
         """
         if self.taken is None:
             return False
         was_here = node is None or node == self.node or node in self.been_at
         if is_asked or (was_here and self.is_uncertain):
             return True
-        if was_here and self.unanswered is None:
-            self.is_forgotten = True
+        if was_here and self.refused is None:
+            self.fate = after(FATES, self.fate, Turn.RESET)
         return False
 
     def settle(self) -> OpenFrame[Token]:
-        """Return ``taken``, whose fate is told now, and forget it."""
-        taken, self.taken, self.sent, self.is_uncertain = self.taken, None, None, False
+        """Return ``taken``, whose fate is reported now, and forget it."""
+        self.fate = after(FATES, self.fate, Turn.SETTLE)
+        taken, self.taken, self.sent, self.refused = self.taken, None, None, None
         assert taken is not None
-        self.is_forgotten = False
-        self.been_at.clear()
+        if self.been_at:
+            self.been_at.clear()
         return taken
 
     def fail(self, error: GamecastError) -> tuple[OpenFrame[Token], GamecastError]:
         """Give up ``taken``: for certain only if all answers to it have come. Return it, and with which error."""
         if self.is_uncertain and error.definite:
             error = PublishUncertain(f"{error}; and before that, an answer was lost")
-        taken = self.settle()
-        self.unanswered = None
-        return taken, error
+        return self.settle(), error
 
     def renew(self, incarnation: int) -> None:
         """Go on as another incarnation, with numbers that were not used: so each is that of one event for good."""
         self.incarnation = incarnation
-        if self.unanswered is not None:
-            self.unanswered = replace(self.unanswered, incarnation=incarnation)
+        if self.refused is not None:
+            self.refused = replace(self.refused, incarnation=incarnation)

@@ -10,15 +10,15 @@ What becomes of a frame, and when that is not known, is told in `sequencing.outb
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic
 
 from sequencing.causal_wait import CausalWait
-from sequencing.errors import GamecastError, PublishUncertain, Refused, Superseded, superseded_message
+from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind, PublishedFrame
 from sequencing.node import Answer, Verdict
 from sequencing.outbox import OpenFrame, Outbox, Token
 from sequencing.plan import Plan
+from sequencing.resolved import Resolved, failed, refusal
 
 FRAME_EVENTS_MAX = 64
 """Enough to spread the cost of a frame thin. More only makes subscribers decode more at a time than Python's garbage
@@ -29,23 +29,6 @@ REQUEST_FILL_BYTES = 4 * 1024 * 1024
 
 FRAME_FILL_BYTES = 256 * 1024
 """An open frame takes no more events beyond this; it may be larger if a single event is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved(Generic[Token]):
-    """The fate of the events of one frame: numbered ``first_sequence`` … in ``epoch``, or failed with ``error``."""
-
-    region: str
-    tokens: Sequence[Token]
-    epoch: int = 0
-    first_sequence: int = 0
-    error: GamecastError | None = None
-    sent_at_ns: Sequence[int] = field(default=(), compare=False, repr=False)
-    """Of each event, as it was added."""
-    payloads: Sequence[bytes] = field(default=(), compare=False, repr=False)
-    """Of each event, as it was added."""
-    binary: bool = field(default=False, compare=False, repr=False)
-    """Whether the payloads of failed events are bytes, and not JSON."""
 
 
 class Publisher(Generic[Token]):
@@ -195,7 +178,7 @@ class Publisher(Generic[Token]):
         frame_bytes = 0
         while ready and frame_bytes < REQUEST_FILL_BYTES:
             state = ready.pop(next(iter(ready)))
-            is_new = state.unanswered is None
+            is_new = state.refused is None
             frame = state.send(self.name)
             if self._wait is not None and is_new and frame.kind is FrameKind.EVENTS:
                 assert state.taken is not None
@@ -211,7 +194,7 @@ class Publisher(Generic[Token]):
         for frame in self._in_flight.get(node, ()):
             state = self._regions[frame.region]
             if state.sent is frame:
-                state.is_uncertain = True
+                state.lose_answer()
 
     def answered(self, node: str, answers: Sequence[Answer]) -> list[Resolved[Token]]:
         """Take a node's answers to the frames under way; return what became of their events.
@@ -234,7 +217,7 @@ class Publisher(Generic[Token]):
         self._ready.pop(node, None)
         failed: list[Resolved[Token]] = []
         for state in self._regions.values():
-            again = state.node == node and state.unanswered is not None
+            again = state.node == node and state.refused is not None
             if state.name in asked or again:
                 failed.append(self._fail_taken(state, under_way))
                 self._doubt(state, failed[-1].error)
@@ -259,7 +242,7 @@ class Publisher(Generic[Token]):
         for region in regions:
             state = self._regions[region]
             if state.taken is not None:
-                is_refused = state.unanswered is not None and not state.is_uncertain
+                is_refused = state.refused is not None and not state.is_uncertain
                 failed.append(self._fail_taken(state, waiting if is_refused else under_way))
                 self._doubt(state, failed[-1].error)
             failed += self._fail_waiting(state, waiting)
@@ -289,13 +272,13 @@ class Publisher(Generic[Token]):
         self._give_up(state, taken, numbered=True)
         if not error.definite:
             state.next += len(taken.tokens)
-        return _failed(state.name, taken, error)
+        return failed(state.name, taken, error)
 
     def _fail_waiting(self, state: Outbox[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
             frame = state.frames.popleft()
             self._give_up(state, frame, numbered=False)
-            yield _failed(state.name, frame, error)
+            yield failed(state.name, frame, error)
 
     def regions(self) -> list[str]:
         """Return all regions that events were ever added for."""
@@ -308,7 +291,7 @@ class Publisher(Generic[Token]):
         """
         asked = self._asked(node) if node is not None else set()
         for state in self._regions.values():
-            if state.abandon(node, is_asked=state.name in asked):
+            if state.reset(node, is_asked=state.name in asked):
                 self._abandoned.append(self._forget(state))
 
     def _forget(self, state: Outbox[Token]) -> Resolved[Token]:
@@ -341,7 +324,7 @@ class Publisher(Generic[Token]):
         """Note that a region can be taken from, if it can."""
         if state.node is None or state.name in self.stale or state.name in self._doubtful:
             return
-        if state.unanswered is None:
+        if state.refused is None:
             if state.taken is not None or not state.frames:
                 return
             first = state.frames[0]
@@ -363,7 +346,7 @@ class Publisher(Generic[Token]):
         if state.sent is not frame:
             return None  # given up meanwhile
         if answer.verdict in (Verdict.STALE, Verdict.WAIT):
-            if not state.put_off(frame):
+            if not state.refuse(frame):
                 return self._forget(state)
             if answer.verdict is Verdict.STALE and frame.epoch == state.epoch:
                 self.stale[state.name] = frame.epoch
@@ -371,7 +354,7 @@ class Publisher(Generic[Token]):
             return None
         if answer.verdict is Verdict.FORGOTTEN and not state.is_uncertain:
             # No node has it, so it may go out again, as another incarnation.
-            state.put_off(frame)
+            state.refuse(frame)
             self._doubtful.add(state.name)
             self.forgotten = max(self.forgotten, answer.numbers[0])
             return None
@@ -388,7 +371,7 @@ class Publisher(Generic[Token]):
                 frame.region, taken.tokens, epoch, first, sent_at_ns=taken.sent_at_ns, payloads=taken.payloads
             )
         else:
-            resolved = self._fail_taken(state, _refusal(frame, answer))
+            resolved = self._fail_taken(state, refusal(frame, answer))
             self._doubt(state, resolved.error)
         self._note(state)
         return resolved
@@ -403,28 +386,3 @@ class Publisher(Generic[Token]):
             else:
                 freed = self._wait.given_up(frame.run, events)
             self._go_on(freed)
-
-
-def _failed(region: str, frame: OpenFrame[Token], error: GamecastError) -> Resolved[Token]:
-    return Resolved(
-        region,
-        frame.tokens,
-        error=error,
-        sent_at_ns=frame.sent_at_ns,
-        payloads=frame.payloads,
-        binary=frame.binary,
-    )
-
-
-def _refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
-    if answer.verdict is Verdict.FORGOTTEN:
-        return PublishUncertain(
-            f"an answer about events of {frame.publisher!r} was lost, and as nobody heard of this connection for long, "
-            f"the ingress of {frame.region!r} has forgotten whether it had accepted them"
-        )
-    if answer.verdict is Verdict.FENCED:
-        return Superseded(superseded_message(frame.publisher))
-    return Refused(
-        f"the ingress of region {frame.region!r} refused events {frame.first}…{frame.first + frame.count - 1} of "
-        f"{frame.publisher!r}: {answer.encode().decode()} (sent in epoch {frame.epoch})"
-    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.frames import LinkedFrame
+from sequencing.node import TransferAnswer, TransferVerdict
 
 FRAMES_MAX = 256
 TRANSFER_BYTES = 4 * 1024 * 1024

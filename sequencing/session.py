@@ -18,13 +18,15 @@ from typing import Generic, NamedTuple
 
 from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, Superseded
+from sequencing.followed import Read
 from sequencing.frames import PublishedFrame, StampedFrame
 from sequencing.node import Answer
 from sequencing.outbox import Token
-from sequencing.publisher import Publisher, Resolved
+from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
-from sequencing.subscriber import Read, Subscriber
+from sequencing.resolved import Resolved
+from sequencing.subscriber import Subscriber
 
 Marker = tuple[str, bytes]
 """A region, and the body of a marker for it."""

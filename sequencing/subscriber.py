@@ -25,11 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
 
 from sequencing.delivery import Delivery
+from sequencing.followed import FollowedEpoch, FollowedRegion, Read, may_be_past, skips
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
 from sequencing.owndeliveries import OwnDeliveries
@@ -37,57 +36,6 @@ from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
 from sequencing.shadows import Silence, is_ordered, shadows, staying
-
-
-class Read(NamedTuple):
-    """A stream to read: ``after`` is the region sequence of the last event received, None to find the end first."""
-
-    node: str
-    epoch: int
-    after: int | None
-
-
-@dataclass(slots=True)
-class _Region:
-    """A region that is being read at ``node``, in ``epoch``, after region sequence ``after``."""
-
-    node: str
-    epoch: int
-    after: int | None
-    marker: bytes | None = None
-    """To be published."""
-    awaited: bytes | None = None
-    """The marker that is to come before it is joined, where the delivery does not wait for it."""
-    later: list[int] = field(default_factory=list)
-    """The epochs that the region went on to, as far as the plans have told."""
-    is_direct: bool = False
-    """Whether it needs no marker if no atom orders it; see `sequencing.joins`."""
-
-
-@dataclass(slots=True)
-class _Epoch:
-    """One epoch as far as this subscriber sees it."""
-
-    plan: Plan
-    delivery: Delivery
-    barrier: set[str] = field(default_factory=set)
-    """Regions of earlier epochs whose TICK is not delivered yet; epochs that begin with one plan share it."""
-    held: list[tuple[list[StampedFrame], Mapping[str, int] | None]] = field(default_factory=list)
-    """What looks have brought meanwhile, and what they were whole of."""
-
-    def hold(self, frames: list[StampedFrame], whole: Mapping[str, int] | None) -> None:
-        """Keep what a look has brought, unless it tells nothing that those since the last frame did not tell."""
-        if not frames:
-            for earlier, was_whole in reversed(self.held):
-                if was_whole == whole:
-                    return
-                if earlier:
-                    break
-        self.held.append((frames, whole))
-
-    def held_of(self, region: str) -> int:
-        """Return how many frames of a region are held."""
-        return sum(frame.region == region for frames, _ in self.held for frame in frames)
 
 
 class Subscriber:
@@ -102,11 +50,11 @@ class Subscriber:
         self.returns = OwnDeliveries(name, incarnation)
         self._plan: Plan | None = None
         self._grants = Grants(name, incarnation)
-        self._regions: dict[str, _Region] = {}
+        self._regions: dict[str, FollowedRegion] = {}
         self._silence = Silence()
         self._asked_after: dict[str, int | None] = {}
         """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, FollowedEpoch] = {}
         self._serial = count(1)
         self._returning: set[str] = set()
         """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
@@ -174,10 +122,10 @@ class Subscriber:
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
             followed = regions & self._grants.mine.keys() | fresh
             followed |= self._shadows(plan, followed)
-            self._epochs[epoch] = _Epoch(plan, Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)
+            self._epochs[epoch] = FollowedEpoch(plan, Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)
             for region in sorted(followed - self._regions.keys()):
                 marker = self._body() if region in fresh else None
-                self._read(region, _Region(plan.paths[region][-1], epoch, 0, marker, marker))
+                self._read(region, FollowedRegion(plan.paths[region][-1], epoch, 0, marker, marker))
         return self._handed_out(self._go_on())
 
     def interest(self) -> Interest:
@@ -235,9 +183,9 @@ class Subscriber:
             state = self._regions.get(frame.region)
             if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
                 continue
-            if state.awaited is not None and _may_be_past(state.awaited, state.after, frame):
+            if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
                 state.awaited = None
-            if not self.is_settled and state.marker is None and _skips(state.after, frame):
+            if not self.is_settled and state.marker is None and skips(state.after, frame):
                 # If it waits for its marker, that may be in what is missing.
                 state.marker = self._epochs[state.epoch].delivery.marker(frame.region)
             state.after = frame.last
@@ -300,7 +248,7 @@ class Subscriber:
             if state.epoch >= self._grants.mine[region] and self._is_ordered(region, state):
                 self._silence.end(region, state.epoch, self._epochs[state.epoch].delivery.delivered(region))
 
-    def _is_ordered(self, region: str, state: _Region) -> bool:
+    def _is_ordered(self, region: str, state: FollowedRegion) -> bool:
         """Return whether atoms that bind order a region with all others that they are to order it with."""
         epoch = self._epochs[state.epoch]
         if epoch.barrier or not epoch.delivery.joined(region):
@@ -350,12 +298,12 @@ class Subscriber:
             markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
         for number, joining in markers.items():
             if number not in self._epochs:
-                self._epochs[number] = _Epoch(plan, Delivery(number, (), plan.atoms, plan.egresses))
+                self._epochs[number] = FollowedEpoch(plan, Delivery(number, (), plan.atoms, plan.egresses))
             self._epochs[number].delivery.join(joining, plan.egresses)
             for region, marker in joining.items():
                 path = plan.paths[region]
                 is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._returning
-                self._read(region, _Region(path[-1], number, None, marker, is_direct=is_direct))
+                self._read(region, FollowedRegion(path[-1], number, None, marker, is_direct=is_direct))
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
@@ -372,7 +320,7 @@ class Subscriber:
                 self._epochs[number].barrier.discard(region)
                 node = self._epochs[number].plan.paths[region][-1]
                 marker = None if region in self.joined or region not in self._grants.mine else self._body()
-                self._read(region, _Region(node, number, 0, marker, marker, later))
+                self._read(region, FollowedRegion(node, number, 0, marker, marker, later))
             else:
                 self._stop(region)  # it is marked in its newest epoch, when that grants it
         for _, epoch in sorted(self._epochs.items()):
@@ -402,7 +350,7 @@ class Subscriber:
         )
         return out
 
-    def _read(self, region: str, state: _Region) -> None:
+    def _read(self, region: str, state: FollowedRegion) -> None:
         self._regions[region] = state
         self.generation += 1
 
@@ -427,13 +375,3 @@ class Subscriber:
 
     def _body(self) -> bytes:
         return b"%b %d %d" % (self.name.encode(), self.incarnation, next(self._serial))
-
-
-def _may_be_past(marker: bytes, after: int, frame: StampedFrame) -> bool:
-    """Return whether a marker has come with the next frame after a number, or is in what is missing before that."""
-    return (parse_meta(frame.meta).kind == FrameKind.JOIN and frame.body == marker) or _skips(after, frame)
-
-
-def _skips(after: int, frame: StampedFrame) -> bool:
-    """Return whether something is missing between a number and a frame."""
-    return frame.last - parse_meta(frame.meta).events > after

@@ -14,16 +14,16 @@ from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
+from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import Looks, ReadResult
 from sequencing.errors import OtherSideError, PlanError
-from sequencing.frames import UNKNOWN_END, PublishedFrame, StampedFrame
+from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
 from sequencing.node import (
     FORGOTTEN,
     TICK_META,
     Accepted,
     Answer,
-    LinkedFrame,
     TransferAnswer,
     TransferVerdict,
     Verdict,
@@ -48,9 +48,6 @@ GIVEN_AGAIN = "the node lost these events after they were delivered, and may hav
 
 OnLoss = Callable[[str, str, str], Awaitable[None]]
 
-Stream = Any
-"""Of those that are read together: its region, or the region and the epoch where two of them may be read at once."""
-
 
 class RedisNode:
     """One task's connection to one node."""
@@ -69,7 +66,7 @@ class RedisNode:
         if on_loss is not None:
             self._connection.on_loss = partial(on_loss, name)
         self._looks = Looks()
-        self._lookout: _Lookout | None = None
+        self._reading: StreamsRead | None = None
         self.client: int | None = None
         """By what `unblock` knows the connection that `read_streams` waits on."""
         self._client_of = 0
@@ -117,19 +114,19 @@ class RedisNode:
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Read egress streams; see `Reader.read`."""
-        lookout = self._lookout
-        if lookout is None or not lookout.goes_on(after):
-            lookout = self._lookout = _Lookout(self._keys, after, self._evidence)
-            self._evidence.narrow({(str(stream), epoch) for stream, epoch in lookout.streams.items()})
-        waits = block_ms is not None and self._looks.may_wait(lookout.streams)
+        reading = self._reading
+        if reading is None or not reading.goes_on(after):
+            reading = self._reading = StreamsRead(self._keys, after, self._evidence)
+            self._evidence.narrow({(str(stream), epoch) for stream, epoch in reading.streams.items()})
+        waits = block_ms is not None and self._looks.may_wait(reading.streams)
         pushes, listens = self._pushes, None
         if block_ms is not None and self._connection.may_listen:
-            listens = await pushes.listens(lookout.places)
+            listens = await pushes.listens(reading.places)
             if waits and listens and self._caught_up is after:
-                frames = await self._pushed(pushes, lookout, block_ms)
+                frames = await self._pushed(pushes, reading, block_ms)
                 if frames:
                     pushes.found(len(frames), waited=True)
-                    return self._looks.found(lookout.streams, frames, len(frames) + 1)
+                    return self._looks.found(reading.streams, frames, len(frames) + 1)
             waits = waits and not pushes.is_on
         if self._pushed_frames:
             if await self._connection.is_in(self._pushed_in):
@@ -138,10 +135,10 @@ class RedisNode:
                     pushes.refuse()  # and read from now on
             else:
                 self._pushed_frames.forget()
-        frames = await self._look(lookout, frames_max, block_ms if waits else None, self._looks)
+        frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._looks)
         pushes.found(len(frames), waited=waits)
         self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
-        return self._looks.found(lookout.streams, frames, frames_max)
+        return self._looks.found(reading.streams, frames, frames_max)
 
     def hidden(self) -> list[Hidden]:
         """See `Reader.hidden`."""
@@ -152,18 +149,18 @@ class RedisNode:
         self._forged, self._evidence.given_again = [], []
         return hidden
 
-    async def _pushed(self, pushes: Pushes, lookout: _Lookout, block_ms: int) -> list[StampedFrame]:
+    async def _pushed(self, pushes: Pushes, reading: StreamsRead, block_ms: int) -> list[StampedFrame]:
         """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
         if self._last_of is None:
-            self._last_of = lookout.last_of()
+            self._last_of = reading.last_of()
             self._pushed_frames.begin(self._last_of)
         while (come := await pushes.next(block_ms / 1000)) is not None:
-            frames, are_all = next_of(come, lookout.places, self._last_of, self._pushed_frames)
+            frames, are_all = next_of(come, reading.places, self._last_of, self._pushed_frames)
             if not are_all:
                 self._caught_up = None
             if frames or not are_all:
                 self._pushed_in = self._connection.found_run
-                lookout.moved(frames)
+                reading.moved(frames)
                 return frames
         return []
 
@@ -178,19 +175,23 @@ class RedisNode:
             self._client_of = self._connection.opened
         positions = {(region, epoch): (epoch, sequence) for (region, epoch), sequence in after.items()}
         self._evidence.narrow(after.keys())
-        return await self._look(_Lookout(self._keys, positions, self._evidence), frames_max, block_ms, Looks())
+        return await self._read_together(
+            StreamsRead(self._keys, positions, self._evidence), frames_max, block_ms, Looks()
+        )
 
-    async def _look(self, lookout: _Lookout, frames_max: int, block_ms: int | None, looks: Looks) -> list[StampedFrame]:
+    async def _read_together(
+        self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: Looks
+    ) -> list[StampedFrame]:
         """Return what streams have: all that there is in one moment, but for ``frames_max``.
 
         A read that waits is answered with the stream that woke it, see `sequencing.cut`.
         """
         if block_ms is not None:
-            reply = await self._connection.call_packed(lookout.command(frames_max, block_ms))
-            frames = lookout.frames_in(reply)
-            if lookout.is_single or not reply or len(reply) > 1 or looks.are_next(frames):
+            reply = await self._connection.call_packed(reading.command(frames_max, block_ms))
+            frames = reading.frames_in(reply)
+            if reading.is_single or not reply or len(reply) > 1 or looks.are_next(frames):
                 return frames
-        return lookout.frames_in(await self._connection.call_packed(lookout.command(frames_max, None)))
+        return reading.frames_in(await self._connection.call_packed(reading.command(frames_max, None)))
 
     async def unblock(self, client: int) -> bool:
         """Have a `read_streams` of another connection to this node, which waits, return; False when none waits."""
@@ -212,7 +213,7 @@ class RedisNode:
                 [("XREVRANGE", self._keys.egress(epoch, region), "+", "-", "COUNT", 1) for region, epoch in some]
             )
             for (region, _), entries in zip(some, replies, strict=True):
-                found += _frames_of(region, entries) or [None]
+                found += frames_of(region, entries) or [None]
         return found
 
     async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
@@ -367,93 +368,3 @@ class RedisNode:
             if not await self._connection.run(INSTALL, self._step_keys, *plan_arguments, *chunk):
                 return False
         return True
-
-
-class _Lookout:
-    """Streams that are read together, over and over: a look costs what has changed since the last one, where it can.
-
-    A command of forty streams takes longer to be put together than to be answered.
-    """
-
-    def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position], evidence: Evidence) -> None:
-        self._after, self._evidence = after, evidence
-        self.streams: dict[Stream, int] = {stream: epoch for stream, (epoch, _) in after.items()}
-        egress = {
-            stream: keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
-            for stream, (epoch, _) in after.items()
-        }
-        self._stream_of = {key: stream for stream, key in egress.items()}
-        self.places = {key: (str(stream), self.streams[stream]) for stream, key in egress.items()}
-        """Key, and channel → region and epoch; of regions."""
-        self._place_of = {stream: place for place, stream in enumerate(egress)}
-        self._packed_keys = _packed(*egress.values())
-        self._packed_ids = [_packed_id(position) for position in after.values()]
-        self._moved: set[Stream] = set()
-        """The streams whose positions may have changed since the last look."""
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is one stream."""
-        return len(self._packed_ids) == 1
-
-    def goes_on(self, after: Mapping[Stream, Position]) -> bool:
-        """Return whether the same streams are read after these positions; if so, take them over.
-
-        The very object of the last time is taken to differ only where frames have come since.
-        """
-        if after is not self._after:
-            if {stream: epoch for stream, (epoch, _) in after.items()} != self.streams:
-                return False
-            self._after = after
-            self._moved.update(after)
-        return True
-
-    def moved(self, frames: Iterable[StampedFrame]) -> None:
-        """Hear of frames that came another way."""
-        for frame in frames:
-            self._moved.add(frame.region)
-            self._evidence.read((frame.region, frame.epoch), frame.last, frame.meta)
-
-    def last_of(self) -> dict[bytes, int]:
-        """Return the positions: key → region sequence."""
-        return {key: self._after[stream][1] for key, stream in self._stream_of.items()}
-
-    def command(self, frames_max: int, block_ms: int | None) -> bytes:
-        """Return the command that looks, waiting for so long, if at all."""
-        for stream in self._moved:
-            self._packed_ids[self._place_of[stream]] = _packed_id(self._after[stream])
-        self._moved.clear()
-        block = (b"BLOCK", b"%d" % block_ms) if block_ms is not None else ()
-        words = b"XREAD", b"COUNT", b"%d" % frames_max, *block, b"STREAMS"
-        length = b"*%d\r\n" % (len(words) + 2 * len(self._packed_ids))
-        return b"".join((length, _packed(*words), self._packed_keys, *self._packed_ids))
-
-    def frames_in(self, reply: Any) -> list[StampedFrame]:
-        """Return the frames in an answer."""
-        frames: list[StampedFrame] = []
-        for key, entries in reply or ():
-            stream = self._stream_of[key]
-            self._moved.add(stream)
-            region = stream[0] if isinstance(stream, tuple) else stream
-            frames += _frames_of(region, entries)
-            if entries:
-                self._evidence.read((region, self.streams[stream]), frames[-1].last, frames[-1].meta)
-        return frames
-
-
-def _packed(*words: bytes) -> bytes:
-    return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
-
-
-def _packed_id(position: Position) -> bytes:
-    return _packed(b"%d-%d" % position)
-
-
-def _frames_of(region: str, entries: Any) -> list[StampedFrame]:
-    frames: list[StampedFrame] = []
-    for entry_id, fields in entries:
-        epoch, _, last = entry_id.partition(b"-")
-        # An entry that no node wrote becomes a frame that cannot be read.
-        _, meta, _, stamp, _, body = fields if len(fields) == 6 else (b"",) * 6
-        frames.append(StampedFrame(region, int(epoch), int(last), meta, stamp, body))
-    return frames

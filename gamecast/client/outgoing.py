@@ -43,7 +43,7 @@ from sequencing.frames import PublishedFrame
 from sequencing.names import check_region
 from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import Resolved
+from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
 if TYPE_CHECKING:

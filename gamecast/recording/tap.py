@@ -18,7 +18,7 @@ from typing import Any
 from gamecast.event import Gap
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
-from sequencing.publisher import Resolved
+from sequencing.resolved import Resolved
 
 Row = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from classic.protocols.process import TOTALLY, Guarantee, Message, Process, unknown
 from classic.protocols.setup import NO_FAULTS, Assumption, Setup
 from sequencing.delivery import Delivery
-from sequencing.frames import PublishedFrame, StampedFrame
-from sequencing.node import LinkedFrame, Node
+from sequencing.frames import LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.node import Node
 from sequencing.plan import Plan
 from sequencing.ready import Ready
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from laboratory.exploration.explorer import frozen
 from laboratory.simulation.network import events_in
 from sequencing.delivery import Delivery
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
-from sequencing.node import LinkedFrame, Node
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
+from sequencing.node import Node
 from sequencing.plan import AtomId, Plan, Step
 from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready

@@ -13,10 +13,10 @@ from laboratory.simulation.lines import plan_along
 from laboratory.simulation.network import events_in
 from placement.planner import make_plan
 from sequencing.cut import ReadResult
-from sequencing.frames import FrameKind, StampedFrame, own_number, parse_meta
+from sequencing.frames import FrameKind, LinkedFrame, StampedFrame, own_number, parse_meta
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.node import LinkedFrame, Node
+from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
 from sequencing.ready import Missing
 from sequencing.record import Interest, Pair, Record

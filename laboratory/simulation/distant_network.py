@@ -25,8 +25,8 @@ from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
 from sequencing.cut import Looks
 from sequencing.errors import UsageError
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
-from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Plan
 from sequencing.ready import Ready
 from sequencing.record import Record

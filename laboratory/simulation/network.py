@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
-from sequencing.frames import FrameKind, PublishedFrame, decode_body
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.node import Answer, LinkedFrame, Node, Verdict
+from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
 from sequencing.relay import Relay

@@ -14,9 +14,9 @@ from sequencing.cut import Looks
 from sequencing.errors import PublishUncertain
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
-from sequencing.publisher import Resolved
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest
+from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
 READ_FRAMES_MAX = 4

@@ -15,10 +15,11 @@ from laboratory.simulation.server import Delivered, Diary
 from sequencing.errors import GamecastError, PublishUncertain
 from sequencing.frames import FrameKind
 from sequencing.plan import Plan
-from sequencing.publisher import Publisher, Resolved
+from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready
 from sequencing.record import Record
 from sequencing.relay import Relay
+from sequencing.resolved import Resolved
 from sequencing.subscriber import Subscriber
 
 IDLE_S = 0.002

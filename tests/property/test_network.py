@@ -18,9 +18,9 @@ from placement.planner import make_plan
 from sequencing.checkers import DeliverySequence, Published, Verdict, judge
 from sequencing.conditions import violations
 from sequencing.delivery import Delivery
-from sequencing.frames import PublishedFrame, StampedFrame, decode_body
+from sequencing.frames import LinkedFrame, PublishedFrame, StampedFrame, decode_body
 from sequencing.membership import Membership
-from sequencing.node import LinkedFrame, Node
+from sequencing.node import Node
 from sequencing.plan import Ordering, Plan
 from sequencing.publisher import Publisher
 from sequencing.ready import Missing, Ready

@@ -20,7 +20,7 @@ CUT = "sequencing/cut.py"
 CAUSAL_WAIT = "sequencing/causal_wait.py"
 PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py", "sequencing/subscriber.py"
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
-SESSION = "sequencing/session.py"
+SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
 
 MUTATIONS = (
@@ -174,11 +174,14 @@ MUTATIONS = (
     Mutation(
         "a closed ingress goes on taking events",
         NODE,
-        '        step.flag = "C"\n        self._pass_on',
+        "        step.move(StepEvent.CLOSE)\n        self._pass_on",
         "        self._pass_on",
     ),
     Mutation(
-        "a TICK is overtaken: the new epoch opens when prepared", NODE, '"W" if step.region in closing else "I"', '"I"'
+        "a TICK is overtaken: the new epoch opens when prepared",
+        NODE,
+        "StepState.WAITING if step.region in closing else StepState.OPEN",
+        "StepState.OPEN",
     ),
     Mutation(
         "a moved ingress does not learn what was accepted", NODE, "self.accepted_of[region, publisher] = seen", "pass"
@@ -240,8 +243,8 @@ MUTATIONS = (
     Mutation(
         "a frame is numbered anew when it is sent again",
         OUTBOX,
-        "replace(self.unanswered, epoch=self.epoch), None",
-        "replace(self.unanswered, epoch=self.epoch, first=self.unanswered.first + 1), None",
+        "replace(self.refused, epoch=self.epoch), None",
+        "replace(self.refused, epoch=self.epoch, first=self.refused.first + 1), None",
     ),
     Mutation(
         "a connection's numbers are compared with those of the one before it",
@@ -273,7 +276,12 @@ MUTATIONS = (
         "(old.region, old.epoch, closed.tick if closed else 0)",
         "(old.region, old.epoch, 0)",
     ),
-    Mutation("what is sealed goes on", NODE, 'if step is not None and step.flag != "S":', "if step is not None:"),
+    Mutation(
+        "what is sealed goes on",
+        NODE,
+        "if step is not None and step.state is not StepState.SEALED:",
+        "if step is not None:",
+    ),
     Mutation(
         "streams that ended at a lost node before it was lost are not sealed",
         TRANSITION,
@@ -405,7 +413,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what a look without frames tells is forgotten while an epoch waits",
-        SUBSCRIBER,
+        FOLLOWED,
         "                if was_whole == whole:\n",
         "                if True:\n",
     ),

@@ -15,7 +15,8 @@ from sequencing.errors import GamecastError, OutOfMemory, PublishUncertain, Unre
 from sequencing.frames import PublishedFrame
 from sequencing.node import Accepted, Answer, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import Publisher, Resolved
+from sequencing.publisher import Publisher
+from sequencing.resolved import Resolved
 
 REGIONS = "a", "b", "c"
 NODES = "n1", "n2", "n3"

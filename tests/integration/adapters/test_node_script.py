@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.node import RedisNode
 from sequencing.errors import OtherSideError, PlanError
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyspace import keyspace
-from sequencing.node import LinkedFrame, Node
+from sequencing.node import Node
 from sequencing.plan import Atom, AtomId, Plan
 
 REGIONS = ("forest", "river", "höhle 7", "%d {x}")

@@ -11,7 +11,7 @@ from gamecast.event import Gap
 from gamecast.recording.tap import Receipts, Tap, cut
 from sequencing.errors import PublishUncertain, Unreachable
 from sequencing.frames import StampedFrame
-from sequencing.publisher import Resolved
+from sequencing.resolved import Resolved
 
 
 def tap(pending_rows_max: int = 100) -> Tap:

@@ -51,7 +51,11 @@ ROOMS = {
     *(
         "sequencing.record",
         "sequencing.replay",
+        "sequencing.resolved",
         "sequencing.session",
+        "sequencing.states",
+        "sequencing.steps",
+        "sequencing.followed",
         "sequencing.lanes",
         "sequencing.ordering",
         "sequencing.owndeliveries",

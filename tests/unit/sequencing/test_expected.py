@@ -10,10 +10,10 @@ from placement.planner import make_plan
 from sequencing.conditions import can_follow_all
 from sequencing.errors import InvalidName, UsageError
 from sequencing.expected import Emptied, Tails, links_to_sweep, observers
-from sequencing.frames import StampedFrame
+from sequencing.frames import LinkedFrame, StampedFrame
 from sequencing.manager import next_record
 from sequencing.membership import Membership
-from sequencing.node import LinkedFrame, Node
+from sequencing.node import Node
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.record import Interest, Record, pair_of
 from sequencing.transition import Prepare, Transition

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sequencing import node as node_module
-from sequencing.frames import UNKNOWN_END, PublishedFrame, node_number
+from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, node_number
 from sequencing.keyspace import keyspace
-from sequencing.node import TICK_META, Answer, LinkedFrame, Node, TransferAnswer, TransferVerdict, Verdict
+from sequencing.node import TICK_META, Answer, Node, TransferAnswer, TransferVerdict, Verdict
 from sequencing.plan import Atom, AtomId, Plan, Step
 
 PLAN = Plan(

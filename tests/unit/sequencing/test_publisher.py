@@ -11,7 +11,8 @@ from sequencing.errors import NotConnected, OutOfMemory, PublishUncertain, Refus
 from sequencing.frames import FrameKind, PublishedFrame, decode_body
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Plan
-from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher, Resolved
+from sequencing.publisher import FRAME_EVENTS_MAX, FRAME_FILL_BYTES, REQUEST_FILL_BYTES, Publisher
+from sequencing.resolved import Resolved
 
 UNDER_WAY, WAITING = PublishUncertain("lost"), NotConnected("closed")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sequencing.frames import StampedFrame
-from sequencing.node import LinkedFrame, TransferAnswer, TransferVerdict
+from sequencing.frames import LinkedFrame, StampedFrame
+from sequencing.node import TransferAnswer, TransferVerdict
 from sequencing.relay import TRANSFER_BYTES, Relay
 
 

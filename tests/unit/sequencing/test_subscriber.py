@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from sequencing.errors import SessionExpired
+from sequencing.followed import Read
 from sequencing.frames import StampedFrame
 from sequencing.plan import Atom, AtomId, Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
-from sequencing.subscriber import Read, Subscriber
+from sequencing.subscriber import Subscriber
 
 AB = Atom(AtomId(1), ("a", "b"), "n1")
 ABC = Atom(AtomId(2), ("a", "b", "c"), "n1")

@@ -1,0 +1,65 @@
+"""Print docs/states.md: the diagrams of the core's state tables, in Mermaid's language."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from types import ModuleType
+
+import sequencing.outbox
+import sequencing.steps
+from sequencing.outbox import FATES, Fate, Turn
+from sequencing.states import Event, State
+from sequencing.steps import STEPS, StepEvent, StepState
+
+HEAD = """\
+# States
+
+Two parts of the core are state tables. The code refuses an event that its table does not have. This page is generated
+from the tables: edit those, then run `.venv/bin/python docs/make_states.py > docs/states.md`.
+"""
+
+
+def diagram(table: Mapping[tuple[State, Event], State], starts: tuple[State, ...]) -> Iterator[str]:
+    """Yield the lines of a state diagram."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield from (f"    [*] --> {state.name}" for state in starts)
+    yield from (f"    {state.name} --> {to.name}: {event.name}" for (state, event), to in table.items())
+    yield "```"
+
+
+def meanings(module: ModuleType, kind: type[StrEnum]) -> Iterator[str]:
+    """Yield the rows of a table: each member, and its docstring, or its value where it has none."""
+    source = inspect.getsource(module)
+    yield from ("| | |", "|---|---|")
+    for member in kind:
+        documented = re.search(
+            rf'^    {member.name} = "{re.escape(member.value)}"\n    """(.+?)"""', source, re.MULTILINE | re.DOTALL
+        )
+        text = " ".join(documented[1].split()) if documented else f"{member.value[0].upper()}{member.value[1:]}."
+        yield f"| `{member.name}` | {text} |"
+
+
+def page() -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield HEAD
+    yield "## The step of a region at a node (`sequencing/steps.py`)\n"
+    yield from meanings(sequencing.steps, StepState)
+    yield ""
+    yield from diagram(STEPS, (StepState.OPEN, StepState.WAITING, StepState.TRANSIT))
+    yield ""
+    yield from meanings(sequencing.steps, StepEvent)
+    yield "\n## The frame that a publisher has sent to a region (`sequencing/outbox.py`)\n"
+    yield from meanings(sequencing.outbox, Fate)
+    yield ""
+    yield from diagram(FATES, (Fate.NONE,))
+    yield ""
+    yield from meanings(sequencing.outbox, Turn)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(page()) + "\n")
