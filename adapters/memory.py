@@ -28,10 +28,11 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.extras import require
-from sequencing.frames import FrameKind, PublishedFrame, StampedFrame, parse_meta
-from sequencing.node import Answer, LinkedFrame, Node, TransferAnswer
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
+from sequencing.steps import StepState
 from sequencing.transition import Task
 
 NODES_MAX = 64
@@ -197,7 +198,7 @@ class MemoryFaults:
                 (epoch, node)
                 for node in self._world.nodes.values()
                 for (epoch, placed), step in node.steps.items()
-                if placed == region and step.flag == "I"
+                if placed == region and step.state is StepState.OPEN
             ]
             if not ingresses:
                 self._gaps.append((region, events))

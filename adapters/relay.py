@@ -10,7 +10,8 @@ from typing import Protocol
 from adapters.backoff import Backoff
 from adapters.outage import Outage
 from sequencing.errors import Unreachable
-from sequencing.node import LinkedFrame, TransferAnswer
+from sequencing.frames import LinkedFrame
+from sequencing.node import TransferAnswer
 from sequencing.plan import Plan
 from sequencing.record import Record
 from sequencing.relay import Relay
