@@ -274,7 +274,9 @@ async def test_a_node_that_was_restarted_is_found_until_it_is_taken_back(two_red
         await cast.publish("a", 1)
     assert await asyncio.to_thread(doctor, url, expected=0) == []
     other.restart()
-    away = found(await asyncio.to_thread(doctor, url, expected=3), "was restarted, and the plan does not include it again yet")
+    away = found(
+        await asyncio.to_thread(doctor, url, expected=3), "was restarted, and the plan does not include it again yet"
+    )
     assert (away["subject"], away["level"]) == ("n2", "problem")
     network.stand(RedisControl(url))
     await seen_when(
@@ -313,7 +315,9 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
     with redis.Redis.from_url(url) as client:
         client.set(ControlKeys.lease, "one that does nothing", px=60_000)
         wrong = await asyncio.to_thread(doctor, url, expected=3)
-        assert found(wrong, "subscriptions have waited for more than 0.2 s")["seen"].endswith("for regions: s1 (forest, river)")
+        assert found(wrong, "subscriptions have waited for more than 0.2 s")["seen"].endswith(
+            "for regions: s1 (forest, river)"
+        )
         assert found(wrong, "regions without a path")["seen"].endswith("without a path: cave")
         client.delete(ControlKeys.lease)
 
