@@ -68,7 +68,7 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
             pairs = len(regions) * (len(regions) - 1) // 2
             because = (
                 f"the same {len(audience)} subscribers have them: one region saves {pairs} pairs to order, and "
-                "costs nobody an event"
+                "costs no subscriber an event"
             )
             found.append(Advice("merge", tuple(regions), because, float(pairs)))
     audiences = sorted(by_audience, key=sorted)
@@ -79,7 +79,7 @@ def _merge(subscribers_of: Mapping[str, frozenset[str]], rate: Mapping[str, floa
             extra = sum(rate.get(region, 0.0) * len((one | other) - subscribers_of[region]) for region in regions)
             because = (
                 f"{both} of {either} subscribers have both: one region saves an overlap, for {extra:.0f} more "
-                "deliveries a second that nobody asked for"
+                "unwanted deliveries a second"
             )
             found.append(Advice("merge", tuple(regions), because, 1.0))
     return sorted(found, key=lambda each: (-each.gain, each.regions))

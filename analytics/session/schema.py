@@ -162,8 +162,8 @@ _EPOCH = _number("epoch", "the epoch of `sequence`")
 _SUBSCRIBER = _text("subscriber", "the subscriber's name")
 _INCARNATION = _number(
     "incarnation",
-    "which connection of that name: a later one has a larger number, and its `index` begins at 0 again; null where "
-    "nobody knows of more than one",
+    "which connection of that name: a later one has a larger number, and its `index` begins at 0 again; null if "
+    "only one is known",
     nullable=True,
 )
 _EVENTS = _number(EVENTS, "how many events the row is; null for one", "events", nullable=True)
@@ -344,7 +344,7 @@ GAPS = Table(
         _REGION,
         _EPOCH,
         _number("first_sequence", "first sequence that is missing"),
-        _number("last_sequence", "last one, 0 where nobody knows"),
+        _number("last_sequence", "last one, 0 if it is unknown"),
         _text("reason", "as the application was told"),
         _number("index", "the deliveries before the gap: the `index` of the first behind it", "events"),
         _time("announced_at_ns", "when the application got it"),

@@ -17,7 +17,7 @@ export interface GamecastEvent {
 /** Stands in the place of events that will not come. */
 export interface GamecastGap {
   region: string;
-  /** Null when nobody knows how many are missing. */
+  /** Null if the number of missing events is unknown. */
   position: Position | null;
   gap: { first: Position; last: Position | null; reason: string };
 }

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; whoever draws on a canvas asks to be told.
+// Light, dark, or as the system has it; code that draws on a canvas registers for changes.
 import { byId, say } from "./dom.js";
 
 const KEY = "gamecast-theme";
