@@ -22,7 +22,8 @@ from gamecast.client.following import Following
 from gamecast.client.history import ReplayOrder, Since
 from gamecast.client.incoming import Incoming
 from gamecast.client.networks import network_of
-from gamecast.client.outgoing import Outgoing, Token
+from gamecast.client.outgoing import Outgoing
+from gamecast.client.receipts import Token
 from gamecast.client.watching import (
     Callbacks,
     Handlers,

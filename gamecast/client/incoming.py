@@ -19,8 +19,9 @@ from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder
 from gamecast.client.history import History, Recall, ReplayOrder, Since, checked_order, parse_since
 from gamecast.client.inbox import Inbox
-from gamecast.client.outgoing import Outgoing, Token
+from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
+from gamecast.client.receipts import Token
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
 from gamecast.holding import Holding

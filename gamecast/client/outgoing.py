@@ -1,7 +1,7 @@
 """The publishing half of a connection: it carries out what its session (`sequencing.session`) has to publish.
 
-One task a node offers its frames, one request at a time. What a broken connection leaves open is asked again with the
-same frames, which the ingress recognises; only when that stays impossible for ``publish_timeout_s`` do events fail.
+One task a node offers its frames (`gamecast.client.serving`). What a broken connection leaves open is asked again with
+the same frames, which the ingress recognises. Events fail only when that stays impossible for ``publish_timeout_s``.
 """
 
 from __future__ import annotations
@@ -9,41 +9,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import partial
-from itertools import count, groupby, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from adapters.backoff import Backoff
-from adapters.network import Lane, Network
-from adapters.redis.deadline import Deadline
+from adapters.network import Network
 from gamecast.arguments import pairs_of
 from gamecast.client.bundle import Bundle
 from gamecast.client.configuration import Configuration
 from gamecast.client.payloads import LETTER_OF_NULL, NULL, lacks_number, unfit_number, unfit_payload
-from gamecast.client.watching import Health, Late, PublishErrorReporter
+from gamecast.client.receipts import ReceiptFuture, Receipts, Token
+from gamecast.client.serving import REQUEST_S_MIN, NodeService, as_ours, way_to
+from gamecast.client.watching import Health, PublishErrorReporter
 from gamecast.event import Receipt
 from sequencing.depth import is_deeper
 from sequencing.errors import (
     BufferFull,
     GamecastError,
-    NetworkError,
     NotConnected,
-    OtherSideError,
     PayloadTooLarge,
     PublishUncertain,
     Unreachable,
     UsageError,
 )
-from sequencing.frames import PublishedFrame
 from sequencing.names import check_region
-from sequencing.node import Answer, Verdict
 from sequencing.plan import Plan
-from sequencing.resolved import Resolved
 from sequencing.session import Effects, Session
 
 if TYPE_CHECKING:
@@ -51,41 +45,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LINGER_FROM_EVENTS = 64
-LINGER_UNTIL_EVENTS = 2048
-LINGER_S = 0.01
-"""After a request of many events, the next one waits while the application goes on publishing, until there are really
-many: what each frame costs its subscribers is spread over more events. No event waits for a pause: the first round of
-the event loop without a new event ends it. Under light load, requests are small and never wait."""
-
-WAIT_S = 0.002
-"""How long to wait for an ingress that opens soon."""
-
 MARK_AGAIN_S = 0.2
 """When a marker that could not be published is published again: somebody waits to join."""
-
-LATE_S = 1.5
-"""A request that is not answered within this counts as a way that is lost, and waits on."""
-
-REQUEST_S_MIN = 1.0
-"""A request is not given up sooner, also if ``publish_timeout_s`` is shorter: the answer may be there, and this process
-too busy to read it."""
 
 ASK_S_MAX = 0.5
 """How long to look for the reason why events have no place; they fail anyway."""
 
-UNSEEN_S = 1.0
-"""How long the application has to look at a future that has failed, before its error is reported as one of
-`publish_nowait`."""
-
-ReceiptFuture = asyncio.Future[Receipt]
-Token = ReceiptFuture | Bundle | PublishErrorReporter
-"""What stands for an event."""
-
 _copied = b"".join
 """As `sequencing.compact` does, without the call, which takes as long as it takes to look for a null."""
-
-_new_receipt = partial(tuple.__new__, Receipt)
 
 
 class Outgoing:
@@ -111,38 +78,45 @@ class Outgoing:
         self._payload_depth_max = self._limits.payload_depth_max
         self._shallow_bytes = 2 * self._payload_depth_max
         """What is no longer than this cannot be nested deeper."""
-        self._tap = tap
+        self._receipts = Receipts(quiet, tap)
         self._causal = configuration.ordering == "causal"
         self._session = session
         self._unfit: GamecastError | None = None
         """Why nothing can be published any more."""
-        self._lanes: dict[str, tuple[asyncio.Task[None], Lane]] = {}
-        self._wakes: dict[str, asyncio.Event] = {}
+        self._nodes: dict[str, NodeService] = {}
         self._room = asyncio.Event()
         self._unplaced: set[str] = set()
         self._stale: set[tuple[str, int]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
         self._came_back = asyncio.Event()
-        self._unseen: list[_Failed] = []
-        self._looking: asyncio.TimerHandle | None = None
         self.on_unplaced: Callable[[], None] = self._room.set
-        self._closing = False
+        self.is_closing = False
         self._fit_regions: set[str] = set()
         """Regions that may be published to, as far as is known: one look here saves four elsewhere."""
         factor = 1 if configuration.when_full == "refuse" else self._limits.overflow_factor
         self._async_events_max = factor * self._limits.buffer_events_max
         self._async_bytes_max = factor * self._limits.buffer_bytes_max
-        self._bundles = False
-        """Whether tokens were ever other than futures: without, there is a shorter way to tell the events' fates."""
-        self.published_events = 0
-        self.refused_events = 0
-        self.reconnects = 0
 
     @property
     def buffered_events(self) -> int:
         """Events that have no answer yet."""
         return self._session.buffered_events
+
+    @property
+    def published_events(self) -> int:
+        """Events that an ingress acknowledged."""
+        return self._receipts.published_events
+
+    @property
+    def refused_events(self) -> int:
+        """Events that failed."""
+        return self._receipts.refused_events
+
+    @property
+    def reconnects(self) -> int:
+        """Requests without an answer."""
+        return sum(node.reconnects for node in self._nodes.values())
 
     async def publish(self, region: str, payload: Any) -> Receipt:
         """See `Client.publish`."""
@@ -169,7 +143,7 @@ class Outgoing:
     def publish_nowait(self, region: str, payload: Any) -> None:
         """See `Client.publish_nowait`."""
         self._require_room()
-        encoded, self._bundles = self._encoded(region, payload), True
+        encoded, self._receipts.has_other_tokens = self._encoded(region, payload), True
         self._add(region, encoded, type(payload) is bytes, self._quiet)
 
     def publish_batch(self, events: Iterable[tuple[str, Any]]) -> asyncio.Future[list[Receipt]]:
@@ -178,14 +152,15 @@ class Outgoing:
         pairs = pairs_of(events, "publish_batch", "(region, payload) pairs")
         encoded = [(region, self._encoded(region, payload), type(payload) is bytes) for region, payload in pairs]
         future: asyncio.Future[list[Receipt]] = asyncio.Future(loop=self._loop)
-        bundle, self._bundles = Bundle(future, [region for region, _, _ in encoded]), True
+        bundle = Bundle(future, [region for region, _, _ in encoded])
+        self._receipts.has_other_tokens = True
         publish, now_ns = self._session.publish, time.time_ns()
         for region, payload, is_binary in encoded:
             node = publish(region, payload, is_binary, now_ns, bundle)
             if node is None:
                 self._await_place(region)
             else:
-                self._wakes[node].set()
+                self._nodes[node].wake.set()
         return future
 
     async def flush(self) -> None:
@@ -196,24 +171,21 @@ class Outgoing:
 
     async def close(self) -> None:
         """End now: what is under way gets its answer, what waits fails with `NotConnected`."""
-        self._closing = True
+        self.is_closing = True
         self._fit_regions.clear()
         self._room.set()
         self._came_back.set()
-        for wake in self._wakes.values():
-            wake.set()
+        for node in self._nodes.values():
+            node.wake.set()
         try:
-            await asyncio.gather(*(task for task, _ in self._lanes.values()))
+            await asyncio.gather(*(node.task for node in self._nodes.values()))
             if self._renewing is not None:
                 await self._renewing
             await asyncio.gather(*self._asking)
         finally:
             closed = NotConnected("the connection was closed before these events were sent")
             self._fail(self._session.published_regions(), closed)
-            if self._looking is not None:
-                self._looking.cancel()
-                # The loop may end soon. Tasks that wait for their events look first.
-                self._loop.call_soon(self._loop.call_soon, self._report_unseen)
+            self._receipts.close()
 
     def _encoded(self, region: str, payload: Any) -> bytes:
         try:
@@ -266,7 +238,7 @@ class Outgoing:
     def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:
         node = self._session.publish(region, encoded, binary, time.time_ns(), token)
         if node is not None:
-            self._wakes[node].set()
+            self._nodes[node].wake.set()
         else:
             self._await_place(region)
 
@@ -300,7 +272,7 @@ class Outgoing:
             none = Unreachable(f"no plan has a place for region {region!r} yet: `gamecast doctor` may tell why")
             self._fail([region], error or none)
 
-    def _watch_stale(self) -> None:
+    def watch_stale(self) -> None:
         """Give events up whose ingress does not know their region, when no plan comes that tells where else to go."""
         for refused in self._session.stale.items() - self._stale:
             self._stale.add(refused)
@@ -327,37 +299,35 @@ class Outgoing:
             self._unfit = UsageError(f"the network's order is {plan.ordering}: connect with ordering={plan.ordering!r}")
             self._fit_regions.clear()
             self.fail(self._unfit)
-        for _, lane in self._lanes.values():
-            lane.follow(plan)
-        for node in self._lanes.keys() - plan.ingresses:
-            self._health.mark_up(_way(node))  # no region needs it
-        for node in plan.ingresses - self._lanes.keys():
-            self._wakes[node] = asyncio.Event()
-            lane = self._network.lane(node, plan)
-            task = asyncio.create_task(self._serve(node, lane), name=f"gamecast publish {node}")
-            self._lanes[node] = task, lane
+        for service in self._nodes.values():
+            service.lane.follow(plan)
+        for node in self._nodes.keys() - plan.ingresses:
+            self._health.mark_up(way_to(node))  # no region needs it
+        for node in plan.ingresses - self._nodes.keys():
+            lane, timeout_s = self._network.lane(node, plan), self._limits.publish_timeout_s
+            self._nodes[node] = NodeService(node, lane, self, self._session, self._health, timeout_s=timeout_s)
 
     def carry_out(self, effects: Effects[Token]) -> None:
         """Carry out what of a session's effects concerns publishing: fates, markers and frames to offer."""
         for resolved in effects.resolve:
-            self._resolve(resolved)
-        if not self._closing:
+            self._receipts.resolve(resolved)
+        if not self.is_closing:
             for marker in effects.mark_again:
                 self._loop.call_later(MARK_AGAIN_S, self._mark_again, *marker)
         self._room.set()
         self._came_back.set()
         for node in effects.publish:
-            self._wakes[node].set()
-        if not self._closing and (self._renewing is None or self._renewing.done()) and self._session.doubtful():
+            self._nodes[node].wake.set()
+        if not self.is_closing and (self._renewing is None or self._renewing.done()) and self._session.doubtful():
             self._renewing = asyncio.create_task(self._renew(), name="gamecast renewal")
 
     def _mark_again(self, region: str, body: bytes) -> None:
-        if not self._closing:
+        if not self.is_closing:
             self.carry_out(self._session.mark(region, body))
 
     def awaits(self, regions: AbstractSet[str]) -> bool:
         """Return whether events that were published in regions have to come back before others go out: when causal."""
-        return not self._closing and self._session.awaits_own(regions)
+        return not self.is_closing and self._session.awaits_own(regions)
 
     async def came_back(self) -> None:
         """Return when `awaits` may have changed."""
@@ -366,105 +336,24 @@ class Outgoing:
 
     def fail(self, error: Exception) -> None:
         """Fail everything that is buffered."""
-        self._fail(self._session.published_regions(), _as_ours(error))
+        self._fail(self._session.published_regions(), as_ours(error))
 
     def end(self, error: Exception) -> None:
         """Fail all that is buffered, and all that is published from now on."""
-        self._unfit = _as_ours(error)
+        self._unfit = as_ours(error)
         self._fit_regions.clear()
         with suppress(Exception):  # what is wrong may be wrong here, too
             self.fail(error)
         self._room.set()
 
-    async def _serve(self, node: str, lane: Lane) -> None:
-        wake, limit, late = self._wakes[node], Deadline(), Late(self._health, _way(node), LATE_S)
-        busy = False
-        try:
-            while not self._closing:
-                if busy:
-                    await self._linger(node)
-                frames = self._session.take(node)
-                if not frames:
-                    wake.clear()
-                    if not self._closing:  # which may have begun while this one lingered
-                        await wake.wait()
-                    continue
-                try:
-                    answers = await self._offer(node, lane, frames, limit, late)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                    if not isinstance(error, OtherSideError):
-                        self._session.unanswered(node)
-                    self._give_up(node, _as_ours(error))
-                    continue
-                self.carry_out(self._session.answered(node, answers))
-                self._watch_stale()
-                if any(answer.verdict is Verdict.WAIT for answer in answers):
-                    await asyncio.sleep(WAIT_S)
-                busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever publishes must hear of it
-            _log.exception("publishing through node %s has ended", node)
-            self.end(error)
-        finally:
-            limit.close()
-            late.close()
-            await lane.close()
-
-    async def _linger(self, node: str) -> None:
-        deadline = time.monotonic() + LINGER_S
-        before, waiting = -1, self._session.waiting_events(node)
-        while before < waiting < LINGER_UNTIL_EVENTS and time.monotonic() < deadline:
-            await asyncio.sleep(0)
-            before, waiting = waiting, self._session.waiting_events(node)
-
-    async def _offer(
-        self, node: str, lane: Lane, frames: Sequence[PublishedFrame], limit: Deadline, late: Late
-    ) -> list[Answer]:
-        """Offer frames until the node answers; raises the last error when that takes too long.
-
-        ``limit`` and ``late``: of this node, for one request at a time.
-        """
-        backoff, way = Backoff(), _way(node)
-        began = time.monotonic()
-        deadline = began + self._limits.publish_timeout_s
-        while True:
-            left_s = max(REQUEST_S_MIN, deadline - time.monotonic())
-            late.begin()
-            try:
-                with limit.within(left_s):
-                    answers = await lane.publish(frames)
-                self._health.mark_up(way)
-                return answers
-            except (NetworkError, TimeoutError) as failed:
-                error = failed if isinstance(failed, NetworkError) else Unreachable(f"node {node!r} does not answer")
-                self._session.unanswered(node)
-                self.reconnects += 1
-                self._health.mark_down(way, error)
-                if not self._session.is_in_flight(node):
-                    return []  # given up meanwhile: the node was reset
-                wait_s = backoff.next_s()
-                if self._closing or time.monotonic() + wait_s > deadline:
-                    raise PublishUncertain(
-                        f"no answer from the ingress for {time.monotonic() - began:.1f} s, so these events may or may "
-                        f"not have been published: {error}"
-                    ) from failed
-                await asyncio.sleep(wait_s)
-            finally:
-                late.end()
-
-    def _give_up(self, node: str, error: GamecastError) -> None:
-        """Fail what is buffered for a node."""
-        cause = error.__cause__ if isinstance(error.__cause__, GamecastError) else "it does not answer"
-        waiting = error if error.definite else Unreachable(f"the ingress {node!r} cannot be reached: {cause}")
-        self.carry_out(self._session.give_up(node, in_flight=error, waiting=waiting))
-
     async def _renew(self) -> None:
         """Renumber the events of regions in which something was given up that may have been accepted."""
         backoff = Backoff()
-        while (doubtful := self._session.doubtful()) and not self._closing:
+        while (doubtful := self._session.doubtful()) and not self.is_closing:
             try:
                 incarnation = await self._renewed()
             except Exception as unreachable:  # noqa: BLE001 - whatever it is, the events' futures must tell
-                self._fail(doubtful, _as_ours(unreachable))
+                self._fail(doubtful, as_ours(unreachable))
                 await backoff.wait()
             else:
                 self.carry_out(self._session.renew(doubtful, incarnation))
@@ -482,67 +371,8 @@ class Outgoing:
         in_flight = PublishUncertain(f"these events were under way: {error}") if error.definite else error
         self.carry_out(self._session.failed(regions, in_flight=in_flight, waiting=error))
 
-    def _resolve(self, resolved: Resolved[Token]) -> None:
-        if self._tap is not None:
-            self._tap.published(resolved)
-        outcomes: Iterator[Receipt | GamecastError]
-        if resolved.error is None:
-            self.published_events += len(resolved.tokens)
-            same = repeat(resolved.region), repeat(resolved.epoch)
-            receipts = map(_new_receipt, zip(*same, count(resolved.first_sequence), strict=False))
-            if not self._bundles:
-                _receive(cast("list[ReceiptFuture]", resolved.tokens), receipts)
-                return
-            outcomes = receipts
-        else:
-            self.refused_events += len(resolved.tokens)
-            outcomes = repeat(resolved.error)
-        end = 0
-        for token, several in groupby(cast("list[ReceiptFuture | Bundle | PublishErrorReporter]", resolved.tokens)):
-            told = [outcome for _, outcome in zip(several, outcomes, strict=False)]
-            begin, end = end, end + len(told)
-            if isinstance(token, PublishErrorReporter):
-                token.note(resolved.region, told, partial(_payloads, resolved, begin, end))
-            elif isinstance(token, Bundle):
-                token.note(resolved.region, told)
-                if resolved.error is not None:
-                    self._await_look(_Failed(token.future, resolved, begin, end))
-            elif token.done():
-                continue  # its owner has cancelled it
-            elif isinstance(told[0], Receipt):
-                token.set_result(told[0])
-            else:
-                token.set_exception(told[0])
-                self._await_look(_Failed(token, resolved, begin, end))
-
-    def _await_look(self, failed: _Failed) -> None:
-        """Give the application some time to look at a future that has failed."""
-        self._unseen.append(failed)
-        if self._looking is None:
-            self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
-
-    def _report_unseen(self) -> None:
-        """Report errors that the application did not look at like those of `publish_nowait`: asyncio would log each."""
-        failed, self._looking = self._unseen, None
-        self._unseen = [each for each in failed if not each.future.done()]  # of other events it is not known yet
-        unseen = [
-            each for each in failed if each.future.done() and not each.future.cancelled() and each.future._log_traceback
-        ]
-        for each in unseen:
-            each.future.exception()
-        # In one go what failed in one frame.
-        for resolved, several in groupby(unseen, key=lambda each: each.resolved):
-            events = [*several]
-            self._quiet.note(
-                resolved.region,
-                [resolved.error] * sum(each.end - each.begin for each in events),
-                partial(_payloads_of, events),
-            )
-        if self._unseen and not self._closing:
-            self._looking = self._loop.call_later(UNSEEN_S, self._report_unseen)
-
     def _require_open(self) -> None:
-        if self._closing:
+        if self.is_closing:
             raise NotConnected("the connection is closed: open another one")
 
     def _full(self) -> BufferFull:
@@ -550,41 +380,3 @@ class Outgoing:
             f"{self._session.buffered_events:,} events of {self._session.buffered_bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )
-
-
-class _Failed(NamedTuple):
-    """Some events of a frame that failed, from ``begin`` until before ``end``, and the future that tells of them."""
-
-    future: asyncio.Future[Any]
-    resolved: Resolved[Token]
-    begin: int
-    end: int
-
-
-def _payloads_of(failed: Iterable[_Failed]) -> list[Any]:
-    return [payload for each in failed for payload in _payloads(each.resolved, each.begin, each.end)]
-
-
-def _payloads(resolved: Resolved[Token], begin: int, end: int) -> list[Any]:
-    """Return what some events of a frame carry, as the application gave it."""
-    encoded = resolved.payloads[begin:end]
-    return [*encoded] if resolved.binary else [*map(orjson.loads, encoded)]
-
-
-def _receive(futures: Iterable[ReceiptFuture], receipts: Iterable[Receipt]) -> None:
-    pairs = zip(futures, receipts, strict=False)
-    while True:
-        try:
-            for future, receipt in pairs:
-                future.set_result(receipt)
-            return
-        except asyncio.InvalidStateError:
-            continue  # its owner has cancelled it
-
-
-def _way(node: str) -> str:
-    return f"publishing through {node}"
-
-
-def _as_ours(error: Exception) -> GamecastError:
-    return error if isinstance(error, GamecastError) else NetworkError(f"publishing failed unexpectedly: {error!r}")

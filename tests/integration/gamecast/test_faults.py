@@ -597,7 +597,7 @@ async def test_an_error_that_nobody_expected_fails_what_is_published_and_is_logg
                 await cast.publish("a", 1)
             with pytest.raises(gamecast.GamecastError, match="a bug"):
                 await cast.publish("b", 2)
-        assert [record.name for record in caplog.records if record.exc_info] == ["gamecast.client.outgoing"]
+        assert [record.name for record in caplog.records if record.exc_info] == ["gamecast.client.serving"]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_what_a_blocking_take_cannot_return_is_refused_with_a_reason() -> None:
 
 def test_help_of_publish_says_that_events_can_be_replayed() -> None:
     told = " ".join(CliRunner().invoke(publish, ["--help"]).output.split())
-    assert "later can replay them" in told
+    assert "later can replay the events" in told
     assert "do not get them" not in told
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from gamecast.client.configuration import Configuration, Limits
-from gamecast.client.outgoing import LINGER_FROM_EVENTS, Outgoing, Token
+from gamecast.client.outgoing import Outgoing
+from gamecast.client.receipts import Token
+from gamecast.client.serving import LINGER_FROM_EVENTS
 from gamecast.client.watching import Health, PublishErrorReporter
 from sequencing.frames import PublishedFrame
 from sequencing.node import Answer, Verdict
