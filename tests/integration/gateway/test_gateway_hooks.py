@@ -431,7 +431,10 @@ def test_wrong_hooks_are_refused_at_the_start(shared_redis: EmbeddedServer, tmp_
         (["--hook-publish", "http://game.example"], "hooks need --hook-secret"),
         (["--hook-secret", str(secret)], "--hook-secret signs hook calls"),
         (["--hook-publish", "http://game.example", "--hook-secret", str(secret)], "fewer than 16"),
-        (["--hook-publish", "http://game.example", "--hook-secret", str(tmp_path / "none")], "cannot read the hook secret"),
+        (
+            ["--hook-publish", "http://game.example", "--hook-secret", str(tmp_path / "none")],
+            "cannot read the hook secret",
+        ),
     ):
         result = CliRunner().invoke(cli, ["gateway", shared_redis.url, "--port", "0", *options])
         assert isinstance(result.exception, UsageError)
