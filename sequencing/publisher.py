@@ -10,6 +10,7 @@ What becomes of a frame, and when that is not known, is told in `sequencing.outb
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic
 
 from sequencing.causal_wait import CausalWait
@@ -31,6 +32,15 @@ FRAME_FILL_BYTES = 256 * 1024
 """An open frame takes no more events beyond this; it may be larger if a single event is."""
 
 
+@dataclass(slots=True)
+class Buffered:
+    """How much waits without a fate: an object, because a caller compares it with limits at each event."""
+
+    events: int = 0
+    bytes: int = 0
+    """Of their payloads."""
+
+
 class Publisher(Generic[Token]):
     """One connection's outgoing events. Not bound to a clock or a transport."""
 
@@ -44,8 +54,7 @@ class Publisher(Generic[Token]):
         self.incarnation = incarnation
         self.forgotten = 0
         """The highest incarnation up to which a node has said that it has forgotten publishers; 0 if none has."""
-        self.buffered_events = 0
-        self.buffered_bytes = 0
+        self.buffered = Buffered()
         self.stale: dict[str, int] = {}
         """Region → the epoch in which it was refused where the plan puts it: there must be a later plan."""
         self._regions: dict[str, Outbox[Token]] = {}
@@ -82,8 +91,9 @@ class Publisher(Generic[Token]):
         frame.payloads.append(payload)
         frame.sent_at_ns.append(sent_at_ns)
         frame.tokens.append(token)
-        self.buffered_events += 1
-        self.buffered_bytes += size
+        buffered = self.buffered
+        buffered.events += 1
+        buffered.bytes += size
         return state.node
 
     def mark(self, region: str, body: bytes, token: Token) -> str | None:
@@ -93,8 +103,8 @@ class Publisher(Generic[Token]):
             True, FrameKind.JOIN, payloads=[body], tokens=[token], payload_bytes=len(body)
         )
         state.frames.appendleft(marker)
-        self.buffered_events += 1
-        self.buffered_bytes += len(body)
+        self.buffered.events += 1
+        self.buffered.bytes += len(body)
         self._note(state)
         return state.node
 
@@ -360,8 +370,8 @@ class Publisher(Generic[Token]):
             return None
         if answer.verdict in (Verdict.OK, Verdict.SEEN):
             taken = state.settle()
-            self.buffered_events -= len(taken.tokens)
-            self.buffered_bytes -= taken.payload_bytes
+            self.buffered.events -= len(taken.tokens)
+            self.buffered.bytes -= taken.payload_bytes
             state.next = frame.first + frame.count
             epoch, last = answer.numbers
             if self._wait is not None and frame.kind is FrameKind.EVENTS:
@@ -377,8 +387,8 @@ class Publisher(Generic[Token]):
         return resolved
 
     def _give_up(self, state: Outbox[Token], frame: OpenFrame[Token], *, numbered: bool) -> None:
-        self.buffered_events -= len(frame.tokens)
-        self.buffered_bytes -= frame.payload_bytes
+        self.buffered.events -= len(frame.tokens)
+        self.buffered.bytes -= frame.payload_bytes
         if self._wait is not None and frame.kind is FrameKind.EVENTS:
             events = len(frame.tokens)
             if numbered:

@@ -70,6 +70,14 @@ class Session(Generic[Token]):
         self.is_causal = causal
         self._publisher: Publisher[Token | None] = Publisher(name, incarnation, causal=causal)
         self._subscriber = Subscriber(name, incarnation)
+        self.publish = self._publisher.add
+        """Buffer an event; return the node where there is a frame to offer now, None while the region has no place.
+
+        It returns the node instead of `Effects` that name it in ``publish``, and is bound here without a method of its
+        own: a game server calls this far more often than anything else.
+        """
+        self.buffered = self._publisher.buffered
+        """How much waits without a fate."""
         self._generation = 0
         self._was_settled = False
         self._joined: AbstractSet[str] = frozenset()
@@ -91,16 +99,6 @@ class Session(Generic[Token]):
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
         return self._subscriber.held_frames
-
-    @property
-    def buffered_events(self) -> int:
-        """Published events without a fate."""
-        return self._publisher.buffered_events
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The bytes of their payloads."""
-        return self._publisher.buffered_bytes
 
     @property
     def stale(self) -> Mapping[str, int]:
@@ -166,14 +164,6 @@ class Session(Generic[Token]):
     def unsubscribe(self, regions: Iterable[str]) -> Effects[Token]:
         """Give regions up."""
         return self._effects(self._subscriber.unsubscribe(regions), interest_changed=True)
-
-    def publish(self, region: str, payload: bytes, binary: bool, sent_at_ns: int, token: Token) -> str | None:
-        """Buffer an event; return the node where there is a frame to offer now, None while the region has no place.
-
-        It returns the node instead of `Effects` that name it in ``publish``: a game server calls this far more often
-        than any other method.
-        """
-        return self._publisher.add(region, payload, binary, sent_at_ns, token)
 
     # What the network does.
 

@@ -81,6 +81,7 @@ class Outgoing:
         self._receipts = Receipts(quiet, tap)
         self._causal = configuration.ordering == "causal"
         self._session = session
+        self._buffered = session.buffered
         self._unfit: GamecastError | None = None
         """Why nothing can be published any more."""
         self._nodes: dict[str, NodeService] = {}
@@ -101,7 +102,7 @@ class Outgoing:
     @property
     def buffered_events(self) -> int:
         """Events that have no answer yet."""
-        return self._session.buffered_events
+        return self._buffered.events
 
     @property
     def published_events(self) -> int:
@@ -121,8 +122,8 @@ class Outgoing:
     async def publish(self, region: str, payload: Any) -> Receipt:
         """See `Client.publish`."""
         encoded = self._encoded(region, payload)
-        session, limits = self._session, self._limits
-        while session.buffered_events >= limits.buffer_events_max or session.buffered_bytes >= limits.buffer_bytes_max:
+        buffered, limits = self._buffered, self._limits
+        while buffered.events >= limits.buffer_events_max or buffered.bytes >= limits.buffer_bytes_max:
             if self._configuration.when_full == "refuse":
                 raise self._full()
             self._room.clear()
@@ -165,7 +166,7 @@ class Outgoing:
 
     async def flush(self) -> None:
         """Return when every buffered event has its answer."""
-        while self._session.buffered_events:
+        while self._buffered.events:
             self._room.clear()
             await self._room.wait()
 
@@ -231,8 +232,8 @@ class Outgoing:
 
     def _require_room(self) -> None:
         """Raise `BufferFull` where there is no room for what does not wait for it."""
-        session = self._session
-        if session.buffered_events >= self._async_events_max or session.buffered_bytes >= self._async_bytes_max:
+        buffered = self._buffered
+        if buffered.events >= self._async_events_max or buffered.bytes >= self._async_bytes_max:
             raise self._full()
 
     def _add(self, region: str, encoded: bytes, binary: bool, token: ReceiptFuture | PublishErrorReporter) -> None:
@@ -377,6 +378,6 @@ class Outgoing:
 
     def _full(self) -> BufferFull:
         return BufferFull(
-            f"{self._session.buffered_events:,} events of {self._session.buffered_bytes:,} bytes wait for their "
+            f"{self._buffered.events:,} events of {self._buffered.bytes:,} bytes wait for their "
             "ingress already: publish slower, or raise buffer_events_max and buffer_bytes_max"
         )

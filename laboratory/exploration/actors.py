@@ -219,7 +219,7 @@ class ClientActor:
             tuple(story.delivered),
             self.delivery.held_frames,
             dict(story.past),
-            self.publisher.buffered_events,
+            self.publisher.buffered.events,
         )
 
     def _say(self, say: Say) -> None:

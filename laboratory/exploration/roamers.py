@@ -291,7 +291,7 @@ class Roamer:
             (interest.incarnation, interest.said, tuple(sorted(interest.since.items())), interest.floor),
             frozenset(diary.unplaced),
             session.held_frames,
-            session.buffered_events,
+            session.buffered.events,
             frozenset(session.wanted),
             frozenset(session.joined),
             tuple(diary.delivered),

@@ -211,7 +211,7 @@ def _unrest(network: Network, servers: list[Server]) -> str:
         life = server.life
         if not server.settled:
             return (
-                f"{life.diary.name}: {life.session.buffered_events} unpublished, "
+                f"{life.diary.name}: {life.session.buffered.events} unpublished, "
                 f"{life.session.held_frames} held, wants {sorted(life.session.wanted)}, "
                 f"joined {sorted(life.session.joined)}"
             )

@@ -109,7 +109,7 @@ class Server:
         life = self.life
         return (
             self.process.alive
-            and not life.session.buffered_events
+            and not life.session.buffered.events
             and life.session.joined == life.session.wanted
             and not life.session.held_frames
         )

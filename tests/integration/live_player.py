@@ -158,7 +158,7 @@ class LivePlayer(Live):
 
     @property
     def settled(self) -> bool:
-        return not self.publisher.buffered_events and self.subscriber.joined == self.subscriber.wanted
+        return not self.publisher.buffered.events and self.subscriber.joined == self.subscriber.wanted
 
     def heard(self, record: Record) -> None:
         super().heard(record)

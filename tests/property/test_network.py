@@ -112,7 +112,7 @@ class Network:
 
     def drain(self) -> None:
         """Let everything arrive everywhere."""
-        while any(publisher.buffered_events for publisher in self.publishers.values()):
+        while any(publisher.buffered.events for publisher in self.publishers.values()):
             for publisher, node in product(self.publishers, self.nodes):
                 self.offer(publisher, node)
         for _ in self.nodes:

@@ -232,5 +232,5 @@ def test_each_event_has_one_fate_and_it_is_true(first: int) -> None:
                 case GamecastError(definite=True):
                     assert times == 0, f"seed {seed}: {token} failed for certain and was published: {error}"
             fates[type(error).__name__] += 1
-        assert world.publisher.buffered_events == 0
+        assert world.publisher.buffered.events == 0
     assert fates.keys() >= {"NoneType", "PublishUncertain", "OutOfMemory"}

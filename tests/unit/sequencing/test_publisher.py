@@ -74,7 +74,7 @@ def test_each_event_gets_its_own_number_whether_it_was_accepted_now_or_before(ve
     three, one = publisher.answered("n1", [Answer(verdict, (7, 12)), ok(7, 1)])
     assert (three.region, three.tokens, three.epoch, three.first_sequence) == ("a", ["a1", "a2", "a3"], 7, 10)
     assert (one.region, one.tokens, one.epoch, one.first_sequence) == ("b", ["b1"], 7, 1)
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (0, 0)
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (0, 0)
 
 
 def test_json_and_bytes_do_not_share_a_frame_and_keep_their_order() -> None:
@@ -174,7 +174,7 @@ def test_giving_up_tells_what_was_under_way_from_what_only_waited() -> None:
         (["b1"], UNDER_WAY),
         (["c1"], WAITING),
     ]
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (0, 0)
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (0, 0)
     assert publisher.answered("n1", [ok(1, 1), ok(1, 1)]) == []
     assert publisher.take("n1") == []
 
@@ -299,7 +299,7 @@ def test_giving_up_a_node_gives_up_what_was_sent_there_and_nothing_that_is_under
     [answered] = publisher.answered("n1", [ok(1, 1)])
     assert (answered.tokens, answered.error) == (["a1"], None)
     assert sent.region == "a"
-    assert publisher.buffered_events == 0
+    assert publisher.buffered.events == 0
 
 
 def test_what_moves_away_from_a_node_that_is_given_up_is_given_up_there() -> None:
@@ -319,11 +319,11 @@ def test_buffered_bytes_are_those_of_the_payloads(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(publisher_module, "FRAME_EVENTS_MAX", 1)
     publisher = assigned("a")
     add(publisher, "a1 a22 a333")
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (3, len('"a1""a22""a333"'))
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (3, len('"a1""a22""a333"'))
     publisher.take("n1")
-    assert publisher.buffered_events == 3
+    assert publisher.buffered.events == 3
     publisher.answered("n1", [ok(1, 1)])
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (2, len('"a22""a333"'))
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (2, len('"a22""a333"'))
 
 
 def test_a_request_carries_no_more_than_it_should_and_the_rest_follows() -> None:
@@ -341,7 +341,7 @@ def test_what_an_ingress_no_longer_takes_goes_with_its_numbers_to_where_the_next
     [before] = publisher.take("n1")
     add(publisher, "a3")
     assert publisher.answered("n1", [Answer(Verdict.STALE, (1,))]) == []
-    assert (publisher.stale, publisher.take("n1"), publisher.buffered_events) == ({"a": 1}, [], 3)
+    assert (publisher.stale, publisher.take("n1"), publisher.buffered.events) == ({"a": 1}, [], 3)
     publisher.woken()
     publisher.assign(plan({"a": "n2"}, 2))
     assert publisher.woken() == {"n2"}
@@ -448,7 +448,7 @@ def test_what_was_under_way_at_an_ingress_that_begins_anew_is_not_sent_again(ref
     assert (abandoned.tokens, type(abandoned.error)) == (["a1", "a2"], PublishUncertain)
     assert publisher.answered("n1", [ok(1, 2)]) == []
     assert (numbered(publisher.take("n2")), numbered(publisher.take("n1"))) == ([("a", 3, 1)], [("b", 1, 1)])
-    assert (publisher.abandoned(), publisher.buffered_events) == ([], 2)
+    assert (publisher.abandoned(), publisher.buffered.events) == ([], 2)
 
 
 def test_what_an_ingress_that_begins_anew_refused_once_goes_to_the_next() -> None:
@@ -599,10 +599,10 @@ def test_markers_are_counted_like_events_and_need_no_event_before_them() -> None
     publisher = assigned("a")
     assert (publisher.mark("a", b"here", "mark"), publisher.woken()) == ("n1", {"n1"})
     assert publisher.mark("b", b"there", "other") is None
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (2, len(b"herethere"))
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (2, len(b"herethere"))
     publisher.take("n1")
     publisher.answered("n1", [ok(1, 1)])
-    assert (publisher.buffered_events, publisher.buffered_bytes) == (1, len(b"there"))
+    assert (publisher.buffered.events, publisher.buffered.bytes) == (1, len(b"there"))
 
 
 def test_nothing_wakes_a_node_for_a_region_that_no_plan_has_given_a_place() -> None:
@@ -664,10 +664,10 @@ def test_what_is_given_up_is_not_offered_again() -> None:
     add(publisher, "a1 b1")
     full = OutOfMemory("full")
     assert len(publisher.give_up("n1", under_way=full, waiting=full)) == 2
-    assert (publisher.take("n1"), publisher.buffered_events) == ([], 0)
+    assert (publisher.take("n1"), publisher.buffered.events) == ([], 0)
     add(publisher, "a2 b2")
     assert len(publisher.failed("ab", under_way=full, waiting=full)) == 2
-    assert (publisher.take("n1"), publisher.buffered_events) == ([], 0)
+    assert (publisher.take("n1"), publisher.buffered.events) == ([], 0)
 
 
 def test_what_waits_to_be_offered_again_is_given_up_with_its_node_and_with_no_other() -> None:
