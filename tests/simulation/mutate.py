@@ -1,6 +1,6 @@
 """``./dev mutate``: apply each mutation to a copy of the core, and count the seeds until the simulation notices.
 
-Prints the table that docs/simulation.md shows. Exit status 1 if a mutation is not noticed within ``--seeds``.
+Prints the lists that docs/simulation.md shows. Exit status 1 if a mutation is not noticed within ``--seeds``.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only every so many-th mutation")
     options = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if options.only in mutation.name][:: options.every]
-    began_s, missed = time.monotonic(), 0
-    print("| deliberate bug | in | seeds | by |\n|---|---|---:|---|")
+    chosen.sort(key=lambda mutation: Path(mutation.file).name)
+    began_s, missed, shown = time.monotonic(), 0, ""
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutation, (seeds, how) in zip(chosen, pool.map(lambda m: survive(m, options.seeds), chosen), strict=True):
             missed += not seeds
             after = f"{seeds:,}" if seeds else "–"
-            print(f"| {mutation.name} | `{Path(mutation.file).name}` | {after} | {how[:60]} |", flush=True)
+            if mutation.file != shown:
+                shown = mutation.file
+                print(f"\n`{Path(shown).name}`:\n")
+            print(f"- {mutation.name}: {after}, {how[:60]}", flush=True)
     print(f"\n{len(chosen)} bugs, {len(chosen) - missed} noticed, {time.monotonic() - began_s:.0f} s", file=sys.stderr)
     return 1 if missed else 0
 
