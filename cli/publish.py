@@ -13,8 +13,9 @@ import click
 import orjson
 
 from cli.reporting import Output, counted, default_name, input_lines
-from gamecast.client.client import Client, connect
+from gamecast.client.client import Client
 from gamecast.client.configuration import Limits
+from gamecast.client.connecting import connect
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, InvalidPayload, PayloadTooLarge, PublishUncertain
 from gamecast.event import Receipt

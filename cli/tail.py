@@ -13,7 +13,8 @@ import click
 import orjson
 
 from cli.reporting import Output, default_name, named, printable
-from gamecast.client.client import Client, connect
+from gamecast.client.client import Client
+from gamecast.client.connecting import connect
 from gamecast.client.history import Since
 from gamecast.client.networks import require_reachable
 from gamecast.event import Event, Gap

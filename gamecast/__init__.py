@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from gamecast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from gamecast.client.client import Client, connect
+    from gamecast.client.client import Client
     from gamecast.client.configuration import Limits, WhenBehind, WhenFull
+    from gamecast.client.connecting import connect
     from gamecast.client.history import ReplayOrder
     from gamecast.client.protocolclient import ProtocolClient
     from gamecast.client.watching import PublishFailure, Status
@@ -127,7 +128,7 @@ _MODULES = {
     "Status": "client.watching",
     "WhenBehind": "client.configuration",
     "WhenFull": "client.configuration",
-    "connect": "client.client",
+    "connect": "client.connecting",
     "share": "sharing",
 }
 """Name → its module, below this folder, which is imported when the name is first used. All others are errors."""

@@ -13,7 +13,8 @@ from adapters.embedded.server import EmbeddedServers
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.control import RedisControl
 from adapters.redis.relays import RedisRelays
-from gamecast.client.client import Client, connect
+from gamecast.client.client import Client
+from gamecast.client.connecting import connect
 from gamecast.recording.options import Recording
 from laboratory.processes.children import Guard
 from laboratory.wan.delayproxy import DelayProxy, Leg

@@ -21,7 +21,7 @@ async def play(directory: str, roll_s: float, events: int) -> None:
 
     async with gamecast.connect("memory://play", name="player", record=record) as client:
         assert client._recorder is not None
-        client._recorder.on_rolled = told
+        client._recorder.recorder.on_rolled = told
         await client.subscribe("forest", "river")
         number = 0
         while not events or number < events:

@@ -1,0 +1,172 @@
+"""Pulling: what the application asks for next, by `fetch`, iteration or batches, from several tasks at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from typing import Self
+
+from gamecast.arguments import check_take
+from gamecast.client.incoming import Incoming
+from gamecast.client.watching import Callbacks
+from gamecast.event import Event, Gap
+from sequencing.errors import NotConnected
+
+
+class Puller:
+    """Hands the batches of a connection to the tasks that ask for them; what one leaves, the next gets."""
+
+    def __init__(self, incoming: Incoming, current: deque[Event | Gap], caught_up: Callbacks) -> None:
+        """``current``: what was read, and is delivered next; ``caught_up``: hears of replays that have ended."""
+        self._incoming = incoming
+        self._current = current
+        self._caught_up = caught_up
+        self._reading = asyncio.Lock()
+        self._coming: asyncio.Task[list[Event | Gap] | None] | None = None
+        """The next batch, where `fetch` did not wait for it."""
+        self._taking: list[list[Event | Gap]] = []
+        """What calls of `fetch` have and have not returned yet."""
+        self._ended_replays: list[frozenset[str]] = []
+        """The regions of replays whose last events the application may still be looking at."""
+        self._asking = 0
+        """How many calls wait for events and have none to return."""
+        incoming.on_caught_up = self._replay_ended
+
+    async def close(self) -> None:
+        """Break off a read that no call waits for."""
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.wait((self._coming,))
+
+    def forget(self, regions: Collection[str]) -> None:
+        """Drop what was read of regions."""
+        if self._coming is not None and self._coming.done() and self._coming.exception() is None:
+            self._current.extend(self._coming.result() or ())
+            self._coming = None
+        kept = [event for event in self._current if event.region not in regions]
+        self._current.clear()
+        self._current.extend(kept)
+        for taken in self._taking:
+            taken[:] = [event for event in taken if event.region not in regions]
+
+    async def fetch(self, max_events: int, timeout: float | None) -> list[Event | Gap]:  # noqa: ASYNC109
+        """See `Client.fetch`."""
+        check_take(max_events, timeout)
+        incoming, current, taken = self._incoming, self._current, list[Event | Gap]()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._taking.append(taken)
+        try:
+            while True:
+                if self._ended_replays and not current and not taken:
+                    self._report_ended_replays()
+                while current and len(taken) < max_events:
+                    taken.append(current.popleft())
+                if len(taken) == max_events:
+                    return taken
+                if self._coming is None and incoming.has_next and not self._reading.locked():
+                    batch = await (self._read() if taken else self._read_while_asking())
+                else:
+                    # A read of history that a tick did not wait for goes on until the next one.
+                    coming = self._coming
+                    if coming is None:
+                        coming = self._coming = asyncio.create_task(self._read(), name="gamecast fetch")
+                    had_some = bool(taken)
+                    left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    await (self._wait_for(coming, left_s) if not had_some else asyncio.wait((coming,), timeout=0))
+                    if self._coming is not coming:
+                        continue  # another task has it, and may have left something
+                    if had_some and not taken and not coming.done() and (left_s is None or left_s > 0):
+                        continue  # all of it was of regions that another task has unsubscribed from
+                    if not coming.done() or (taken and coming.exception() is not None):
+                        return taken
+                    self._coming = None
+                    batch = coming.result()
+                if batch is None:
+                    if not taken:
+                        raise NotConnected("the connection is closed, and all that came before has been taken")
+                    return taken
+                current.extend(batch)
+        except BaseException:
+            current.extendleft(reversed(taken))
+            raise
+        finally:
+            # By identity: lists compare by what they have.
+            self._taking = [each for each in self._taking if each is not taken]
+
+    async def next_batch(self) -> list[Event | Gap] | None:
+        """Return what others have left, or else what comes next; None at the end."""
+        while not self._current:
+            if self._ended_replays:
+                self._report_ended_replays()
+            coming = self._coming
+            if coming is None:
+                batch = await self._read_while_asking()
+            else:
+                await self._wait_for(coming, None)
+                if self._coming is not coming:
+                    continue  # another task has it, and may have left something
+                self._coming = None
+                batch = coming.result()
+            if batch is None or batch:
+                return batch
+        left = [*self._current]
+        self._current.clear()
+        return left
+
+    async def _read(self) -> list[Event | Gap] | None:
+        """Return what comes next, None at the end; nothing where something is left by the time of one's turn.
+
+        Only one task at a time reads history. What a task leaves comes before all that is read after it.
+        """
+        async with self._reading:
+            return [] if self._current else await self._incoming.next_batch()
+
+    async def _read_while_asking(self) -> list[Event | Gap] | None:
+        """As `_read`, for a call that has nothing to return yet."""
+        self._asking += 1
+        try:
+            return await self._read()
+        finally:
+            self._asking -= 1
+
+    async def _wait_for(self, coming: asyncio.Task[list[Event | Gap] | None], timeout_s: float | None) -> None:
+        """Wait for the next batch, for a call that has nothing to return yet."""
+        self._asking += 1
+        try:
+            await asyncio.wait((coming,), timeout=timeout_s)
+        finally:
+            self._asking -= 1
+
+    def _replay_ended(self, regions: frozenset[str]) -> None:
+        """Report that a replay has ended, at once if its events have been returned and the application asks for more.
+
+        `fetch` reads ahead of what it returns: then the next call reports it.
+        """
+        self._ended_replays.append(regions)
+        if self._asking:
+            self._report_ended_replays()
+
+    def _report_ended_replays(self) -> None:
+        ended, self._ended_replays = self._ended_replays, []
+        for regions in ended:
+            self._caught_up.tell(regions)
+
+
+class Batches:
+    """An async iterator over lists of events; cancelling a call takes no event with it."""
+
+    def __init__(self, next_batch: Callable[[], Awaitable[list[Event | Gap] | None]]) -> None:
+        """Use `Client.batches`."""
+        self._next_batch = next_batch
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event | Gap]:
+        """Return the next events; ends when the connection closes."""
+        batch = await self._next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
