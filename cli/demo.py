@@ -16,7 +16,8 @@ from adapters.embedded.server import EmbeddedServers
 from classic.protocols.catalogue import PROTOCOLS
 from cli.outfiles import writing
 from gamecast.errors import PlanError, UsageError
-from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
+from gamecast.recording.deliverylog import log_file_name, published_beside, write_published
+from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from gamecast.recording.options import Recording
 from laboratory.demo.journey import JOINS_PENDING_MAX
 from laboratory.demo.outcome import Outcome

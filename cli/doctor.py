@@ -13,8 +13,10 @@ from rich.text import Text
 
 from adapters.redis.access import AccessState, access, leftovers
 from adapters.redis.control import SOLE_NODE
-from adapters.redis.findings import Examination, Finding, Level, judge, under_way
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.examination import Examination, Finding, Level
+from adapters.redis.findings import judge, under_way
+from adapters.redis.networkstate import NetworkState
+from adapters.redis.survey import survey
 from cli.reporting import counted, printable
 from gamecast.client.networks import require_reachable
 from gamecast.errors import GamecastError, UnsupportedServer

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from adapters.redis.findings import affected_by
-from adapters.redis.survey import NetworkState, NodeState, survey
+from adapters.redis.networkstate import NetworkState, NodeState
+from adapters.redis.survey import survey
 from cli.reporting import counted, installed_plan, named, printable
 from gamecast.client.networks import require_reachable
 from launcher.ending import INFRASTRUCTURE

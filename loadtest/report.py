@@ -7,7 +7,8 @@ from pathlib import Path
 
 import orjson
 
-from gamecast.recording.deliverylog import DeliveryLogWriter, log_file_name, published_beside, write_published
+from gamecast.recording.deliverylog import log_file_name, published_beside, write_published
+from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from loadtest.conductor import Conductor
 from loadtest.journal import Ledger
 

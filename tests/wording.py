@@ -30,7 +30,7 @@ WORDS = {
 }
 """What it is called here → how it is found, whatever its case. See the glossary for the field's terms."""
 
-LIMITS = {"anew": 37, "tell of": 9, "whoever": 16, "nobody": 85}
+LIMITS = {"anew": 37, "tell of": 9, "whoever": 15, "nobody": 84}
 """Word → in how many places it may stand: what is there from before, and no more."""
 
 SENTENCE_WORDS_MAX = 30

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from adapters.gateway.messages import Position, encode_event, encode_gap
+from adapters.gateway.eventmessages import encode_event, encode_gap
+from adapters.gateway.messages import Position
 from sequencing.compact import compact
 
 KEPT_BYTES = 8 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -273,43 +273,6 @@ def position_of(text: str) -> Position:
     """Return epoch and sequence of a text that `read_position` returned."""
     epoch, _, sequence = text.partition("-")
     return int(epoch), int(sequence)
-
-
-def position_text(position: Position) -> str:
-    """Return a position in the encoding of clients."""
-    return f"{position[0]}-{position[1]}"
-
-
-def events_message(items: Iterable[bytes]) -> str:
-    """Return the message with these items, in order; each is encoded already."""
-    return (b'{"type":"events","events":[' + b",".join(items) + b"]}").decode()
-
-
-def encode_event(event: Any) -> bytes:
-    """Return one event in the encoding of clients."""
-    payload = event.payload
-    content = {"base64": base64.b64encode(payload).decode()} if type(payload) is bytes else {"payload": payload}
-    return orjson.dumps(
-        {
-            "region": event.region,
-            "position": position_text((event.epoch, event.sequence)),
-            "sender": event.sender,
-            "sent_at_ms": event.sent_at_ns // 1000 / 1000,
-            **content,
-        }
-    )
-
-
-def encode_gap(region: str, epoch: int, first_sequence: int, last_sequence: int, reason: str) -> bytes:
-    """Return an encoded gap; ``position`` is where to continue after it, null if that is unknown."""
-    last = position_text((epoch, last_sequence)) if last_sequence else None
-    told = {"first": position_text((epoch, first_sequence)), "last": last, "reason": reason}
-    return orjson.dumps({"region": region, "position": last, "gap": told})
-
-
-def said(kind: str, **fields: Any) -> str:
-    """Return a message from the gateway."""
-    return orjson.dumps({"type": kind, **fields}).decode()
 
 
 def _hello(document: dict[str, Any]) -> Hello:

@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector
 
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.metrics import OTHER, REGIONS_MAX
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.networkstate import NetworkState
+from adapters.redis.survey import survey
 from sequencing.errors import GamecastError
 
 SURVEY_EVERY_S = 5.0

@@ -15,10 +15,11 @@ from aiohttp import web
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import Ended, is_cancelled
+from adapters.gateway.eventmessages import events_message, said
 from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.grants import Bucket
-from adapters.gateway.messages import Close, Code, Refusal, events_message, message_id, said
+from adapters.gateway.messages import Close, Code, Refusal, message_id
 from adapters.gateway.parked import ParkedSession
 
 REPLIES_MAX = 1_024

@@ -11,11 +11,12 @@ import orjson
 from aiohttp import web
 
 from adapters.gateway.answers import answer
+from adapters.gateway.eventmessages import position_text
 from adapters.gateway.eventtexts import Told, parted
 from adapters.gateway.gateway import GATEWAY, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.historybudget import HistoryBudget
-from adapters.gateway.messages import Code, Refusal, position_text, read_position, read_region
+from adapters.gateway.messages import Code, Refusal, read_position, read_region
 from adapters.gateway.ports import Connection
 from sequencing.errors import GamecastError, InvalidInput, Superseded, TooSlow
 

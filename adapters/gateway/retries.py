@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from adapters.gateway.messages import Code, Publish, Refusal, position_text
+from adapters.gateway.eventmessages import position_text
+from adapters.gateway.messages import Code, Publish, Refusal
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.ports import NetworkAccess
 

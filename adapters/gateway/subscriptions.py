@@ -7,16 +7,9 @@ from collections.abc import Mapping
 
 from adapters.gateway.caller import Caller
 from adapters.gateway.ended import ENDS_CONNECTION
+from adapters.gateway.eventmessages import position_text
 from adapters.gateway.gateway import Gateway
-from adapters.gateway.messages import (
-    Code,
-    Position,
-    Refusal,
-    Subscribe,
-    Unsubscribe,
-    position_of,
-    position_text,
-)
+from adapters.gateway.messages import Code, Position, Refusal, Subscribe, Unsubscribe, position_of
 from adapters.gateway.outbox import Outbox
 from adapters.gateway.parked import ParkedSession
 from adapters.gateway.resumption import Resumption

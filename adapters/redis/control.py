@@ -15,8 +15,9 @@ import orjson
 
 from adapters.leadership import Seen
 from adapters.redis.connection import RedisConnection, Script, parse_info
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
-from adapters.redis.past import PAST, PAST_KEPT_MS, past_document, read_past
+from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
 from adapters.redis.record import Ask, read, read_all, read_plan, told
 from adapters.urls import redacted
 from sequencing.errors import (
@@ -68,38 +69,6 @@ ALONE: Turn = nullcontext()
 
 PROBES_KEPT_MS = 60_000
 """How long the probe address of a recording server is kept unless it is registered again."""
-
-
-class ControlKeys:
-    """The Redis keys through which managers and connections communicate."""
-
-    record = "gamecast:{control}:record"
-    interests = "gamecast:{control}:wishes"
-    published = "gamecast:{control}:published"
-    lease = "gamecast:{control}:leader"
-    news = "gamecast:{control}:news"
-    asked = "gamecast:{control}:asked"
-    incarnations = "gamecast:{control}:incarnations"
-    connections = "gamecast:{control}:connections"
-    alive = "gamecast:{control}:alive"
-    looked = "gamecast:{control}:looked"
-    nodes = "gamecast:{control}:nodes"
-    lossy = "gamecast:{control}:lossy"
-    expected = "gamecast:{control}:expected"
-    probes = "gamecast:{control}:probes"
-    led = "gamecast:{control}:led"
-    parts = "gamecast:{control}:parts"
-    held = "gamecast:{control}:held"
-    gone = "gamecast:{control}:gone"
-    past = PAST
-    doubted = "gamecast:{control}:doubted"
-    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone
-    """Of control.lua."""
-    of_leaders = (
-        *(record, interests, published, lease, news, asked),
-        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
-    )
-    """Of leading.lua."""
 
 
 class RedisControl:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator
 
-from adapters.redis.access import AccessState, LeftoverState
-from adapters.redis.control import SOLE_NODE, ControlKeys
+from adapters.redis.control import SOLE_NODE
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.examination import Examination, Finding
+from adapters.redis.networkstate import NetworkState, NodeState, RegionState
 from adapters.redis.probe import ServerState
-from adapters.redis.survey import NetworkState, NodeState, RegionState
+from adapters.redis.serverfindings import access_findings, server_findings, size_text, unread_findings
 from adapters.wording import counted, installed_plan, named
 from sequencing.node import TRIM_EVERY_EVENTS
 from sequencing.plan import Plan
 
-CLOCK_MS_MAX = 100.0
-MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
 WEIGHED_EVENTS_MIN = 100
 """With fewer events, the memory per event cannot be estimated."""
 
@@ -23,33 +21,6 @@ BEGIN_ANEW = (
     "stop all programs that use the network, empty its Redis servers, and start it again; and turn persistence on, so "
     "that this does not happen again"
 )
-
-Level = Literal["ok", "warning", "problem"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``subject``: the examined part; ``seen``: its state; ``advice``: what to do, empty if all is well."""
-
-    level: Level
-    subject: str
-    seen: str
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """The input of the judgement: two surveys, the same one twice if the first was fine, and the results of trials.
-
-    ``apart_s``: the time between the surveys. Work in progress moves in that time; what does not move is stuck.
-    ``accesses``: by where they were tried, ``control`` or a node's name. ``leftovers``: by the node's name.
-    """
-
-    first: NetworkState
-    second: NetworkState
-    apart_s: float
-    accesses: Mapping[str, AccessState] = field(default_factory=dict)
-    leftovers: Mapping[str, LeftoverState] = field(default_factory=dict)
 
 
 def judge(examined: Examination) -> Iterator[Finding]:
@@ -61,12 +32,12 @@ def judge(examined: Examination) -> Iterator[Finding]:
             names, _ = servers.setdefault(node.server.run, ([], node.server))
             names += [node.name] if node.name not in names else []
     for names, server in servers.values():
-        yield from _server(", ".join(names), server)
+        yield from server_findings(", ".join(names), server)
     for name, may in examined.accesses.items():
-        yield _access(name, may)
+        yield access_findings(name, may)
     yield from _leading(examined)
     yield from _changing(examined)
-    yield from _unread("control", network.unread)
+    yield from unread_findings("control", network.unread)
     before = {node.name: node for node in examined.first.nodes}
     steady = not (examined.first.has_moved or network.has_moved)
     if not steady:
@@ -166,100 +137,6 @@ def _changing(examined: Examination) -> Iterator[Finding]:
         yield Finding("problem", "connections", seen, advice)
 
 
-def _server(subject: str, server: ServerState) -> Iterator[Finding]:
-    if not server.version:
-        yield Finding("problem", subject, "does not answer INFO, which gamecast needs", "let the user run INFO")
-        return
-    yield Finding("ok", subject, f"Redis {server.version}")
-    if server.role == "slave":
-        yield Finding("problem", subject, "is a replica, which accepts no writes", "use the URL of its primary")
-    policy = server.memory_policy
-    if policy == "noeviction":
-        yield Finding("ok", subject, "maxmemory-policy noeviction: nothing is dropped to make room")
-    elif policy:
-        dropped = "anything, counters and streams too" if policy.startswith("allkeys") else "the lease"
-        yield Finding(
-            "problem" if policy.startswith("allkeys") else "warning",
-            subject,
-            f"maxmemory-policy {policy}: when it is full, Redis drops {dropped}",
-            "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
-        )
-    yield _memory(subject, server)
-    yield _persistence(subject, server)
-    if server.clock_ahead_ms is not None and server.round_trip_ms is not None:
-        off, unsure = abs(server.clock_ahead_ms), server.round_trip_ms / 2
-        if off - unsure > CLOCK_MS_MAX:
-            seen = f"its clock is {off:,.0f} ms {'ahead of' if server.clock_ahead_ms > 0 else 'behind'} this machine's"
-            yield Finding("warning", subject, seen, "run NTP on both machines: delays are measured by clocks")
-        else:
-            yield Finding("ok", subject, f"its clock agrees with this machine's to {off + unsure:.1f} ms")
-
-
-def _memory(subject: str, server: ServerState) -> Finding:
-    used = server.memory_bytes or 0
-    if not server.memory_bytes_max:
-        return Finding("ok", subject, f"{_size(used)} in use, without a limit (maxmemory 0)")
-    full = used / server.memory_bytes_max
-    seen = f"{_size(used)} of {_size(server.memory_bytes_max)} in use ({full:.0%})"
-    if full < MEMORY_WARNING:
-        return Finding("ok", subject, seen)
-    advice = "raise maxmemory, or keep fewer events (retention_events): a full Redis refuses publishes"
-    return Finding("problem" if full >= MEMORY_PROBLEM else "warning", subject, seen, advice)
-
-
-def _persistence(subject: str, server: ServerState) -> Finding:
-    if server.loading:
-        seen = "is still loading its data: it accepts no command, and does not report what it keeps"
-        return Finding("warning", subject, seen, "wait until it has finished, and repeat this")
-    advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
-    if not server.append_only:
-        lost = "everything" if server.save == "" else "everything since the last snapshot"
-        return Finding("warning", subject, f"appendonly no: when it restarts, {lost} is lost", advice)
-    match server.appendfsync:
-        case "always":
-            return Finding("ok", subject, "appendonly yes, appendfsync always: nothing acknowledged is lost")
-        case "everysec":
-            seen = "appendfsync everysec: when its machine fails, the last second may be lost"
-        case "no":
-            seen = "appendfsync no: when its machine fails, what the system had not written yet (half a minute) is lost"
-        case _:
-            seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
-    return Finding("warning", subject, seen, advice)
-
-
-_LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
-"""Users that `adapters.redis.users` makes: each may do its part only."""
-_FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
-"""What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
-
-
-def _access(name: str, may: AccessState) -> Finding:
-    who = f"user {may.user}" if may.user is not None else "the user"
-    if may.refused is None:
-        return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
-    if may.user in _LIMITED:
-        seen = f"{who} may not do all that gamecast does: {may.refused}"
-        return Finding("warning", name, seen, "this is as `gamecast users` makes it: repeat this as the user `manager`")
-    if any(words in may.refused for words in _FORBIDDEN):
-        advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
-    else:
-        advice = "see the server's message: until this is fixed, nothing can be published through it"
-    return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
-
-
-def _unread(name: str, unread: Sequence[str]) -> Iterator[Finding]:
-    advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove the keys of other programs"
-    hidden = [text for text in unread if "NOPERM" in text]
-    for text in unread:
-        if text not in hidden:
-            yield Finding("problem", name, f"cannot be read: {text}", advice)
-    if hidden:
-        seen = f"refuses to show some things to this user, so they are not examined: {hidden[0]}"
-        if len(hidden) > 1:
-            seen += f", and {len(hidden) - 1:,} more"
-        yield Finding("warning", name, seen, "repeat this as a user who may read them")
-
-
 def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: bool) -> Iterator[Finding]:
     plan, server = network.plan, node.server
     if server is None:
@@ -269,7 +146,7 @@ def _node(node: NodeState, before: NodeState, network: NetworkState, *, steady: 
         seen = f"{node.trouble or 'cannot be asked'}{affected_by(node.name, network)}"
         yield Finding("problem", node.name, seen, advice)
         return
-    yield from _unread(node.name, node.unread)
+    yield from unread_findings(node.name, node.unread)
     if plan is not None and not node.planned:
         yield Finding("ok", node.name, "is registered and not in the plan: the next plan may use it")
     if steady:
@@ -429,16 +306,12 @@ def _streams(node: NodeState, server: ServerState, regions: list[RegionState]) -
     event_bytes = sum(each.stream_bytes or 0 for each in weighed) / events
     full_bytes = event_bytes * kept * len(regions)
     seen = (
-        f"{counted(len(regions), 'egress stream')} of up to {kept:,} events: about {_size(full_bytes)} when full, at "
-        f"{event_bytes:,.0f} bytes an event"
+        f"{counted(len(regions), 'egress stream')} of up to {kept:,} events: about {size_text(full_bytes)} when full, "
+        f"at {event_bytes:,.0f} bytes an event"
     )
     limit = server.memory_bytes_max or server.machine_bytes
     if limit and full_bytes > limit:
         advice = "set a smaller retention_events at the leader, or give it more memory"
-        yield Finding("warning", node.name, f"{seen}; there are {_size(limit)}", advice)
+        yield Finding("warning", node.name, f"{seen}; there are {size_text(limit)}", advice)
     else:
         yield Finding("ok", node.name, seen)
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -25,7 +25,8 @@ from urllib.parse import quote
 
 from adapters.redis.access import TOUCH
 from adapters.redis.connection import RedisConnection, Script, parse_info
-from adapters.redis.control import CONTROL, LEADING, SOLE_NODE, ControlKeys
+from adapters.redis.control import CONTROL, LEADING, SOLE_NODE
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.node import INSTALL, STEP
 from adapters.redis.survey import LOOK
 from adapters.urls import redacted, with_user

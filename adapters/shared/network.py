@@ -18,7 +18,8 @@ from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.network import RedisNetwork
 from adapters.shared.lane import SharedIngress, SharedLane
-from adapters.shared.streams import SharedNode, SharedReader
+from adapters.shared.reader import SharedReader
+from adapters.shared.streams import SharedNode
 from sequencing.errors import NetworkRestarted, is_passing
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
@@ -309,7 +310,9 @@ class SharedView(ControlClient):
 
     def reader(self, node: str, plan: Plan) -> SharedReader:
         """See `Network.reader`."""
-        return self._shared.node(node, plan).reader(plan)
+        shared = self._shared.node(node, plan)
+        shared.follow(plan)
+        return SharedReader(shared, plan)
 
 
 def _place(plan: Plan) -> Place:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from adapters.memory import MemoryFaults, MemoryWorld, world_of
+from adapters.memory import world_of
+from adapters.memoryworld import MemoryFaults, MemoryWorld
 from sequencing.errors import UsageError
 
 

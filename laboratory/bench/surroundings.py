@@ -12,7 +12,8 @@ from multiprocessing import get_context
 from redis import Redis
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.control import RedisControl
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.network import RedisNetwork
 from gamecast.client.configuration import Limits
 from laboratory.bench.parent import end_with_parent

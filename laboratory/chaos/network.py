@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import ControlKeys
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.record import lines_of
 from laboratory.chaos.board import Board, Phase, Slot
 from laboratory.chaos.clock import Clock, ClockedServer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapters.redis.survey import NetworkState
+from adapters.redis.networkstate import NetworkState
 from adapters.wording import counted, named
 from sequencing.plan import Plan
 

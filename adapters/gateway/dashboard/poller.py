@@ -15,7 +15,7 @@ import orjson
 
 from adapters.gateway.dashboard.notes import Note, happened
 from adapters.gateway.dashboard.snapshot import Snapshot
-from adapters.redis.survey import NetworkState
+from adapters.redis.networkstate import NetworkState
 from sequencing.errors import GamecastError
 
 logger = logging.getLogger("gamecast.dashboard")

@@ -21,7 +21,8 @@ from adapters.gateway.dashboard.snapshot import REGION_ORDERS, ROWS_MAX, SUBSCRI
 from adapters.gateway.gateway import Extension, Gateway
 from adapters.gateway.grants import Grant
 from adapters.gateway.messages import Code, Refusal
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.networkstate import NetworkState
+from adapters.redis.survey import survey
 from adapters.wording import counted
 
 PAGE = Path(__file__).with_name("page")

@@ -13,8 +13,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from adapters.redis.findings import Examination, Finding, judge
-from adapters.redis.survey import ConnectionState, NetworkState, NodeState, RegionState
+from adapters.redis.examination import Examination, Finding
+from adapters.redis.findings import judge
+from adapters.redis.networkstate import ConnectionState, NetworkState, NodeState, RegionState
 
 NODES_SHOWN, LINKS_SHOWN, ALERTS_SHOWN = 100, 200, 50
 ROWS_MAX = 200

@@ -21,7 +21,7 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import ControlKeys
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.node import RedisNode
 from adapters.redis.places import places_of
 from adapters.redis.relays import RedisRelays

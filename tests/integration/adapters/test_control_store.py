@@ -11,8 +11,9 @@ import pytest
 import redis
 
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import NEWS_KEPT, ControlKeys, RedisControl
+from adapters.redis.control import NEWS_KEPT, RedisControl
 from adapters.redis.controlclient import ControlClient
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.record import PARTS_KEPT, STORIES_AT_ONCE
 from sequencing.errors import SessionExpired, Superseded
 from sequencing.plan import Plan

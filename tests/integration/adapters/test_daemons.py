@@ -22,8 +22,10 @@ import gamecast
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.leadership import LEASE_MS
-from adapters.redis.control import ControlKeys, RedisControl
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.control import RedisControl
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.networkstate import NetworkState
+from adapters.redis.survey import survey
 from adapters.redis.users import ROLES
 from cli.main import main
 from gamecast import Client, Event, Receipt

@@ -13,7 +13,7 @@ import redis.asyncio
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import ControlKeys
+from adapters.redis.controlkeys import ControlKeys
 from tests.patience import patience
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,8 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import RedisControl
-from adapters.redis.findings import Examination, judge
+from adapters.redis.examination import Examination
+from adapters.redis.findings import judge
 from adapters.redis.relays import RedisRelays
 from adapters.redis.survey import survey
 from gamecast import Event, Gap

@@ -18,7 +18,8 @@ import gamecast
 from adapters.embedded.network import EmbeddedNetwork
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.connection import RedisConnection, Script
-from adapters.redis.control import CONTROL, LEADING, ControlKeys, RedisControl
+from adapters.redis.control import CONTROL, LEADING, RedisControl
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.network import RedisNetwork
 from adapters.redis.node import INSTALL, RedisNode
 from adapters.redis.survey import survey

@@ -22,11 +22,14 @@ import gamecast.blocking
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis import probe as redis_probe
-from adapters.redis.control import SOLE_NODE, ControlKeys, RedisControl
-from adapters.redis.findings import Examination, judge
+from adapters.redis.control import SOLE_NODE, RedisControl
+from adapters.redis.controlkeys import ControlKeys
+from adapters.redis.examination import Examination
+from adapters.redis.findings import judge
 from adapters.redis.network import RedisNetwork
+from adapters.redis.networkstate import NetworkState
 from adapters.redis.relays import RedisRelays
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.survey import survey
 from cli import doctor as doctor_command
 from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError

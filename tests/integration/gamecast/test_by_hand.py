@@ -25,7 +25,8 @@ import redis
 import gamecast.blocking
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
-from adapters.redis.control import SOLE_NODE, ControlKeys
+from adapters.redis.control import SOLE_NODE
+from adapters.redis.controlkeys import ControlKeys
 from cli.main import main
 from gamecast import Event
 from sequencing.keyspace import NodeKeys

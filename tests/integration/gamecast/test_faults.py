@@ -18,7 +18,8 @@ from adapters import leader
 from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer, EmbeddedServers
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import BORN, SOLE_NODE, TTL_MS, ControlKeys, RedisControl
+from adapters.redis.control import BORN, SOLE_NODE, TTL_MS, RedisControl
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.node import RedisNode
 from adapters.redis.relays import RedisRelays
 from gamecast import Client, Event, Gap

@@ -12,7 +12,8 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis import control as control_store
-from adapters.redis.control import ControlKeys, RedisControl
+from adapters.redis.control import RedisControl
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.network import RedisNetwork
 from adapters.redis.relays import RedisRelays
 from gamecast import Event

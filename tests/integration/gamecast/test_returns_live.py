@@ -13,7 +13,7 @@ import pytest
 import redis
 
 import gamecast
-from adapters.redis.control import ControlKeys
+from adapters.redis.controlkeys import ControlKeys
 from tests.events import take
 from tests.integration.gamecast.test_interface import Network
 from tests.patience import patience, scaled

@@ -19,7 +19,8 @@ from adapters.gateway.dashboard.routes import add_dashboard, dashboard
 from adapters.gateway.gateway import Gateway
 from adapters.gateway.revocations import LOOK_S
 from adapters.gateway.tokens import KeyFile, mint, new_key
-from adapters.redis.survey import NetworkState, survey
+from adapters.redis.networkstate import NetworkState
+from adapters.redis.survey import survey
 from sequencing.errors import Unreachable
 from tests.integration.gateway_clients import Socket, running_gateway
 from tests.patience import patience

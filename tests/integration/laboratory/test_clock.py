@@ -19,7 +19,8 @@ import laboratory.chaos.clock as clock
 from adapters.embedded.server import EmbeddedServer
 from adapters.leader import Leader
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, RESUME_S, Seen
-from adapters.redis.control import LATE_S_MAX, TTL_MS, ControlKeys, RedisControl
+from adapters.redis.control import LATE_S_MAX, TTL_MS, RedisControl
+from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.operating import RedisNodeOperator
 from laboratory.chaos.clock import SHARED_MEMORY, Clock, ClockedServer, clock_library
 from laboratory.chaos.faults import cannot

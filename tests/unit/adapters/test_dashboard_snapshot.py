@@ -11,8 +11,8 @@ pytest.importorskip("aiohttp", reason="the gateway's libraries are not installed
 
 from adapters.gateway.dashboard.notes import happened
 from adapters.gateway.dashboard.snapshot import ROWS_MAX, Snapshot, page
+from adapters.redis.networkstate import ConnectionState, LinkState, NetworkState, NodeState, RegionState
 from adapters.redis.probe import ServerState
-from adapters.redis.survey import ConnectionState, LinkState, NetworkState, NodeState, RegionState
 from sequencing.plan import Atom, AtomId, Plan
 
 SERVER = ServerState(

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.gateway.audit import AuditLog
+from adapters.gateway.eventmessages import encode_event
 from adapters.gateway.eventtexts import EventTexts
 from adapters.gateway.grants import Bucket, Grant, Subjects
 from adapters.gateway.guard import Guard
-from adapters.gateway.messages import Refusal, encode_event, read_json, read_message
+from adapters.gateway.messages import Refusal, read_json, read_message
 from adapters.gateway.metrics import OTHER, BoundedLabels
 from adapters.gateway.regions import RegionPatterns, check_public_region
 from adapters.gateway.replaycache import MemoryReplayCache

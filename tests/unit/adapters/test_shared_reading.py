@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from adapters.redis.node import RedisNode
+from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
@@ -60,7 +61,7 @@ async def test_a_stream_that_is_begun_again_further_back_takes_nothing_of_the_lo
 
     shared = SharedNode(make, "n1", PLAN)
     looking = made[1]
-    one, other = shared.reader(PLAN), shared.reader(PLAN)
+    one, other = SharedReader(shared, PLAN), SharedReader(shared, PLAN)
     async with patience(10):
         looking.last = 506
         shared.begin(one, KEY, 505)

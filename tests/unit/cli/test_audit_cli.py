@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.audit import audit
-from gamecast.recording.deliverylog import DeliveryLogWriter
+from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from sequencing.errors import InvalidInput
 
 

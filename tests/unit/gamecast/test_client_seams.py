@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import cli.status
 import gamecast
-from adapters.redis.survey import NetworkState, NodeState
+from adapters.redis.networkstate import NetworkState, NodeState
 from cli.publish import publish
 from cli.tail import tail
 from gamecast import Gap, Receipt, blocking

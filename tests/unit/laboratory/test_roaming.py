@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.audit import audit
-from gamecast.recording.deliverylog import DeliveryLogWriter, read_delivery_logs, read_published, write_published
+from gamecast.recording.deliverylog import read_delivery_logs, read_published, write_published
+from gamecast.recording.deliverylogwriter import DeliveryLogWriter
 from laboratory.match.cells import Cell, cells_in_view, cells_of_views
 from laboratory.match.hosting import Publication, Workload, build_workload
 from laboratory.match.roaming import (

@@ -1,0 +1,383 @@
+"""What the connections to a network in memory share, and the faults that tests ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Any
+
+from adapters.leadership import Seen
+from adapters.manager import Manager
+from adapters.network import Hidden, Position
+from adapters.relay import Relays, RelayTask
+from sequencing.cut import Looks, ReadResult
+from sequencing.errors import (
+    SessionExpired,
+    Unreachable,
+    session_expired_message,
+)
+from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.node import Answer, Node, TransferAnswer
+from sequencing.plan import Ordering, Plan
+from sequencing.record import Interest, Pair, Record
+from sequencing.steps import StepState
+from sequencing.transition import Task
+
+FAULTS = "gamecast.testing.faults"
+"""The name of the publisher whose events are lost, to make gaps."""
+
+
+class MemoryWorld:
+    """The shared state of all connections of one ``memory://NAME``. It lives while any of them is open."""
+
+    def __init__(self, nodes: int, retention_events: int, ordering: Ordering, resume_s: float) -> None:
+        self.nodes = {f"n{number}": Node(f"n{number}", retention_events) for number in range(1, nodes + 1)}
+        self.incarnation = 0
+        """The last incarnation that was assigned."""
+        self.newest: dict[str, int] = {}
+        """Name → its newest connection, which speaks for it."""
+        self.interests: dict[str, Interest] = {}
+        self.expected: frozenset[Pair] = frozenset()
+        self.probes: dict[str, bytes] = {}
+        self.published: frozenset[str] = frozenset()
+        self.record: Record | None = None
+        self.news: list[Record] = []
+        self.told = 0
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
+        self.relays = Relays(self._relay)
+        self.faults = MemoryFaults(self)
+        self._changed = asyncio.Event()
+        self._manager = Manager(MemoryControl(self), partial(MemoryNodeOperator, self), ordering, resume_s=resume_s)
+        self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
+
+    @property
+    def cannot_plan(self) -> ImportError | None:
+        """See `Manager.cannot_plan`."""
+        return self._manager.cannot_plan
+
+    def changed(self) -> None:
+        """Wake all tasks that wait for something to read."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def stepped(self, node: Node) -> None:
+        """Wake all tasks that wait for the results of a node's step."""
+        self.faults.stepped(node)
+        self.changed()
+
+    async def change(self, block_ms: int) -> None:
+        """Wait for the next change, up to ``block_ms``."""
+        try:
+            async with asyncio.timeout(block_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def end(self) -> None:
+        """Stop all tasks of this world."""
+        await self._manager.stop()
+        await self._managing
+        await self.relays.stop()
+
+    def _relay(self, source: str, target: str, plan: Plan) -> RelayTask:
+        return RelayTask(MemoryNode(self, source), MemoryNode(self, target), (source, target))
+
+
+class MemoryFaults:
+    """The injected faults of a world; see `gamecast.testing.faults`.
+
+    Frames are lost where a server loses them: in the stream that subscribers read. The subscribers handle the rest.
+    """
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+        self._disconnected: set[str] = set()
+        self._expired: set[int] = set()
+        """Expired connections: the network continues without them."""
+        self._losing: dict[str, int] = {}
+        """Region → how many of its next events must be lost."""
+        self._gaps: list[tuple[str, int]] = []
+        """Gaps, (region, events) each, that wait for an open ingress; 0 events: only the marker that reveals one."""
+        self._seen: dict[tuple[str, int, str], int] = {}
+        """Stream (node, epoch, region) → the last number that steps have produced."""
+
+    def gap(self, region: str, events: int) -> None:
+        """Lose events that nobody published, at once."""
+        self._watch()
+        self._gaps.append((region, events))
+        self._show_gaps()
+
+    def lose(self, region: str, events: int) -> None:
+        """Lose the next events of a region."""
+        self._watch()
+        self._losing[region] = self._losing.get(region, 0) + events
+
+    def disconnect(self, name: str) -> None:
+        """Refuse all requests of a name's connection."""
+        self._disconnected.add(name)
+        self._world.changed()
+
+    def reconnect(self, name: str) -> None:
+        """Accept the requests of a name's connection again."""
+        self._disconnected.discard(name)
+        self._world.changed()
+
+    def expire(self, name: str) -> None:
+        """Continue without a name's connection, which gets an error when it asks for news."""
+        world = self._world
+        self._expired.add(world.newest.pop(name))
+        world.interests.pop(name, None)
+        world.told += 1
+        world.changed()
+
+    def require_reachable(self, name: str) -> None:
+        """Raise `Unreachable` for a connection that is disconnected."""
+        if name in self._disconnected:
+            raise Unreachable(f"the test disconnected {name!r}: connect it again with faults.reconnect({name!r})")
+
+    def require_known(self, name: str, connection: int) -> None:
+        """Raise `Unreachable`, or `SessionExpired` for a connection that has expired."""
+        self.require_reachable(name)
+        if connection in self._expired:
+            raise SessionExpired(session_expired_message(name))
+
+    def stepped(self, node: Node) -> None:
+        """Lose the results of a node's step that must be lost."""
+        if not self._seen:
+            return
+        for (epoch, region), stream in node.egress.items():
+            seen = self._seen.get((node.name, epoch, region), 0)
+            if not stream or stream[-1].last <= seen:
+                continue
+            self._seen[node.name, epoch, region] = stream[-1].last
+            kept = [frame for frame in stream if frame.last <= seen or not self._is_lost(frame)]
+            if len(kept) < len(stream):
+                stream[:] = kept
+        self._show_gaps()
+
+    def _watch(self) -> None:
+        """Begin to watch the results of steps."""
+        for node in self._world.nodes.values():
+            for (epoch, region), stream in node.egress.items():
+                if stream:
+                    self._seen[node.name, epoch, region] = stream[-1].last
+            self._seen.setdefault((node.name, 0, ""), 0)
+
+    def _is_lost(self, frame: StampedFrame) -> bool:
+        kind, events, publisher = parse_meta(frame.meta)
+        if kind != FrameKind.EVENTS:
+            return False
+        if publisher == FAULTS:
+            return True
+        left = self._losing.pop(frame.region, 0)
+        if left > events:
+            self._losing[frame.region] = left - events
+        if left:
+            self._gaps.append((frame.region, 0))  # so that its subscribers need not wait for the next event
+        return left > 0
+
+    def _show_gaps(self) -> None:
+        """Publish the events to lose, and a marker after them, which shows subscribers that something is missing."""
+        waiting, self._gaps = self._gaps, []
+        for region, events in waiting:
+            ingresses = [
+                (epoch, node)
+                for node in self._world.nodes.values()
+                for (epoch, placed), step in node.steps.items()
+                if placed == region and step.state is StepState.OPEN
+            ]
+            if not ingresses:
+                self._gaps.append((region, events))
+                continue
+            epoch, node = max(ingresses, key=lambda each: each[0])
+            self._world.incarnation += 1
+            incarnation = self._world.incarnation
+            marker = PublishedFrame(region, epoch, FAULTS, incarnation, events + 1, 1, b"", FrameKind.JOIN)
+            lost = PublishedFrame(region, epoch, FAULTS, incarnation, 1, events, b"")
+            node.publish([lost, marker] if events else [marker])
+            self._world.stepped(node)
+
+
+class MemoryNode:
+    """One task's access to one node in memory."""
+
+    def __init__(self, world: MemoryWorld, name: str, of: str = "") -> None:
+        """``of``: the name of the connection that uses it, empty for a relay."""
+        self.name, self._of = name, of
+        self._world = world
+        self._node = world.nodes[name]
+        self._looks = Looks()
+
+    def follow(self, plan: Plan) -> None:
+        """See `Lane.follow`."""
+
+    async def publish(self, frames: Sequence[PublishedFrame]) -> list[Answer]:
+        """See `Lane.publish`."""
+        await asyncio.sleep(0)
+        self._world.faults.require_reachable(self._of)
+        answers = self._node.publish(frames)
+        self._world.stepped(self._node)
+        return answers
+
+    async def transfer(self, source: str, frames: Sequence[LinkedFrame]) -> TransferAnswer:
+        """See `LinkTarget.transfer`."""
+        answer = self._node.transfer(source, frames)
+        self._world.stepped(self._node)
+        return answer
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
+        """See `Reader.read`."""
+        self._world.faults.require_reachable(self._of)
+        streams = {region: epoch for region, (epoch, _) in after.items()}
+        found = self._read_now(after, frames_max)
+        if not found and block_ms is not None and self._looks.may_wait(streams):
+            await self._world.change(block_ms)
+            self._world.faults.require_reachable(self._of)
+            found = self._read_now(after, frames_max)
+        return self._looks.found(streams, found, frames_max)
+
+    async def interrupt(self) -> None:
+        """See `Reader.interrupt`."""
+        self._world.changed()
+
+    def hidden(self) -> Sequence[Hidden]:
+        """See `Reader.hidden`: here it is always empty."""
+        return ()
+
+    async def newest(self, streams: Sequence[tuple[str, int]]) -> list[StampedFrame | None]:
+        """See `Reader.newest`."""
+        self._world.faults.require_reachable(self._of)
+        found = (self._node.egress.get((epoch, region)) for region, epoch in streams)
+        return [stream[-1] if stream else None for stream in found]
+
+    async def read_link(self, target: str, after: int, *, frames_max: int, block_ms: int) -> list[LinkedFrame]:
+        """See `LinkSource.read_link`."""
+        link = self._node.links.get(target, [])
+        found = [linked for linked in link[: 2 * frames_max] if linked.sequence > after][:frames_max]
+        if not found:
+            await self._world.change(block_ms)
+        return found
+
+    opened = 1
+    """See `LinkSource.opened`."""
+
+    async def sent(self, target: str) -> tuple[int, int]:
+        """See `LinkSource.sent`."""
+        link = self._node.links.get(target, [])
+        return self._node.link_last.get(target, 0), link[0].sequence if link else 0
+
+    async def taken(self, source: str) -> int:
+        """See `LinkTarget.taken`."""
+        return self._node.accepted_from.get(source, 0)
+
+    async def report_loss(self, lost: str) -> None:
+        """See `LinkSource.report_loss`: nothing is lost here."""
+
+    async def acknowledge(self, target: str, accepted: int) -> None:
+        """See `LinkSource.acknowledge`."""
+        self._node.acknowledge(target, accepted)
+
+    async def close(self) -> None:
+        """Wake a waiting `read` or `read_link`: it checks again, and its caller sees that it should stop."""
+        self._world.changed()
+
+    def _read_now(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
+        found: list[StampedFrame] = []
+        for region, position in after.items():
+            stream = self._node.egress.get((position[0], region), [])
+            start = bisect_right(stream, position[1], key=lambda frame: frame.last)
+            found += stream[start : start + frames_max]
+        return found
+
+
+class MemoryControl:
+    """The control store in memory. Implements `adapters.leadership.Control`. The only candidate leads."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    async def look(self, token: str, lease_ms: int) -> Seen | None:
+        """See `Control.look`."""
+        world = self._world
+        plan = world.news[-1].plan if world.news else None
+        announced = (plan.epoch, plan.version) if plan is not None else (0, 0)
+        nodes = dict.fromkeys(world.nodes, "")
+        return Seen(
+            *(world.record, dict(world.interests), world.published, announced, str(world.told), nodes),
+            expected=len(world.expected),
+        )
+
+    async def expected(self) -> frozenset[Pair]:
+        """See `Control.expected`."""
+        return frozenset(self._world.expected)
+
+    async def keep(self, token: str, lease_ms: int) -> bool:
+        """See `Control.keep`."""
+        return True
+
+    async def save(self, token: str, record: Record) -> bool:
+        """See `Control.save`."""
+        self._world.record = record
+        return True
+
+    async def announce(self, token: str, record: Record) -> bool:
+        """See `Control.announce`."""
+        world = self._world
+        world.news.append(record)
+        world.relays.follow(record)
+        world.changed()
+        return True
+
+    async def settle(self, token: str, record: Record) -> bool:
+        """See `Control.settle`."""
+        self._world.record = record.settled()
+        return await self.announce(token, record)
+
+    async def incarnations(self) -> tuple[int, frozenset[str]]:
+        """See `Control.incarnations`."""
+        return self._world.incarnation, frozenset(self._world.newest)
+
+    async def resign(self, token: str) -> None:
+        """See `Control.resign`."""
+
+    async def asked(self, after: str, *, block_ms: int) -> None:
+        """See `Control.asked`."""
+        if str(self._world.told) == after:
+            await self._world.change(block_ms)
+
+    async def close(self) -> None:
+        """See `Control.close`."""
+        self._world.changed()
+
+
+class MemoryNodeOperator:
+    """The nodes in memory. Implements `adapters.leadership.NodeOperator`."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self._world = world
+
+    emptied: frozenset[str] = frozenset()
+    """See `NodeOperator.emptied`."""
+
+    async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
+        """See `NodeOperator.runs`."""
+        return nodes
+
+    async def perform(self, task: Task, plan: Plan) -> Any:
+        """See `NodeOperator.perform`."""
+        node = self._world.nodes[task.node]
+        answer = task.perform(node)
+        self._world.stepped(node)
+        return answer
+
+    async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:
+        """See `NodeOperator.forget_publishers`."""
+        for node in self._world.nodes.values():
+            node.forget_publishers([each for each in node.accepted_of if each[1] not in living], upto)
+
+    async def close(self) -> None:
+        """See `NodeOperator.close`."""

@@ -1,0 +1,37 @@
+"""The keys of the control Redis."""
+
+from __future__ import annotations
+
+from adapters.redis.past import PAST
+
+
+class ControlKeys:
+    """The Redis keys through which managers and connections communicate."""
+
+    record = "gamecast:{control}:record"
+    interests = "gamecast:{control}:wishes"
+    published = "gamecast:{control}:published"
+    lease = "gamecast:{control}:leader"
+    news = "gamecast:{control}:news"
+    asked = "gamecast:{control}:asked"
+    incarnations = "gamecast:{control}:incarnations"
+    connections = "gamecast:{control}:connections"
+    alive = "gamecast:{control}:alive"
+    looked = "gamecast:{control}:looked"
+    nodes = "gamecast:{control}:nodes"
+    lossy = "gamecast:{control}:lossy"
+    expected = "gamecast:{control}:expected"
+    probes = "gamecast:{control}:probes"
+    led = "gamecast:{control}:led"
+    parts = "gamecast:{control}:parts"
+    held = "gamecast:{control}:held"
+    gone = "gamecast:{control}:gone"
+    past = PAST
+    doubted = "gamecast:{control}:doubted"
+    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone
+    """Of control.lua."""
+    of_leaders = (
+        *(record, interests, published, lease, news, asked),
+        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
+    )
+    """Of leading.lua."""

@@ -1,0 +1,123 @@
+"""What was read of a network, its nodes, regions and connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from adapters.redis.probe import ServerState
+from sequencing.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """Waiting frames on the link to ``target``; ``head`` is the id of the first one, empty if there is none."""
+
+    target: str
+    frames: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One sequencing node, its ``url`` (``where``: without the password), and what is installed there.
+
+    ``server`` is None if it cannot be reached, or refuses to answer: ``trouble`` says why. ``installed``: epoch and
+    version of the newest plan on the node, (0, 0) for none, None if it cannot be read. ``lacking``: regions of the
+    published plan that visit the node, and that it does not know. ``registered`` and ``planned``: whether it is in the
+    registry, and in the plan. ``may_lose``: whether it is registered as a node that may restart with an older state.
+    ``unread``: what could not be read although the server answers.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    where: str
+    registered: bool
+    planned: bool
+    may_lose: bool
+    server: ServerState | None = None
+    trouble: str | None = None
+    installed: tuple[int, int] | None = None
+    retention_events: int = 0
+    steps: int = 0
+    lacking: frozenset[str] = frozenset()
+    links: tuple[LinkState, ...] = ()
+    unread: tuple[str, ...] = ()
+    has_lost: bool = False
+    """Whether it was found to have lost acknowledged events, although it is registered to keep all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """One connection that is registered in the control Redis.
+
+    ``incarnation``: its number, 0 if it cannot be read. ``wanted``: the regions that it wants; ``waiting``: those that
+    the published plan does not grant yet. ``heard_ms_ago`` is None if the connection never reported; ``alive``: whether
+    that is recent enough.
+    """
+
+    name: str
+    incarnation: int
+    wanted: frozenset[str]
+    waiting: frozenset[str]
+    heard_ms_ago: int | None
+    alive: bool
+    asks: frozenset[tuple[str, int]] = frozenset()
+    """The waiting regions, and by which request: a region that is left and wanted again is another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionState:
+    """The transition to the next plan, ``epoch`` and ``version``.
+
+    How many ``plans_behind`` and how many ``old_epochs`` of regions must still end. ``published``: whether that plan is
+    published, because all nodes know it.
+    """
+
+    epoch: int
+    version: int
+    plans_behind: int
+    old_epochs: int
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegionState:
+    """One region of the plan.
+
+    Its egress stream has ``frames``; the oldest ends in number ``first`` and the newest in ``last``. ``drawn`` is the
+    last number that its ingress assigned. None if the node cannot be asked. ``stream_bytes``: only for some long
+    streams.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    epoch: int
+    frames: int | None = None
+    first: int | None = None
+    last: int | None = None
+    drawn: int | None = None
+    stream_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """A network as seen from outside. ``plan``: the newest published plan.
+
+    ``transition``: the leader's current work, None if there is none. ``leader``: the leader's token, empty if there is
+    no leader. ``lease_ms``: when its lease ends, -1 for never, None without a lease. Both are None if they cannot be
+    read. ``unplaced``: regions for which events wait, and for which the plan has no path. ``has_moved``: whether a
+    newer plan was published during the survey, so that nodes may know more than ``plan``.
+    """
+
+    where: str
+    control: ServerState
+    plan: Plan | None
+    transition: TransitionState | None
+    leader: str | None
+    lease_ms: int | None
+    nodes: tuple[NodeState, ...]
+    connections: tuple[ConnectionState, ...]
+    unplaced: frozenset[str]
+    regions: tuple[RegionState, ...] = ()
+    unread: tuple[str, ...] = ()
+    has_moved: bool = False

@@ -1,0 +1,113 @@
+"""What an examination finds of one Redis server: its memory, persistence and access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from adapters.redis.access import AccessState
+from adapters.redis.examination import Finding
+from adapters.redis.probe import ServerState
+
+CLOCK_MS_MAX = 100.0
+MEMORY_WARNING, MEMORY_PROBLEM = 0.8, 0.95
+_FORBIDDEN = ("NOPERM", "can't run this command", "can't access", "ACL failure")
+"""What servers say, in scripts the second and third up to Redis 7.0 and the last since 7.2."""
+
+_LIMITED = "publisher", "subscriber", "relay", "gateway", "watcher", "operator"
+"""Users that `adapters.redis.users` makes: each may do its part only."""
+
+
+def server_findings(subject: str, server: ServerState) -> Iterator[Finding]:
+    """Yield what is found of a server that hosts the control store or nodes, named by ``subject``."""
+    if not server.version:
+        yield Finding("problem", subject, "does not answer INFO, which gamecast needs", "let the user run INFO")
+        return
+    yield Finding("ok", subject, f"Redis {server.version}")
+    if server.role == "slave":
+        yield Finding("problem", subject, "is a replica, which accepts no writes", "use the URL of its primary")
+    policy = server.memory_policy
+    if policy == "noeviction":
+        yield Finding("ok", subject, "maxmemory-policy noeviction: nothing is dropped to make room")
+    elif policy:
+        dropped = "anything, counters and streams too" if policy.startswith("allkeys") else "the lease"
+        yield Finding(
+            "problem" if policy.startswith("allkeys") else "warning",
+            subject,
+            f"maxmemory-policy {policy}: when it is full, Redis drops {dropped}",
+            "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+        )
+    yield _memory(subject, server)
+    yield _persistence(subject, server)
+    if server.clock_ahead_ms is not None and server.round_trip_ms is not None:
+        off, unsure = abs(server.clock_ahead_ms), server.round_trip_ms / 2
+        if off - unsure > CLOCK_MS_MAX:
+            seen = f"its clock is {off:,.0f} ms {'ahead of' if server.clock_ahead_ms > 0 else 'behind'} this machine's"
+            yield Finding("warning", subject, seen, "run NTP on both machines: delays are measured by clocks")
+        else:
+            yield Finding("ok", subject, f"its clock agrees with this machine's to {off + unsure:.1f} ms")
+
+
+def _memory(subject: str, server: ServerState) -> Finding:
+    used = server.memory_bytes or 0
+    if not server.memory_bytes_max:
+        return Finding("ok", subject, f"{size_text(used)} in use, without a limit (maxmemory 0)")
+    full = used / server.memory_bytes_max
+    seen = f"{size_text(used)} of {size_text(server.memory_bytes_max)} in use ({full:.0%})"
+    if full < MEMORY_WARNING:
+        return Finding("ok", subject, seen)
+    advice = "raise maxmemory, or keep fewer events (retention_events): a full Redis refuses publishes"
+    return Finding("problem" if full >= MEMORY_PROBLEM else "warning", subject, seen, advice)
+
+
+def _persistence(subject: str, server: ServerState) -> Finding:
+    if server.loading:
+        seen = "is still loading its data: it accepts no command, and does not report what it keeps"
+        return Finding("warning", subject, seen, "wait until it has finished, and repeat this")
+    advice = "where that matters: CONFIG SET appendonly yes, CONFIG SET appendfsync always, and the same in redis.conf"
+    if not server.append_only:
+        lost = "everything" if server.save == "" else "everything since the last snapshot"
+        return Finding("warning", subject, f"appendonly no: when it restarts, {lost} is lost", advice)
+    match server.appendfsync:
+        case "always":
+            return Finding("ok", subject, "appendonly yes, appendfsync always: nothing acknowledged is lost")
+        case "everysec":
+            seen = "appendfsync everysec: when its machine fails, the last second may be lost"
+        case "no":
+            seen = "appendfsync no: when its machine fails, what the system had not written yet (half a minute) is lost"
+        case _:
+            seen = "appendonly yes, but it does not report appendfsync (CONFIG is refused): see its configuration"
+    return Finding("warning", subject, seen, advice)
+
+
+def access_findings(name: str, may: AccessState) -> Finding:
+    """Return whether a user may do what is needed of it."""
+    who = f"user {may.user}" if may.user is not None else "the user"
+    if may.refused is None:
+        return Finding("ok", name, f"{who} may run the scripts and the commands that gamecast needs")
+    if may.user in _LIMITED:
+        seen = f"{who} may not do all that gamecast does: {may.refused}"
+        return Finding("warning", name, seen, "this is as `gamecast users` makes it: repeat this as the user `manager`")
+    if any(words in may.refused for words in _FORBIDDEN):
+        advice = f"grant it: ACL SETUSER {may.user or 'NAME'} ~gamecast:* +@all -@admin -@dangerous +info"
+    else:
+        advice = "see the server's message: until this is fixed, nothing can be published through it"
+    return Finding("problem", name, f"{who} is refused: {may.refused}", advice)
+
+
+def unread_findings(name: str, unread: Sequence[str]) -> Iterator[Finding]:
+    """Yield what could not be read."""
+    advice = "keys under gamecast: belong to gamecast: give it a Redis of its own, or remove the keys of other programs"
+    hidden = [text for text in unread if "NOPERM" in text]
+    for text in unread:
+        if text not in hidden:
+            yield Finding("problem", name, f"cannot be read: {text}", advice)
+    if hidden:
+        seen = f"refuses to show some things to this user, so they are not examined: {hidden[0]}"
+        if len(hidden) > 1:
+            seen += f", and {len(hidden) - 1:,} more"
+        yield Finding("warning", name, seen, "repeat this as a user who may read them")
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes as text."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

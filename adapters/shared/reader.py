@@ -1,0 +1,193 @@
+"""One connection's reader of the streams of a node, which the connections of a process share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from adapters.network import Hidden, Position
+from adapters.shared.stream import SharedStream, StreamKey
+from adapters.shared.streams import SharedNode
+from sequencing.cut import ReadResult, without_cut_short
+from sequencing.errors import NotConnected, Unreachable
+from sequencing.frames import StampedFrame
+from sequencing.plan import Plan
+
+
+class SharedReader:
+    """One subscriber's access to the shared reading at a node. Implements `adapters.network.Reader`."""
+
+    def __init__(self, node: SharedNode, plan: Plan) -> None:
+        """``node``: the one whose streams it reads."""
+        self._node = node
+        self._run = plan.runs.get(node.name, "")
+        self._streams: dict[str, SharedStream] = {}
+        self._fresh: set[SharedStream] = set()
+        self._nothing_before: dict[str, int] = {}
+        """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
+        self._arrived: asyncio.Future[None] | None = None
+        self._interrupted = False
+        self._closed = False
+        self._failure: Exception | None = None
+        self._hidden: list[Hidden] = []
+        self._need = 0
+        """The read from which the kept frames must come, to be as late as everything that was read directly."""
+        self._whole: Mapping[str, int] | None = None
+        """The streams for which the last result was complete, if it was."""
+
+    def follow(self, plan: Plan) -> None:
+        """See `Reader.follow`."""
+        self._run = plan.runs.get(self._node.name, "")
+        self._node.follow(plan)
+
+    def notice(self, stream: SharedStream) -> None:
+        """Note that a stream has new frames."""
+        self._fresh.add(stream)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Note that reading failed for good."""
+        self._failure = error
+        self._wake()
+
+    def hide(self, place: Hidden) -> None:
+        """Note that forged events were read in the place of true ones."""
+        self._hidden.append(place)
+        self._wake()
+
+    def look_again(self) -> None:
+        """Note that another read has ended."""
+        self._wake()
+
+    async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
+        """See `Reader.read`."""
+        has_waited = False
+        while True:
+            if self._closed:
+                raise NotConnected
+            if self._run != self._node.run:
+                raise Unreachable(
+                    f"node {self._node.name!r} has restarted, and this connection has not received the new plan yet"
+                )
+            if block_ms is None:
+                # Not the kept frames: they may lag behind, and history takes silence for the end.
+                return await self._node.read_now(after, frames_max)
+            if (missed := await self._read_missed(after, frames_max)) is not None:
+                self._whole, self._need = None, self._node.next_look
+                return missed
+            frames, before = self._taken(after, frames_max), self._whole
+            self._whole = self._whole_now(after, frames, frames_max)
+            if frames or has_waited or self._interrupted or self._whole is not before:
+                self._interrupted = False
+                return ReadResult(frames, self._whole or {})
+            await self._wait(block_ms)
+            has_waited = True
+
+    async def interrupt(self) -> None:
+        """See `Reader.interrupt`."""
+        self._interrupted = True
+        self._wake()
+
+    def hidden(self) -> Sequence[Hidden]:
+        """See `Reader.hidden`."""
+        hidden, self._hidden = self._hidden, []
+        return hidden
+
+    async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
+        """See `Reader.newest`."""
+        return await self._node.newest(streams)
+
+    async def close(self) -> None:
+        """See `Reader.close`."""
+        self._closed = True
+        self._attend({})
+        self._wake()
+
+    def _whole_now(
+        self, after: Mapping[str, Position], frames: Sequence[StampedFrame], frames_max: int
+    ) -> Mapping[str, int] | None:
+        """Return the streams if they are complete as of one read that is no older than anything found before."""
+        looks = self._node.looks
+        if looks < self._need:
+            self._node.look_anew()
+        if looks < self._need or any(stream.since > looks for stream in self._streams.values()):
+            self._node.awaiting.add(self)
+            return None
+        streams = {region: epoch for region, (epoch, _) in after.items()}
+        whole = without_cut_short(streams, frames, frames_max)
+        return self._whole if whole == self._whole else whole
+
+    async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> ReadResult | None:
+        """Read directly if a frame may be missing that is not kept; None if all frames are kept.
+
+        Read all streams, because only then it is known up to where the result is complete.
+        """
+        while behind := self._behind(after):
+            starts = {region: stream.start for region, stream in self._streams.items() if region in behind}
+            found = await self._node.read_now(after, frames_max)
+            if self._closed:
+                return found
+            for region in behind.keys() - {frame.region for frame in found.frames}:
+                if region in starts:
+                    self._nothing_before[region] = starts[region]
+                else:
+                    self._hear(region, *behind[region])
+            if found.frames:
+                return found
+        return None
+
+    def _behind(self, after: Mapping[str, Position]) -> dict[str, Position]:
+        """Attend to these streams only; return those that may lack frames before the kept ones."""
+        self._attend(after)
+        behind: dict[str, Position] = {}
+        for region, (epoch, sequence) in after.items():
+            stream = self._streams.get(region)
+            if stream is None and self._node.is_read((region, epoch)):
+                stream = self._hear(region, epoch, sequence)
+            if stream is None or sequence < stream.start != self._nothing_before.get(region):
+                behind[region] = epoch, sequence
+        return behind
+
+    def _hear(self, region: str, epoch: int, sequence: int) -> SharedStream:
+        stream = self._streams[region] = self._node.begin(self, (region, epoch), sequence)
+        self._fresh.add(stream)  # it may have been read before, for other readers
+        return stream
+
+    def _attend(self, after: Mapping[str, Position]) -> None:
+        """Stop attending to all streams but these."""
+        for region, stream in tuple(self._streams.items()):
+            if region not in after or stream.key[1] != after[region][0]:
+                self._leave(region)
+
+    def _leave(self, region: str) -> None:
+        stream = self._streams.pop(region)
+        self._nothing_before.pop(region, None)
+        self._fresh.discard(stream)
+        self._node.end(self, stream.key)
+
+    def _taken(self, after: Mapping[str, Position], frames_max: int) -> list[StampedFrame]:
+        """Return the kept frames after some positions."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        frames: list[StampedFrame] = []
+        for stream in tuple(self._fresh):
+            found = stream.after(after[stream.key[0]][1], frames_max)
+            frames += found
+            if len(found) < frames_max:
+                self._fresh.discard(stream)
+        return frames
+
+    async def _wait(self, block_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._arrived = arrived = loop.create_future()
+        timer = loop.call_later(block_ms / 1000, self._wake)
+        try:
+            await arrived
+        finally:
+            timer.cancel()
+            self._arrived = None
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
