@@ -63,8 +63,8 @@ FATES: Mapping[tuple[Fate, Turn], Fate] = MappingProxyType(
         **{(fate, Turn.SETTLE): Fate.NONE for fate in Fate if fate is not Fate.NONE},
     }
 )
-"""The table of transitions. Where it has no row for a reset or a refusal, the outbox gives the frame up: it can no longer
-be known whether it was accepted."""
+"""The table of transitions. Where it has no row for a refusal or a reset, the outbox gives the frame up: whether it was
+accepted can no longer be known."""
 
 _UNCERTAIN = frozenset({Fate.UNCERTAIN, Fate.LOST_TRACK, Fate.REFUSED_UNCERTAIN})
 
