@@ -62,7 +62,14 @@ NAMES_MAX = 3
     help="Follow one session while it is recorded. DIR keeps the progress, and a later run continues from it. Stop "
     "with Ctrl-C; it also ends when nothing was recorded for --idle.",
 )
-@click.option("--idle", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow: end when nothing was recorded for so long.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
 def analyze(

@@ -34,7 +34,13 @@ from sequencing.membership import Membership
 @click.option("--radius-m", type=float, default=100.0, show_default=True, help="How far a player sees, in metres.")
 @click.option("--start-s", type=float, default=0.0, show_default=True, help="Where in the trace to begin, in seconds.")
 @click.option("--duration-s", type=float, default=DURATION_S, show_default=True, help="How much to replay, in seconds.")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="1: as it happened; 10: ten times as fast.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the generated skirmish.")
 @click.option(
     "--service-ms",

@@ -273,10 +273,10 @@ def _nodes_used(paths: Mapping[str, tuple[str, ...]], atoms: tuple[Atom, ...]) -
 
 
 def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], atoms: Iterable[Atom]) -> str:
-    """Return the beginning of a sentence: the path or atom that names one of these nodes."""
+    """Return which path or atom names one of these nodes."""
     regions = (f"the path of region {region!r}" for region, path in paths.items() if not nodes.isdisjoint(path))
-    who = next(chain(regions, (f"atom {atom.id}" for atom in atoms if atom.node in nodes)))
-    return f"{who} names an unknown node, one of {', '.join(sorted(nodes))}"
+    culprit = next(chain(regions, (f"atom {atom.id}" for atom in atoms if atom.node in nodes)))
+    return f"{culprit} names an unknown node, one of {', '.join(sorted(nodes))}"
 
 
 @KeptFor

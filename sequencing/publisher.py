@@ -309,8 +309,8 @@ class Publisher(Generic[Token]):
         assert state.taken is not None
         self._unready(state)
         error = PublishUncertain(
-            f"a node of {state.name!r} has begun anew, and may have accepted and lost {len(state.taken.tokens)} "
-            "event(s), before or after somebody delivered them"
+            f"a node on the path of {state.name!r} was reset. It may have accepted {len(state.taken.tokens)} event(s) "
+            "and lost them; some subscribers may have delivered them"
         )
         forgotten = self._fail_taken(state, error)
         self._note(state)

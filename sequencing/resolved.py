@@ -45,8 +45,8 @@ def refusal(frame: PublishedFrame, answer: Answer) -> GamecastError:
     """Return the error of events that an ingress refused."""
     if answer.verdict is Verdict.FORGOTTEN:
         return PublishUncertain(
-            f"an answer about events of {frame.publisher!r} was lost, and as nobody heard of this connection for long, "
-            f"the ingress of {frame.region!r} has forgotten whether it had accepted them"
+            f"an answer about events of {frame.publisher!r} was lost, and this connection was silent for so long that "
+            f"the ingress of {frame.region!r} has forgotten whether it accepted them"
         )
     if answer.verdict is Verdict.FENCED:
         return Superseded(superseded_message(frame.publisher))

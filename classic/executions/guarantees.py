@@ -77,7 +77,7 @@ def _integrity(record: Record, *, uniform: bool) -> Found:
     for process in _bound(record, uniform):
         for message, count in Counter(deliveries[process]).items():
             if message not in record.messages:
-                yield (message,), (process,), f"{process} delivers {message}, which nobody published"
+                yield (message,), (process,), f"{process} delivers {message}, which was never published"
             elif process not in record.messages[message].to | record.late:
                 yield (message,), (process,), f"{process} delivers {message}, which is not for it"
             elif count > 1:
@@ -202,7 +202,7 @@ def _gaps(record: Record) -> Found:
             for other in correct:
                 between = _between(orders[other], places[other], last, event.message)
                 if between and not told:
-                    what = f"{process} delivers {event.message} right after {last or 'nothing'} and is told of no gap"
+                    what = f"{process} delivers {event.message} right after {last or 'nothing'}, without a gap"
                     yield (between, event.message), (process, other), f"{what}, but {other} has {between} between them"
             last, told = event.message, False
 

@@ -79,11 +79,11 @@ def _integrity(run: Run) -> Iterator[str]:
         for delivered in session.deliveries:
             gap = delivered.missing
             if gap is not None and (gap.region, gap.epoch) not in run.may_lose:
-                yield f"integrity: {session.name} was told of {gap}, where nothing can be missing"
+                yield f"integrity: {session.name} got {gap}, where nothing can be missing"
             elif gap is not None and not gap.last and not run.may_lose[gap.region, gap.epoch]:
-                yield f"integrity: {session.name} was told of {gap}, where it is known how much is missing"
+                yield f"integrity: {session.name} got {gap}, where it is known how much is missing"
             elif gap is None and delivered.event not in run.published_ms:
-                yield f"integrity: {session.name} delivered {delivered.event}, which nobody published"
+                yield f"integrity: {session.name} delivered {delivered.event}, which was never published"
 
 
 def _agreement(run: Run) -> Iterator[str]:

@@ -255,7 +255,7 @@ def run_sessions(world: SessionWorld) -> SessionsSeen:
     order = {name: sorted(events, key=_place) for name, events in sent.items()}
     verdict = judge(sequences, publication_order=order)
     wrong = [f"{offence.kind}: {offence.describe()}" for offence in verdict.examples]
-    wrong += [f"gap: {each.name} was told of {each.gaps}" for each in servers if each.gaps]
+    wrong += [f"gap: {each.name} got {each.gaps}" for each in servers if each.gaps]
     return SessionsSeen(
         world,
         sessions=len(servers),

@@ -745,8 +745,8 @@ def test_a_node_begins_anew_when_its_run_is_another_one(before: str, after: str 
     publisher.assign(plan({"a": "n2"}, 2) if after is None else in_run(after, {"a": "n2"}, 2))
     [abandoned] = publisher.abandoned()
     assert str(abandoned.error) == (
-        "a node of 'a' has begun anew, and may have accepted and lost 1 event(s), "
-        "before or after somebody delivered them"
+        "a node on the path of 'a' was reset. It may have accepted 1 event(s) and "
+        "lost them; some subscribers may have delivered them"
     )
 
 
