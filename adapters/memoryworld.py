@@ -13,7 +13,7 @@ from adapters.leadership import Seen
 from adapters.manager import Manager
 from adapters.network import Hidden, Position
 from adapters.relay import Relays, RelayTask
-from sequencing.cut import Looks, ReadResult
+from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import (
     SessionExpired,
     Unreachable,
@@ -210,7 +210,7 @@ class MemoryNode:
         self.name, self._of = name, of
         self._world = world
         self._node = world.nodes[name]
-        self._looks = Looks()
+        self._reads = NodeReads()
 
     def follow(self, plan: Plan) -> None:
         """See `Lane.follow`."""
@@ -234,11 +234,11 @@ class MemoryNode:
         self._world.faults.require_reachable(self._of)
         streams = {region: epoch for region, (epoch, _) in after.items()}
         found = self._read_now(after, frames_max)
-        if not found and block_ms is not None and self._looks.may_wait(streams):
+        if not found and block_ms is not None and self._reads.may_wait(streams):
             await self._world.change(block_ms)
             self._world.faults.require_reachable(self._of)
             found = self._read_now(after, frames_max)
-        return self._looks.found(streams, found, frames_max)
+        return self._reads.found(streams, found, frames_max)
 
     async def interrupt(self) -> None:
         """See `Reader.interrupt`."""

@@ -20,8 +20,8 @@ from cli.simulate_placement import placement
 from cli.simulate_trees import trees
 from cli.simulate_wan import wan
 from laboratory.processes.pool import mapped
-from laboratory.simulation.attack import ORDERINGS, Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
+from laboratory.simulation.faultrun import ORDERINGS, Outcome, Scenario, run_faults
 from laboratory.simulation.sessions import run_sessions, worlds
 from laboratory.simulation.shrinking import shrink
 from launcher.ending import BROKEN
@@ -67,11 +67,11 @@ def faults_command(
     numbers = [seed] if seed is not None else list(range(first, first + seeds))
     scenarios = [_scenario(number, ordering, scenario) for number in numbers]
     began_s, began_cpu_s = time.monotonic(), os.times()
-    outcomes = list(_progress(mapped(attack, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds run"))
+    outcomes = list(_progress(mapped(run_faults, scenarios, jobs=jobs, chunk=CHUNK), len(scenarios), "worlds run"))
     seconds = time.monotonic() - began_s
     after = os.times()
     cpu_s = sum(after[:4]) - sum(began_cpu_s[:4])
-    failures = [shrink(outcome, attack) for outcome in [o for o in outcomes if o.violations][:FAILURES_SHOWN]]
+    failures = [shrink(outcome, run_faults) for outcome in [o for o in outcomes if o.violations][:FAILURES_SHOWN]]
     totals = {
         what: sum(getattr(outcome, what) for outcome in outcomes)
         for what in ("steps", "published", "deliveries", "gaps", "epochs", "sweeps", "joins", "faults")

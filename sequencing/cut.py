@@ -53,7 +53,7 @@ def without_cut_short(
     return {region: epoch for region, epoch in streams.items() if region not in short} if short else streams
 
 
-class Looks:
+class NodeReads:
     """One reader's successive reads of a node."""
 
     def __init__(self) -> None:

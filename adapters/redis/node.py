@@ -15,7 +15,7 @@ from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
 from adapters.redis.streamsread import StreamsRead, frames_of
-from sequencing.cut import Looks, ReadResult
+from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import OtherSideError, PlanError
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
@@ -65,7 +65,7 @@ class RedisNode:
         self._connection.missing = self._evidence.missing
         if on_loss is not None:
             self._connection.on_loss = partial(on_loss, name)
-        self._looks = Looks()
+        self._reads = NodeReads()
         self._reading: StreamsRead | None = None
         self.client: int | None = None
         """By what `unblock` knows the connection that `read_streams` waits on."""
@@ -118,7 +118,7 @@ class RedisNode:
         if reading is None or not reading.goes_on(after):
             reading = self._reading = StreamsRead(self._keys, after, self._evidence)
             self._evidence.narrow({(str(stream), epoch) for stream, epoch in reading.streams.items()})
-        waits = block_ms is not None and self._looks.may_wait(reading.streams)
+        waits = block_ms is not None and self._reads.may_wait(reading.streams)
         pushes, listens = self._pushes, None
         if block_ms is not None and self._connection.may_listen:
             listens = await pushes.listens(reading.places)
@@ -126,7 +126,7 @@ class RedisNode:
                 frames = await self._pushed(pushes, reading, block_ms)
                 if frames:
                     pushes.found(len(frames), waited=True)
-                    return self._looks.found(reading.streams, frames, len(frames) + 1)
+                    return self._reads.found(reading.streams, frames, len(frames) + 1)
             waits = waits and not pushes.is_on
         if self._pushed_frames:
             if await self._connection.is_in(self._pushed_in):
@@ -135,10 +135,10 @@ class RedisNode:
                     pushes.refuse()  # and read from now on
             else:
                 self._pushed_frames.forget()
-        frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._looks)
+        frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._reads)
         pushes.found(len(frames), waited=waits)
         self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
-        return self._looks.found(reading.streams, frames, frames_max)
+        return self._reads.found(reading.streams, frames, frames_max)
 
     def hidden(self) -> list[Hidden]:
         """See `Reader.hidden`."""
@@ -176,11 +176,11 @@ class RedisNode:
         positions = {(region, epoch): (epoch, sequence) for (region, epoch), sequence in after.items()}
         self._evidence.narrow(after.keys())
         return await self._read_together(
-            StreamsRead(self._keys, positions, self._evidence), frames_max, block_ms, Looks()
+            StreamsRead(self._keys, positions, self._evidence), frames_max, block_ms, NodeReads()
         )
 
     async def _read_together(
-        self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: Looks
+        self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: NodeReads
     ) -> list[StampedFrame]:
         """Return what streams have: all that there is in one moment, but for ``frames_max``.
 

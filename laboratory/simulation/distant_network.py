@@ -23,7 +23,7 @@ from gamecast.client.reading import BLOCK_MS, FRAMES_MAX
 from laboratory.simulation.distant import Conditions, DistantEngine
 from laboratory.simulation.engine import Call, Process, Signal, Task
 from laboratory.simulation.network import events_in
-from sequencing.cut import Looks
+from sequencing.cut import NodeReads
 from sequencing.errors import UsageError
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
 from sequencing.node import Answer, Node, TransferAnswer
@@ -272,7 +272,7 @@ class _Server:
     def _read_at(self, node: str) -> Task:
         world, session = self._world, self.session
         process, machine = world.nodes[node], world.machines[node]
-        looks, lone = Looks(), 0
+        looks, lone = NodeReads(), 0
         listening: _Listening | None = None
         while True:
             reads = {region: read for region, read in session.reads().items() if read.node == node}

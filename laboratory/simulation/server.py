@@ -10,7 +10,7 @@ from functools import partial
 
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
-from sequencing.cut import Looks
+from sequencing.cut import NodeReads
 from sequencing.errors import PublishUncertain
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
@@ -238,7 +238,7 @@ class _Life:
     def read(self, node: str) -> Task:
         """Read the egress streams of one node."""
         machine, random = self.network.machines[node], self.engine.random
-        looks, lag_ms = Looks(), random.choice((0.0, 0.0, LAG_MS))
+        looks, lag_ms = NodeReads(), random.choice((0.0, 0.0, LAG_MS))
         while True:
             if lag_ms and self.server.busy:
                 yield Sleep(random.random() * lag_ms)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from laboratory.simulation.attack import Outcome, Scenario
 from laboratory.simulation.engine import Weather
+from laboratory.simulation.faultrun import Outcome, Scenario
 
 
-def shrink(outcome: Outcome, attack: Callable[[Scenario], Outcome], *, runs_max: int = 200) -> Outcome:
+def shrink(outcome: Outcome, run_faults: Callable[[Scenario], Outcome], *, runs_max: int = 200) -> Outcome:
     """Return the smallest outcome found, in at most ``runs_max`` runs, whose first violation is of the same kind."""
     kind, runs = _kind(outcome), 0
     smaller = True
@@ -20,7 +20,7 @@ def shrink(outcome: Outcome, attack: Callable[[Scenario], Outcome], *, runs_max:
             runs += 1
             if runs > runs_max:
                 return outcome
-            tried = attack(scenario)
+            tried = run_faults(scenario)
             if _kind(tried) == kind:
                 outcome, smaller = tried, True
                 break

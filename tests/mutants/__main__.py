@@ -34,7 +34,7 @@ WORLDS = (
     "test_joining_worlds.py::test_nothing_is_delivered_the_wrong_way_round_and_all_that_is_wanted_is_joined[0]",
     "test_joining_worlds.py::test_what_the_node_does_not_keep_is_a_gap_and_nothing_waits_for_it[0]",
     *(f"test_publisher_worlds.py::test_each_event_has_one_fate_and_it_is_true[{first}]" for first in (0, 100, 200)),
-    "test_attack.py::test_every_promise_holds_under_attack[0]",
+    "test_faultrun.py::test_every_promise_holds_under_faults[0]",
     "test_exhaustive.py::test_every_interleaving_of_a_change_keeps_every_promise[s2 leaves and comes back]",
 )
 """Of the simulated worlds those that notice most for what they take."""

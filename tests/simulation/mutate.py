@@ -23,10 +23,10 @@ PACKAGES = ("gamecast", "sequencing", "classic", "placement", "adapters")
 
 ATTACK = """
 import sys
-from laboratory.simulation.attack import Scenario, attack
+from laboratory.simulation.faultrun import Scenario, run_faults
 for seed in range(int(sys.argv[1])):
     try:
-        outcome = attack(Scenario.of(seed))
+        outcome = run_faults(Scenario.of(seed))
     except Exception as error:
         print(seed + 1, f"{type(error).__name__}: {error}".replace(chr(10), " "))
         break

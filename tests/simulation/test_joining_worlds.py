@@ -1,4 +1,4 @@
-"""One subscriber that joins and leaves, at every bad moment: small worlds that reach what the attack seldom does.
+"""One subscriber that joins and leaves, at every bad moment: small worlds that reach what the fault runs seldom does.
 
 A node, four regions, and atoms over two to four of them at random. Each region is read at a pace of its own, markers
 are published late and in any order, and the subscriber joins, leaves and comes back while frames wait. What it delivers

@@ -184,7 +184,7 @@ class Careless(Fifo):
 
 
 class ForgetfulClocks(VectorClocks):
-    """Looks at the sender's own entry only."""
+    """NodeReads at the sender's own entry only."""
 
     def _is_next(self, data: VectorData) -> bool:
         sender = self.index[data.message.sender]

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.simulate import simulate
-from laboratory.simulation.attack import Outcome, Scenario, attack
 from laboratory.simulation.engine import Weather
+from laboratory.simulation.faultrun import Outcome, Scenario, run_faults
 from laboratory.simulation.shrinking import shrink
 from sequencing.joins import Joins
 from sequencing.ordering import Ordering
@@ -27,18 +27,18 @@ ROOT = MUTATE.parents[2]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
-def test_every_promise_holds_under_attack(first: int) -> None:
+def test_every_promise_holds_under_faults(first: int) -> None:
     for seed in range(first, first + 50):
-        outcome = attack(Scenario.of(seed))
+        outcome = run_faults(Scenario.of(seed))
         assert outcome.violations == (), f"replay: gamecast lab simulate faults --seed {seed}"
 
 
 def test_a_seed_has_one_outcome() -> None:
-    assert attack(Scenario.of(7)) == attack(Scenario.of(7))
+    assert run_faults(Scenario.of(7)) == run_faults(Scenario.of(7))
 
 
-def test_the_attack_is_an_attack() -> None:
-    outcomes = [attack(Scenario.of(seed)) for seed in range(150)]
+def test_the_runs_have_faults_of_every_kind() -> None:
+    outcomes = [run_faults(Scenario.of(seed)) for seed in range(150)]
     for what in ("published", "deliveries", "epochs", "joins", "faults"):
         assert sum(getattr(outcome, what) for outcome in outcomes) >= 60, what
     for what in ("gaps", "sweeps"):
@@ -58,15 +58,15 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_failure() -> Outcome:
-    return next(outcome for seed in range(50) if (outcome := attack(Scenario.of(seed))).violations)
+    return next(outcome for seed in range(50) if (outcome := run_faults(Scenario.of(seed))).violations)
 
 
 def test_what_fails_is_made_smaller_and_still_fails_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     outcome = first_failure()
-    smaller = shrink(outcome, attack, runs_max=60)
+    smaller = shrink(outcome, run_faults, runs_max=60)
     assert smaller.violations[0].partition(":")[0] == outcome.violations[0].partition(":")[0]
-    assert attack(smaller.scenario).violations == smaller.violations
+    assert run_faults(smaller.scenario).violations == smaller.violations
     assert size(smaller.scenario) <= size(outcome.scenario)
     assert smaller.scenario != outcome.scenario
 
@@ -112,7 +112,7 @@ def test_a_scenario_that_is_none_is_wrong_use(changes: str) -> None:
 
 def test_a_calm_network_comes_to_rest_without_an_epoch_too_many() -> None:
     scenario = Scenario(1, "acyclic", 2, 2, 1, 1, 1, 100.0, 0, 0, 0, False, 0, 0.1, Weather(0.2, 0.0))
-    outcome = attack(scenario)
+    outcome = run_faults(scenario)
     assert (outcome.violations, outcome.epochs <= 3) == ((), True)
 
 

@@ -95,7 +95,7 @@ class Outcome:
     faults: int
 
 
-def attack(scenario: Scenario) -> Outcome:
+def run_faults(scenario: Scenario) -> Outcome:
     """Run a scenario; the same one has always the same outcome."""
     random = Random(scenario.seed)
     engine = Engine(random, scenario.weather)
