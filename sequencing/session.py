@@ -177,10 +177,7 @@ class Session(Generic[Token]):
 
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> Effects[Token]:
         """Take the newest frames, None of empty streams, where `Read` has no position: (region, epoch, frame) each."""
-        ready: list[Ready | Missing] = []
-        for end in ends:
-            ready += self._subscriber.found_end(*end)
-        return self._effects(ready)
+        return self._effects(self._subscriber.found_ends(ends))
 
     def read(self, found: ReadResult) -> Effects[Token]:
         """Take what was read at a node."""

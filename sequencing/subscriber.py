@@ -141,19 +141,24 @@ class Subscriber:
         }
 
     def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> list[Ready | Missing]:
-        """Take the newest frame of a stream whose end was to be found, None when it is empty."""
-        state = self._regions.get(region)
-        if state is None or state.epoch != epoch or state.after is not None:
-            return []
+        """Take the newest frame of one stream, as `found_ends` does."""
+        return self.found_ends([(region, epoch, newest)])
+
+    def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> list[Ready | Missing]:
+        """Take the newest frames of streams whose ends were to be found, None of empty ones: (region, epoch, frame)."""
         out: list[Ready | Missing] = []
-        state.after = newest.last if newest is not None else 0
-        self.generation += 1
-        delivery = self._epochs[epoch].delivery
-        is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
-        delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
-        state.marker = delivery.marker(region)
-        if is_over:
-            out = delivery.miss(region)
+        for region, epoch, newest in ends:
+            state = self._regions.get(region)
+            if state is None or state.epoch != epoch or state.after is not None:
+                continue
+            state.after = newest.last if newest is not None else 0
+            self.generation += 1
+            delivery = self._epochs[epoch].delivery
+            is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
+            delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
+            state.marker = delivery.marker(region)
+            if is_over:
+                out += delivery.miss(region)
         return self._handed_out(out + self._go_on())
 
     def marks(self) -> list[tuple[str, bytes]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placement.cutting import cut
 from placement.planner import make_plan
-from sequencing.conditions import violations
+from sequencing.conditions import can_follow_all, violations
 from sequencing.membership import Membership
 from sequencing.overlaps import count_double_overlaps
 from sequencing.plan import Ordering, Plan
@@ -112,3 +112,15 @@ def test_a_line_is_cut_into_consecutive_blocks(slots: list[tuple[float, int]], b
     assert block_of[:1] == [0][: len(slots)]
     assert {after - before for before, after in pairwise(block_of)} <= {0, 1}
     assert not block_of or block_of[-1] < blocks
+
+
+@given(memberships, networks, orderings, st.frozensets(st.sampled_from("abcdefgxyz")))
+def test_a_subscriber_can_follow_regions_if_each_pair_ends_together_or_has_an_atom_of_theirs(
+    membership: Membership, network: dict[str, str], ordering: Ordering, regions: frozenset[str]
+) -> None:
+    plan = make_plan(membership, network, ordering=ordering)
+    mine = regions & plan.paths.keys()
+    atoms = [set(atom.regions) for atom in plan.atoms if mine >= set(atom.regions)]
+    pairs = {frozenset(pair) for pair in combinations(mine, 2)}
+    expected = all(any(pair <= atom for atom in atoms) for pair in ending_apart(plan, pairs))
+    assert can_follow_all(plan, mine) == expected
