@@ -265,7 +265,7 @@ class Client:
         A call that is cancelled, by a timeout say, takes no event with it.
         """
         if not self._current:
-            batch = await self._pulling().next_batch()
+            batch = await self._next_batch()
             if batch is None:
                 raise StopAsyncIteration
             self._current.extend(batch)
@@ -281,7 +281,12 @@ class Client:
 
     def batches(self) -> Batches:
         """Iterate over lists of events, as they become deliverable: the fastest way to take many."""
-        return Batches(self._pulling().next_batch)
+        self._halves()
+        return Batches(self._next_batch)
+
+    async def _next_batch(self) -> list[Event | Gap] | None:
+        """Return the next batch of the connection that is open now: it may be another one after `reconnect`."""
+        return await self._pulling().next_batch()
 
     def on(self, region_pattern: str) -> Callable[[SomeHandler], SomeHandler]:
         """Register a handler for the events of the regions that match a pattern (``*``, ``?``, ``[…]``); see `run`."""

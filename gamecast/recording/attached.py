@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -32,14 +35,21 @@ class AttachedRecorder:
         """Join the recording of a configuration, which has one. Raises what opening it raises; nothing is left then."""
         record = configuration.record
         assert record is not None
-        recorder = await asyncio.to_thread(
-            open_recorder,
-            record,
-            version=__version__,
-            ordering=configuration.ordering,
-            url=network.url,
-            is_private=urlsplit(configuration.url).scheme in ("embedded", "memory"),
+        opening = _Opening(
+            partial(
+                open_recorder,
+                record,
+                version=__version__,
+                ordering=configuration.ordering,
+                url=network.url,
+                is_private=urlsplit(configuration.url).scheme in ("embedded", "memory"),
+            )
         )
+        try:
+            recorder = await asyncio.to_thread(opening.run)
+        except asyncio.CancelledError:
+            opening.abandon()
+            raise
         attached = cls(recorder, recorder.tap(configuration.name, incarnation))
         if record.probe_host is not None:
             prober = Prober(network, recorder, record, configuration.name)
@@ -61,3 +71,28 @@ class AttachedRecorder:
             await self.prober.close()
         self.recorder.close_tap(self.tap)
         await asyncio.to_thread(self.recorder.release)
+
+
+class _Opening:
+    """The opening of a recorder in a thread, which goes on when its caller is cancelled."""
+
+    def __init__(self, opens: Callable[[], Recorder]) -> None:
+        self._opens = opens
+        self._lock = threading.Lock()
+        self._opened: Recorder | None = None
+        self._is_abandoned = False
+
+    def run(self) -> Recorder:
+        recorder = self._opens()
+        with self._lock:
+            self._opened, is_abandoned = recorder, self._is_abandoned
+        if is_abandoned:
+            recorder.release()
+        return recorder
+
+    def abandon(self) -> None:
+        """Release the recorder, now or as soon as it is open. Does not block."""
+        with self._lock:
+            self._is_abandoned, opened = True, self._opened
+        if opened is not None:
+            asyncio.get_running_loop().run_in_executor(None, opened.release)

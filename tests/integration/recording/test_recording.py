@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -184,6 +185,31 @@ def test_two_processes_record_into_one_session(tmp_path: Path) -> None:
     for recorder in recorders:
         recorder.release()
     assert sorted(r["sent_at_ns"] for r in rows(session, "probes")) == [1, 2]
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_recorder_that_later_recordings_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        is_opening.set()
+        may_open.wait(10)
+        return open_recorder(*arguments, **options)
+
+    async with gamecast.connect("embedded://", name="first") as first:
+        monkeypatch.setattr("gamecast.recording.attached.open_recorder", slow)
+        opening = asyncio.create_task(gamecast.connect(first.url, name="a", record=tmp_path / "s").open())
+        await until(is_opening.is_set)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        may_open.set()
+        async with gamecast.connect(first.url, name="b", record=tmp_path / "s") as b:
+            await b.publish("forest", 1)
+    found = rows(tmp_path / "s", "publishes")
+    assert [row["region"] for row in found] == ["forest"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "gamecast recorder"]
 
 
 async def test_a_private_network_is_not_recorded_into_another_ones_session(tmp_path: Path) -> None:
