@@ -139,7 +139,7 @@ class Refusal(Exception):
 
 _TELLING = {Code.INVALID_REGION, Code.TOO_LARGE, Code.MALFORMED}
 _WORDS = {
-    Code.UNREACHABLE: "the network behind the gateway does not answer: try again later",
+    Code.UNREACHABLE: "the network behind the gateway does not answer now",
     Code.BUSY: "too many publishes are in flight: publish more slowly",
     Code.SUPERSEDED: "another session took over this name",
     Code.UNCERTAIN: "the network did not answer: the event may or may not have been published",

@@ -102,7 +102,7 @@ class Session:
             except* GamecastError as error:
                 self._resumption.give_up()
                 self._gateway.log("session-broken", session=self._caller.session, reason=repr(error.exceptions[0]))
-                close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer: try again later"
+                close_code, reason = Close.TRY_LATER, "the network behind the gateway does not answer now"
             except* (ConnectionError, asyncio.CancelledError) as broken:
                 close_code, reason = ABNORMAL, "the connection broke"
                 forget_frames(broken)
