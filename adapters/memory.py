@@ -97,7 +97,7 @@ class MemoryNetwork:
         world.changed()
 
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
-        """See `Network.expect`."""
+        """See `Network.declare_overlaps`."""
         self._require_known()
         world = self._open_world
         world.expected |= overlaps

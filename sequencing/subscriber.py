@@ -140,10 +140,6 @@ class Subscriber:
             if node is None or state.node == node
         }
 
-    def found_end(self, region: str, epoch: int, newest: StampedFrame | None) -> list[Ready | Missing]:
-        """Take the newest frame of one stream, as `found_ends` does."""
-        return self.found_ends([(region, epoch, newest)])
-
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> list[Ready | Missing]:
         """Take the newest frames of streams whose ends were to be found, None of empty ones: (region, epoch, frame)."""
         out: list[Ready | Missing] = []

@@ -201,7 +201,7 @@ class LivePlayer(Live):
             for region, read in reads.items():
                 if read.after is None:
                     [newest] = await node.newest([(region, read.epoch)])
-                    self._deliver(self.subscriber.found_end(region, read.epoch, newest))
+                    self._deliver(self.subscriber.found_ends([(region, read.epoch, newest)]))
             after = {region: (read.epoch, read.after) for region, read in reads.items() if read.after is not None}
             if after:
                 self._deliver(self.subscriber.receive(*await node.read(after, frames_max=64, block_ms=10)))

@@ -241,7 +241,7 @@ MUTATIONS = (
         "grown = _union({n: frozenset(w.since) for n, w in interests.items()}, joining)",
     ),
     Mutation(
-        "a frame is numbered anew when it is sent again",
+        "a frame gets new numbers when it is sent again",
         OUTBOX,
         "replace(self.refused, epoch=self.epoch), None",
         "replace(self.refused, epoch=self.epoch, first=self.refused.first + 1), None",

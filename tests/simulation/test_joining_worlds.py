@@ -126,7 +126,7 @@ class World:
         if read is None:
             return False
         if read.after is None:
-            self._out(self.subscriber.found_end(region, 1, egress[-1] if egress else None))
+            self._out(self.subscriber.found_ends([(region, 1, egress[-1] if egress else None)]))
             return True
         after = max(read.after, len(egress) - self.kept)
         frames = egress[after : after + self.random.randint(1, 3)]

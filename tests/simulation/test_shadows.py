@@ -119,7 +119,7 @@ class Net:
                 continue
             stream = self.nodes[read.node].egress.get((read.epoch, region), [])
             if read.after is None:
-                self._take(name, self[name].found_end(region, read.epoch, stream[-1] if stream else None))
+                self._take(name, self[name].found_ends([(region, read.epoch, stream[-1] if stream else None)]))
                 found = True
             elif frames := [frame for frame in stream if frame.last > read.after]:
                 self._take(name, self[name].receive(frames))

@@ -57,7 +57,7 @@ def joined(regions: str, *atoms: Atom, granted: str = "") -> Subscriber:
     me.subscribe(regions)
     me.update(record(granted or regions, 1, *atoms))
     for region, read in me.reads().items():
-        me.found_end(region, read.epoch, None)
+        me.found_ends([(region, read.epoch, None)])
     numbers: dict[int, int] = {}
     while marks := me.marks():
         frames = []
@@ -88,7 +88,7 @@ def test_a_region_is_marked_once_its_end_is_known_and_handed_out_after_the_marke
     me.subscribe("a")
     me.update(record("a", 1))
     assert me.marks() == []
-    me.found_end("a", 1, frame("a7"))
+    me.found_ends([("a", 1, frame("a7"))])
     [(region, body)] = me.marks()
     assert (region, me.marks(), me.reads()["a"].after) == ("a", [], 7)
     assert names(me.receive([frame("a8"), frame("a9", meta="1 1 1 1 me", body=body), frame("a10")])) == ["a10"]
@@ -100,7 +100,7 @@ def test_where_only_its_node_orders_it_a_region_is_joined_where_it_ends() -> Non
     me.subscribe("b")
     me.update(record("ab", 2, version=2))
     assert me.joined == {"a"}
-    me.found_end("b", 1, frame("b7", "0,5"))
+    me.found_ends([("b", 1, frame("b7", "0,5"))])
     assert (me.joined, me.marks(), me.begin("b"), me.is_settled) == ({"a", "b"}, [], (1, 7), True)
     assert names(me.receive([frame("a2", "0,9")], {"a": 1})) == []  # what of b comes before is not known
     assert names(me.receive([frame("b8", "0,7"), frame("b9", "0,10")], {"a": 1, "b": 1})) == ["b8", "a2", "b9"]
@@ -115,8 +115,8 @@ def test_a_region_is_marked_where_more_than_its_node_orders_it_or_its_epoch_may_
     me.subscribe("ab", returns=why == "returns")
     me.update(news)
     newest = {"no event": None, "no number": frame("a7"), "it has ended": tick("a7", "0,5")}
-    me.found_end("a", 1, newest.get(why, frame("a7", "0,5,1,3")))
-    me.found_end("b", 1, frame("b2", "0,4,1,2"))
+    me.found_ends([("a", 1, newest.get(why, frame("a7", "0,5,1,3")))])
+    me.found_ends([("b", 1, frame("b2", "0,4,1,2"))])
     assert "a" in dict(me.marks())
     assert "a" not in me.joined
 
@@ -173,7 +173,7 @@ def test_a_stream_that_has_ended_is_joined_in_its_next_epoch() -> None:
     me = Subscriber("me", 1)
     me.subscribe("a")
     me.update(record("a", 1))
-    me.found_end("a", 1, tick("a4"))
+    me.found_ends([("a", 1, tick("a4"))])
     me.update(record("a", 1, epoch=2))
     assert me.reads() == {"a": Read("n1", 2, 0)}
     assert names(me.receive([frame("a1", epoch=2)])) == ["a1"]
@@ -206,7 +206,7 @@ def test_a_shadow_whose_epoch_has_ended_still_keeps_a_new_region_in_its_place() 
     a, b = me.reads()["a"].after or 0, me.reads()["b"].after or 0
     me.subscribe("c")
     me.update(record("abc", 2, AB, ABC, version=2))
-    me.found_end("c", 1, None)
+    me.found_ends([("c", 1, None)])
     (_, body), *along = me.marks()
     assert [region for region, _ in along] == ["a", "b"]
     me.unsubscribe("b")
@@ -227,7 +227,7 @@ def test_what_orders_two_regions_is_left_when_what_takes_over_has_begun() -> Non
     last = {region: read.after or 0 for region, read in me.reads().items()}
     me.subscribe("b")
     me.update(record("abcd", 2, ABC, ACD, version=2))
-    me.found_end("b", 1, None)
+    me.found_ends([("b", 1, None)])
     marks = dict(me.marks())
     assert names(me.receive([frame(f"c{last['c'] + 1}", "2,52,3,5")])) == []
     assert names(me.unsubscribe("d")) == []
@@ -271,7 +271,7 @@ def test_a_region_is_not_joined_before_one_that_was_left_and_orders_it(wanted: s
     me.receive([tick("b1", "1,2", epoch=2)])
     assert me.reads() == {"a": Read("n1", 3, 0), "b": Read("n1", 3, None), "c": Read("n1", 3, None)}
     for region in "bc":
-        me.found_end(region, 3, None)
+        me.found_ends([(region, 3, None)])
     bodies = dict(me.marks())
     for number, region in enumerate("cb", start=4):
         me.receive([frame(f"{region}1", f"2,{number}", epoch=3, meta="1 1 1 1 me", body=bodies[region])])
@@ -388,7 +388,7 @@ def test_a_marker_tells_who_published_it_and_which_of_its_markers_it_is() -> Non
     found = Record(record("ab", 1).plan, {"me": frozenset("ab")}, {"me": Interest(7, 1)})
     me.update(found)
     for region in "ab":
-        me.found_end(region, 1, None)
+        me.found_ends([(region, 1, None)])
     assert me.marks() == [("a", b"me 7 1"), ("b", b"me 7 2")]
 
 
@@ -411,7 +411,7 @@ def test_each_node_is_asked_for_what_leaves_the_network_there() -> None:
     me.subscribe("a")
     me.update(record("a", 1, path=("n1", "n2"), version=2))
     assert (me.reads("n2"), me.reads("n1")) == ({"a": Read("n2", 1, None)}, {})
-    me.found_end("a", 1, tick("a4"))
+    me.found_ends([("a", 1, tick("a4"))])
     me.update(record("a", 1, epoch=2, path=("n2", "n3")))
     assert me.reads() == {"a": Read("n3", 2, 0)}
     me.subscribe("b")
@@ -457,14 +457,14 @@ def test_an_end_is_found_once_in_the_epoch_that_is_read() -> None:
     me = Subscriber("me", 1)
     me.subscribe("a")
     me.update(record("a", 1, epoch=2))
-    assert me.found_end("b", 2, frame("b7", epoch=2)) == []
+    assert me.found_ends([("b", 2, frame("b7", epoch=2))]) == []
     for epoch in (1, 3):
-        assert me.found_end("a", epoch, frame("a7", epoch=epoch)) == []
+        assert me.found_ends([("a", epoch, frame("a7", epoch=epoch))]) == []
     assert me.reads()["a"].after is None
     assert me.receive([frame("a8", epoch=2)]) == [], "it is not known yet what comes before"
     assert me.reads()["a"].after is None
-    me.found_end("a", 2, frame("a7", epoch=2))
-    me.found_end("a", 2, frame("a9", epoch=2))
+    me.found_ends([("a", 2, frame("a7", epoch=2))])
+    me.found_ends([("a", 2, frame("a9", epoch=2))])
     assert me.reads()["a"].after == 7
 
 
@@ -483,7 +483,7 @@ def test_nobody_is_marked_along_before_the_marker_of_what_is_joined_may_go() -> 
     me.subscribe("b")
     me.update(record("ab", 2, AB, version=2))
     assert (me.marks(), me.joined) == ([], {"a"})
-    me.found_end("b", 1, frame("b7"))
+    me.found_ends([("b", 1, frame("b7"))])
     assert [region for region, _ in me.marks()] == ["b", "a"]
     assert (me.joined, me.is_settled) == ({"a"}, False)
 
@@ -493,7 +493,7 @@ def test_who_has_not_reached_an_epoch_is_not_marked_along_for_what_is_joined_in_
     me.update(record("ab", 1, AB, epoch=2))
     me.subscribe("b")
     me.update(record("ab", 2, AB, epoch=2, version=2))
-    me.found_end("b", 2, None)
+    me.found_ends([("b", 2, None)])
     assert [region for region, _ in me.marks()] == ["b"]
 
 
@@ -501,7 +501,7 @@ def test_a_marker_that_may_be_missing_is_published_again() -> None:
     me = Subscriber("me", 1)
     me.subscribe("a")
     me.update(record("a", 1))
-    me.found_end("a", 1, frame("a7"))
+    me.found_ends([("a", 1, frame("a7"))])
     [(_, marker)] = me.marks()
     assert me.receive([frame("a8"), frame("a9")]) == []
     assert me.marks() == []
@@ -573,7 +573,7 @@ def test_own_events_are_noted_also_where_they_are_not_handed_out() -> None:
     a, b = (me.reads()[region].after or 0 for region in "ab")
     me.subscribe("c")
     me.update(record("abc", 2, AB, version=2))
-    me.found_end("c", 1, frame("c3"))
+    me.found_ends([("c", 1, frame("c3"))])
     [(_, marker), *_] = me.marks()
     assert me.receive([frame("c4", meta="0 2 1 5 me")]) == []
     assert (me.returns.passed(), me.receive([frame("c5")]), me.returns.passed()) == ({"c": 6}, [], {})
@@ -595,7 +595,7 @@ def silent_c(keep: str, joins: str, granted: str = "abcde") -> tuple[Subscriber,
     assert set(me.reads()) == {"c", *keep}
     me.subscribe(joins)
     me.update(record(granted, 3, ABC, CDE, version=2))
-    me.found_end(joins, 1, frame(f"{joins}{last[joins]}"))
+    me.found_ends([(joins, 1, frame(f"{joins}{last[joins]}"))])
     marks = dict(me.marks())
     last[joins] += 1
     [atom] = [atom for atom in (ABC, CDE) if joins in atom.regions]
@@ -623,7 +623,7 @@ def test_a_shadow_that_is_wanted_again_is_handed_out_behind_where_atoms_begin_to
 
     me.receive([frame(f"{keep[0]}{last[keep[0]] + 1}", f"{with_kept},{binding + 1}")])
     assert names(me.receive([c(1, others=1)])) == [], "it is followed, and not handed out"
-    me.found_end(orders, 1, frame(f"{orders}{last[orders]}"))
+    me.found_ends([(orders, 1, frame(f"{orders}{last[orders]}"))])
     marks = dict(me.marks())
     me.receive([marked(f"{orders}{last[orders] + 1}", marks[orders], f"{with_joined},{free + 3}")])
     assert me.joined == {*keep, joins}
@@ -674,7 +674,7 @@ def test_a_shadow_that_goes_to_another_epoch_needs_all_atoms_of_the_one_that_it_
 def test_a_shadow_that_was_not_ordered_in_its_epoch_is_joined_in_the_next() -> None:
     me, last, _ = silent_c("de", "a")
     me.update(record("abcde", 4, ABC, CDE, epoch=2))
-    me.found_end("b", 1, tick(f"b{last['b'] + 1}"))
+    me.found_ends([("b", 1, tick(f"b{last['b'] + 1}"))])
     me.receive([tick(f"{region}{last[region] + 1}") for region in "acde"])
     assert me.joined == set("ade")
     me.receive([marked(f"{region}1", body, epoch=2) for region, body in me.marks()])

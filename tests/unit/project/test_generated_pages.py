@@ -1,4 +1,4 @@
-"""`docs/api.md` is what `docs/make_api.py` prints, and has everything that `gamecast` exports."""
+"""Generated pages are what their scripts print, and `docs/api.md` has everything that `gamecast` exports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gamecast
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 
 
-def test_the_page_is_what_the_script_prints() -> None:
+@pytest.mark.parametrize("name", ["api", "states"])
+def test_a_generated_page_is_what_its_script_prints(name: str) -> None:
     printed = subprocess.run(
-        [sys.executable, "-X", "utf8", str(DOCS / "make_api.py")], capture_output=True, check=True, encoding="utf-8"
+        [sys.executable, "-X", "utf8", str(DOCS / f"make_{name}.py")], capture_output=True, check=True, encoding="utf-8"
     ).stdout
-    assert printed == PAGE, "run `.venv/bin/python docs/make_api.py > docs/api.md`"
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert printed == page, f"run `.venv/bin/python docs/make_{name}.py > docs/{name}.md`"
 
 
 def test_the_page_has_everything_that_gamecast_exports() -> None:
