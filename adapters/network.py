@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from adapters.places import Position
 from sequencing.cut import ReadResult
 from sequencing.errors import NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
@@ -12,8 +13,7 @@ from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
-Position = tuple[int, int]
-"""(epoch, region sequence) of the last event that a reader has seen of a region."""
+__all__ = ("Hidden", "Lane", "Network", "Position", "Reader")
 
 
 class Hidden(NamedTuple):
@@ -53,7 +53,7 @@ class Reader(Protocol):
 
         None returns what is there now, without waiting. It also returns at once if the streams differ from those of the
         last call, because their frames may wait for a read of all streams. An idle Redis checks only every 100 ms
-        whether a blocked command has timed out.
+        whether a blocked command has timed out. Of `Places`, a call costs what has changed in them since the last one.
         """
 
     def hidden(self) -> Sequence[Hidden]:

@@ -68,6 +68,11 @@ class NodeReads:
         """
         return streams is self._whole or streams == self._whole
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last read was complete."""
+        return self._whole is not None
+
     def are_next(self, frames: Sequence[StampedFrame]) -> bool:
         """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams."""
         if not any(frame.stamp.startswith(b"0,-") for frame in frames):
@@ -83,7 +88,7 @@ class NodeReads:
     def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
         """Return the result of a read; ``frames_max``: the most frames that it was to return of each stream."""
         self._latest = frames or self._latest
-        if streams != self._whole:
+        if streams is not self._whole and streams != self._whole:
             self._whole = streams
         whole = without_cut_short(self._whole or streams, frames, frames_max)
         if whole is not self._whole:

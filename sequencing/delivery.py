@@ -109,14 +109,22 @@ class Delivery:
         self._go_on(out)
         return out
 
-    def join_probes(self, body: Callable[[], bytes], marked: AbstractSet[str], quiet: set[str]) -> dict[str, bytes]:
+    def join_probes(
+        self, body: Callable[[], bytes], *, unmarked: AbstractSet[str], is_quiet: Callable[[str], bool], request: int
+    ) -> dict[str, bytes]:
         """Return further markers to publish, region → body, because views wait for them; each region is named once.
 
-        ``body``: makes one; ``marked``: the regions whose awaited markers were published, or are about to be;
-        ``quiet``: regions that are not expected to show anything soon.
+        ``body``: makes one; ``unmarked``: the regions whose awaited markers were not published, and are not about to
+        be; ``is_quiet``: whether a region is not expected to show anything soon; ``request``: grows when more regions
+        may have become quiet.
         """
         return self._ordering.joins.join_probes(
-            body, marked=marked, quiet=quiet, ended=self.ended, last_number=self._ordering.last_number
+            body,
+            unmarked=unmarked,
+            is_quiet=is_quiet,
+            request=request,
+            ended=self.ended,
+            last_number=self._ordering.last_number,
         )
 
     def gap_probes(self, body: Callable[[], bytes]) -> dict[str, bytes]:
@@ -137,16 +145,22 @@ class Delivery:
         """Return whether there are views that have not begun."""
         return bool(self._ordering.joins.views)
 
-    @property
-    def binding(self) -> AbstractSet[int]:
-        """The atoms whose numbers bind."""
-        return self._ordering.binding
+    def binds(self, atom: Atom) -> bool:
+        """Return whether the numbers of an atom bind."""
+        return self._ordering.is_relevant(atom.id) and atom.id not in self._ordering.joins.views
 
-    @property
-    def holding(self) -> AbstractSet[int]:
-        """The atoms for which frames may be held: those that bind, and those whose views wait for no marker."""
-        views = self._ordering.joins.views
-        return self.binding | {atom for atom, view in views.items() if not view.waiting}
+    def may_hold(self, atom: Atom) -> bool:
+        """Return whether frames may be held for an atom: if it binds, or its view waits for no marker."""
+        view = self._ordering.joins.views.get(atom.id)
+        return self._ordering.is_relevant(atom.id) if view is None else not view.waiting
+
+    def take_ended(self) -> list[str]:
+        """Return the regions that have `ended` since the last call."""
+        return _taken(self._ordering.ended_now)
+
+    def take_joined(self) -> list[str]:
+        """Return the regions that may be `joined` since the last call, and were not before."""
+        return _taken(self._ordering.joins.ended_now)
 
     @property
     def regions(self) -> AbstractSet[str]:
@@ -197,3 +211,9 @@ class Delivery:
         """Take the frames that waited for a read of regions that have since been left, or have ended."""
         while self._lanes.frames_ahead and (through := self._lanes.admit_again()):
             self._ordering.take(through, out)
+
+
+def _taken(items: list[str]) -> list[str]:
+    taken = items[:]
+    items.clear()
+    return taken

@@ -27,9 +27,14 @@ class Grants:
         """Region → the epoch from which on it is granted, for as long as it is wanted."""
         self.granted: frozenset[str] = frozenset()
         """All that the plan counts for the name, wanted or not."""
+        self.unwanted: set[str] = set()
+        """Those of them that are not in `mine`."""
         self._said = self._heard = self._newest = 0
         self._floor = self._told_floor = 0
         self._since: dict[str, int] = {}
+        self._asked: dict[str, int] = {}
+        """Those that are not granted yet."""
+        self._epoch = 0
 
     def want(self, regions: Iterable[str], floor: int = 0) -> bool:
         """Add regions to those wanted; return whether any is new.
@@ -41,6 +46,7 @@ class Grants:
             self._say(floor)
             self.wanted |= new
             self._since |= dict.fromkeys(new, self._said)
+            self._asked |= dict.fromkeys(new, self._said)
         return bool(new)
 
     def release(self, regions: Iterable[str]) -> set[str]:
@@ -51,7 +57,9 @@ class Grants:
             self.wanted -= gone
             for region in gone:
                 del self._since[region]
-                self.mine.pop(region, None)
+                self._asked.pop(region, None)
+                if self.mine.pop(region, None) is not None and region in self.granted:
+                    self.unwanted.add(region)
         return gone
 
     def interest(self) -> Interest:
@@ -67,10 +75,14 @@ class Grants:
         self._heard, self.granted = self._told(record)
         self._newest = record.heard[self.name].incarnation if self.name in record.heard else 0
         plan = record.plan
-        fresh = [region for region, since in self._since.items() if since <= self._heard and region in plan.paths]
-        fresh = [region for region in fresh if region not in self.mine]
+        fresh = [region for region, since in self._asked.items() if since <= self._heard and region in plan.paths]
+        for region in fresh:
+            del self._asked[region]
         self.mine |= {region: plan.epoch_of(region) for region in fresh}
-        self._floor = max(self._floor, *map(plan.epoch_of, self.mine), 0)
+        self.unwanted = set(self.granted - self.mine.keys())
+        moved = plan.begun_after(self._epoch, self.mine.keys())
+        self._floor = max(self._floor, *map(plan.epoch_of, moved), *map(plan.epoch_of, fresh), 0)
+        self._epoch = plan.epoch
         return fresh
 
     def require_kept(self, epoch: int) -> None:

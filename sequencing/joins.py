@@ -55,6 +55,8 @@ class Joins:
         """The views of the atoms that do not bind yet."""
         self.regions: dict[str, Joining] = {}
         """Regions of which nothing is delivered yet."""
+        self.ended_now: list[str] = []
+        """Regions whose joining has ended; for the caller to clear."""
         self._begins: dict[str, int] = {}
         self._missed: set[str] = set()
         """Regions that ended before their markers came: they are joined as their next epoch begins."""
@@ -64,7 +66,8 @@ class Joins:
     ) -> list[int]:
         """Add the markers that are to come, region → body; return the atoms whose views are new.
 
-        ``before``: the atoms that were relevant; ``regions_of``: those that are relevant now, and their regions.
+        ``before``: the atoms that were relevant; ``regions_of``: those of the new regions that are relevant now, and
+        their regions.
         """
         for region, marker in markers.items():
             self._forget(region)
@@ -81,11 +84,12 @@ class Joins:
             fresh.append(atom)
         return fresh
 
-    def leave(self, region: str, ended: HasEnded) -> None:
+    def leave(self, region: str, atoms: Iterable[int], ended: HasEnded) -> None:
         """Take a region out: its atoms will not bind, and only regions that are being joined wait for them."""
         self._forget(region)
-        for atom, view in list(self.views.items()):
-            if region in view.members:
+        for atom in atoms:
+            view = self.views.get(atom)
+            if view is not None and region in view.members:
                 view.members = tuple(other for other in view.members if other in self.regions)
                 view.is_left = True
                 if view.waiting == {region}:
@@ -124,7 +128,7 @@ class Joins:
         joining = self.regions.get(region)
         if joining is None or joining.atoms:
             return False
-        del self.regions[region]
+        self._end(region)
         self._begins[region] = last
         return True
 
@@ -155,8 +159,9 @@ class Joins:
         self,
         body: Callable[[], bytes],
         *,
-        marked: AbstractSet[str],
-        quiet: set[str],
+        unmarked: AbstractSet[str],
+        is_quiet: Callable[[str], bool],
+        request: int,
         ended: HasEnded,
         last_number: Callable[[str, int], int],
     ) -> dict[str, bytes]:
@@ -167,7 +172,10 @@ class Joins:
         bodies: dict[str, bytes] = {}
         for atom, view in self.views.items():
             if view.waiting:
-                there = quiet.intersection(view.members) - view.along.keys() if view.waiting <= marked else set[str]()
+                if view.request == request or not view.waiting.isdisjoint(unmarked):
+                    continue
+                view.request = request
+                there = {region for region in view.members if region not in view.along and is_quiet(region)}
                 due = {region for region in there if not (ended(region) or region in self.regions)}
             else:
                 due = {region for region in view.unsettled - view.nudged if view.along.get(region) is None}
@@ -181,10 +189,10 @@ class Joins:
                     view.nudged.add(region)
         return bodies
 
-    @property
-    def left(self) -> dict[int, tuple[str, ...]]:
-        """The atoms of which a region was left, and those of their regions that are being joined."""
-        return {atom: view.members for atom, view in self.views.items() if view.is_left}
+    def left(self, atom: int) -> tuple[str, ...] | None:
+        """Return the regions of an atom that are being joined, if some other region of it was left; else None."""
+        view = self.views.get(atom)
+        return view.members if view is not None and view.is_left else None
 
     def joined(self, region: str) -> bool:
         """Return whether events of a region are delivered."""
@@ -216,7 +224,11 @@ class Joins:
 
     def _hand_out_if_due(self, region: str, joining: Joining) -> None:
         if joining.marker is None and not joining.atoms:
-            del self.regions[region]
+            self._end(region)
+
+    def _end(self, region: str) -> None:
+        del self.regions[region]
+        self.ended_now.append(region)
 
     def _forget(self, region: str) -> None:
         self.regions.pop(region, None)
@@ -247,6 +259,8 @@ class View:
     unsettled: set[str] = field(default_factory=set)
     """Regions that may still bring a number up to ``begin``; of use once no marker is awaited."""
     nudged: set[str] = field(default_factory=set)
+    request: int = -1
+    """The request at which quiet regions were last marked along."""
     along: dict[str, bytes | None] = field(default_factory=dict)
     """Region that was marked along with the new ones → its marker, None when that has come, or may be lost."""
     last: dict[str, int] = field(default_factory=dict)

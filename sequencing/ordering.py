@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from sequencing.frames import NODE, UNKNOWN_END, FrameKind, Meta, parse_stamp
@@ -58,21 +57,27 @@ class Ordering:
         """Atom → the streams whose heads wait for a number of it."""
         self.behind_gap: set[str] = set()
         """Regions whose head waits, and has a gap before it."""
+        self.ended_now: list[str] = []
+        """Regions that have ended; for the caller to clear."""
         self._epoch, self._lanes, self._ended = epoch, lanes, ended
         self._is_taking = False
         """Whether frames that precede those ahead are about to be examined."""
         self._streams: dict[str, _Stream] = {}
         self._orders: dict[str, deque[str]] = {}
+        self._busy: dict[str, _Stream] = {}
+        """The streams of which frames wait."""
         self._atoms_of = atoms_by_region(tuple(atoms))
+        self._lacks: dict[int, int] = {}
+        """Atom of some region here → how many of its regions are not here."""
         self._regions_of: dict[int, tuple[str, ...]] = {}
+        """Relevant atom → its regions; if one of them was left, those of them that are being joined."""
         self._next: dict[int, int] = {}
         self._asked: dict[str, int] = {}
         """Region that was marked because of a gap → the last region sequence received of it then."""
 
     def start(self, regions: Iterable[str], lanes: Mapping[str, str]) -> None:
         """Begin with a subscriber's regions when an epoch begins; ``lanes``: region → the name of its lane."""
-        self._begin(regions, lanes)
-        self._regions_of = self._relevant()
+        self._regions_of = {int(atom.id): atom.regions for atom in self._begin(regions, lanes)}
         self._next = dict.fromkeys(self._regions_of, 1)
 
     def take(self, through: Iterable[Entry], out: list[Ready | Missing]) -> None:
@@ -93,6 +98,7 @@ class Ordering:
                 continue
             is_numbered = bool(stamp) and stamp[0] == NODE
             stream.queue.append(_Waiting(ready, numbers, is_numbered))
+            self._busy[region] = stream
             self.queued += 1
             if is_numbered:
                 stream.order.append(region)
@@ -102,11 +108,13 @@ class Ordering:
 
     def join(self, markers: Mapping[str, bytes], lanes: Mapping[str, str]) -> None:
         """Add regions, each from its marker on; see `Delivery.join`."""
-        self._begin(markers, lanes)
-        before, self._regions_of = self._regions_of, self._relevant()
-        for atom in self.joins.begin(markers, before, self._regions_of):
+        relevant = {int(atom.id): atom.regions for atom in self._begin(markers, lanes)}
+        fresh = self.joins.begin(markers, self._regions_of.keys(), relevant)
+        self._regions_of |= relevant
+        for atom in fresh:
             self._next[atom] = 1
-        self._renumber()
+        if relevant:
+            self._renumber()
 
     def skip(self, region: str, last: int) -> None:
         """Deliver a region after a region sequence."""
@@ -115,6 +123,9 @@ class Ordering:
     def forget(self, region: str) -> None:
         """Forget a region, and its frames that wait."""
         stream = self._streams.pop(region)
+        for atom in self._atoms_of.get(region, ()):
+            self._lacks[atom.id] += 1
+        self._busy.pop(region, None)
         self.queued -= len(stream.queue)
         others = [other for other in stream.order if other != region]
         stream.order.clear()
@@ -126,19 +137,23 @@ class Ordering:
     def leave(self, region: str, out: list[Ready | Missing]) -> None:
         """Take a region out, so that nothing waits for it any more."""
         self.forget(region)
-        self.joins.leave(region, self.ended)
-        before, self._regions_of = self._regions_of, self._relevant()
-        for atom in before.keys() - self._regions_of.keys():
-            del self._next[atom]
+        atoms = [int(atom.id) for atom in self._atoms_of.get(region, ()) if atom.id in self._regions_of]
+        self.joins.leave(region, atoms, self.ended)
+        for atom in atoms:
+            if (members := self.joins.left(atom)) is not None:
+                self._regions_of[atom] = members
+            else:
+                del self._regions_of[atom], self._next[atom]
         self._waiting.clear()
-        self._renumber()
-        self._drain(list(self._streams.values()), out)
+        if atoms:
+            self._renumber()
+        self._drain(list(self._busy.values()), out)
 
     def miss(self, region: str, out: list[Ready | Missing]) -> None:
         """Treat a region as ended before its marker came; see `Delivery.miss`."""
         work: list[_Stream] = []
         stream = self._streams[region]
-        self._ended.add(region)
+        self._note_end(region)
         self._take_up(self.joins.miss(region, self.ended), work)
         self._end(stream, work)
         self._drain(work, out)
@@ -196,10 +211,9 @@ class Ordering:
                     bodies[other] = body()
         return bodies
 
-    @property
-    def binding(self) -> AbstractSet[int]:
-        """The atoms whose numbers bind."""
-        return self._regions_of.keys() - self.joins.views.keys()
+    def is_relevant(self, atom: int) -> bool:
+        """Return whether an atom orders anything here, or will."""
+        return atom in self._regions_of
 
     @property
     def regions(self) -> AbstractSet[str]:
@@ -218,12 +232,19 @@ class Ordering:
         """Return how many frames of a region wait here."""
         return len(self._streams[region].queue)
 
-    def _begin(self, regions: Iterable[str], lanes: Mapping[str, str]) -> None:
+    def _begin(self, regions: Iterable[str], lanes: Mapping[str, str]) -> list[Atom]:
+        """Begin streams; return the atoms all of whose regions are here now."""
+        complete: list[Atom] = []
         for region in regions:
             if region in self._streams:
                 self.forget(region)
             order = self._orders.setdefault(lanes.get(region, region), deque())
             self._streams[region] = _Stream(region, order)
+            for atom in self._atoms_of.get(region, ()):
+                left = self._lacks[atom.id] = self._lacks.get(atom.id, len(atom.regions)) - 1
+                if not left:
+                    complete.append(atom)
+        return complete
 
     def _first(self, stream: _Stream) -> tuple[Meta, Numbers] | None:
         """Return the meta and numbers of a stream's first undelivered frame, None if there is none."""
@@ -235,11 +256,6 @@ class Ordering:
     def _relevant_numbers(self, stamp: list[int]) -> Numbers:
         pairs = iter(stamp)
         return {atom: number for atom, number in zip(pairs, pairs, strict=True) if atom in self._next}
-
-    def _relevant(self) -> dict[int, tuple[str, ...]]:
-        mine = self._streams.keys()
-        stamping = chain.from_iterable(self._atoms_of.get(region, ()) for region in mine)
-        return self.joins.left | {int(atom.id): atom.regions for atom in stamping if mine >= set(atom.regions)}
 
     def _drain(self, work: list[_Stream], out: list[Ready | Missing]) -> None:
         joins = self.joins
@@ -262,6 +278,8 @@ class Ordering:
                     self._waiting.setdefault(blocking[0], []).append(stream)
                     break
                 stream.queue.popleft()
+                if not stream.queue:
+                    self._busy.pop(stream.region, None)
                 if self.behind_gap:
                     self.behind_gap.discard(stream.region)
                 self.queued -= 1
@@ -359,7 +377,7 @@ class Ordering:
         first, expected = ready.frame.last - ready.meta.events + 1, stream.next
         stream.next = ready.frame.last + 1
         if ready.meta.kind == FrameKind.TICK:
-            self._ended.add(stream.region)
+            self._note_end(stream.region)
         if first > expected:
             self.joins.came_along(stream.region, None)
         if self.joins.regions and stream.region in self.joins.regions:
@@ -372,8 +390,10 @@ class Ordering:
 
     def _end(self, stream: _Stream, work: list[_Stream]) -> None:
         """Stop waiting for what an ended region might show."""
-        for atom in [atom for atom, regions in self._regions_of.items() if stream.region in regions]:
+        for atom in [int(atom.id) for atom in self._atoms_of.get(stream.region, ()) if atom.id in self._regions_of]:
             view = self.joins.views.get(atom)
+            if view is not None and view.is_left and stream.region not in view.members:
+                continue
             if view is not None and not view.waiting:
                 view.unsettled.discard(stream.region)
                 self._settle_if_due(atom, view, work)
@@ -381,10 +401,14 @@ class Ordering:
 
     def _renumber(self) -> None:
         """Read the stamps of held frames again, because other atoms are relevant now."""
-        for stream in self._streams.values():
+        for stream in self._busy.values():
             for place, entry in enumerate(stream.queue):
                 numbers = self._relevant_numbers(parse_stamp(entry.ready.frame.stamp))
                 stream.queue[place] = entry._replace(numbers=numbers)
+
+    def _note_end(self, region: str) -> None:
+        self._ended.add(region)
+        self.ended_now.append(region)
 
     def last_number(self, region: str, atom: int) -> int:
         """Return the last number of an atom that a region is known to bring, 0 if none is held."""

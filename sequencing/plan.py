@@ -77,6 +77,15 @@ class Plan:
         """Return the epoch in which a region's numbering began."""
         return self.epochs.get(region, self.epoch)
 
+    def begun_after(self, epoch: int, regions: AbstractSet[str]) -> set[str]:
+        """Return those of some regions, all of which have a path, whose numbering began after an epoch."""
+        if epoch >= self.epoch:
+            return set()
+        begun = set(regions - self.epochs.keys())
+        if epoch + 1 < self.epoch:
+            begun.update(region for region in regions & self.epochs.keys() if self.epochs[region] > epoch)
+        return begun
+
     def link_end(self, node: str) -> str:
         """Return a node's name in links. For a node that may lose data it differs in each run, so that no link goes on
         after a loss."""
@@ -102,10 +111,10 @@ class Plan:
         """The (node, next node) pairs that some path uses."""
         return frozenset(pair for path in self.paths.values() for pair in pairwise(path))
 
-    def steps(self, node: str) -> Iterator[Step]:
-        """Yield the step of each region whose path visits ``node``."""
-        for region, path in self.paths.items():
-            if node in path:
+    def steps(self, node: str, regions: Iterable[str] | None = None) -> Iterator[Step]:
+        """Yield the step of each region whose path visits ``node``, or of those of some regions."""
+        for region in self.paths if regions is None else regions:
+            if node in (path := self.paths[region]):
                 place = path.index(node)
                 following = self.link_end(path[place + 1]) if place + 1 < len(path) else None
                 atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)

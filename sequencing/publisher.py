@@ -62,6 +62,8 @@ class Publisher(Generic[Token]):
         self._in_flight: dict[str, list[PublishedFrame]] = {}
         self._wait: CausalWait | None = CausalWait() if causal else None
         self._plan: Plan | None = None
+        self._unplaced: dict[str, None] = {}
+        """Regions that have no place in the plan."""
         self._doubtful: set[str] = set()
         """Regions where a frame was given up that may have been accepted, or whose node no longer accepts such an old
         incarnation. Nothing is sent to them before `renew`."""
@@ -121,13 +123,15 @@ class Publisher(Generic[Token]):
                     self._abandon(node)
             if (before.runs or plan.runs) and plan.epoch > before.epoch + 1:
                 self._abandon(None)
-        for state in self._regions.values():
-            path = plan.paths.get(state.name)
-            if path is None or (state.node, state.epoch) == (path[0], plan.epoch_of(state.name)):
-                continue
+        moved: Iterable[str] = ()
+        if before is not None:
+            moved = sorted(plan.begun_after(before.epoch, self._regions.keys() - self._unplaced.keys()))
+        for region in (*moved, *(region for region in self._unplaced if region in plan.paths)):
+            state = self._regions[region]
+            self._unplaced.pop(region, None)
             self._unready(state)
-            state.move(path[0], plan.epoch_of(state.name))
-            self.stale.pop(state.name, None)
+            state.move(plan.paths[region][0], plan.epoch_of(region))
+            self.stale.pop(region, None)
             self._note(state)
 
     def passed(self, region: str, number: int) -> None:
@@ -165,7 +169,7 @@ class Publisher(Generic[Token]):
 
     def unassigned(self) -> list[str]:
         """Return the regions that have events but no place in the plan."""
-        return [state.name for state in self._regions.values() if state.node is None and state.frames]
+        return [region for region in self._unplaced if self._regions[region].frames]
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""
@@ -328,6 +332,8 @@ class Publisher(Generic[Token]):
         state = self._regions[region] = Outbox(region, self.incarnation)
         if self._plan is not None and region in self._plan.paths:
             state.node, state.epoch = self._plan.paths[region][0], self._plan.epoch_of(region)
+        else:
+            self._unplaced[region] = None
         return state
 
     def _note(self, state: Outbox[Token]) -> None:

@@ -121,6 +121,8 @@ class Record:
         Each plan has the atoms between these regions, too; oldest first.
         """
         ending: set[tuple[str, int]] = set(self.ending())
+        if not ending:
+            return ()
         found: list[Plan] = []
         for plan in self.behind:
             regions = {region for region in plan.paths if (region, plan.epoch_of(region)) in ending}
@@ -230,8 +232,8 @@ def _plan(head: Any, lines: Sequence[bytes]) -> Plan:
 
 @KeptFor
 def _old_epochs(following: Plan, behind: tuple[Plan, ...]) -> tuple[OldEpoch, ...]:
-    if all(following.is_laid_out_as(plan) for plan in behind):
-        return ()
+    if all(following.epoch == plan.epoch for plan in behind):
+        return ()  # no region moves within an epoch
     found: list[OldEpoch] = []
     begun = {(region, following.epoch_of(region)) for region in following.paths}
     for plan in behind:

@@ -55,6 +55,10 @@ class Effects(NamedTuple, Generic[Token]):
     interest_changed: bool = False
     is_plain: bool = False
     """Whether only deliveries can have changed: the joined and followed regions are certainly as before."""
+    joined: Sequence[str] = ()
+    """Regions whose events are delivered from now on."""
+    left: Sequence[str] = ()
+    """Regions that are not wanted any more."""
     ended: Mapping[str, int] = MappingProxyType({})
     """Region → the epoch that this connection has followed to its end, delivered or not; for a host's own books."""
 
@@ -80,8 +84,6 @@ class Session(Generic[Token]):
         """How much waits without a fate."""
         self._generation = 0
         self._was_settled = False
-        self._joined: AbstractSet[str] = frozenset()
-        """The very set that the subscriber had after the last call."""
 
     # What the host may ask at any time.
 
@@ -92,7 +94,7 @@ class Session(Generic[Token]):
 
     @property
     def joined(self) -> AbstractSet[str]:
-        """The regions whose events are delivered. The same object for as long as they are the same."""
+        """The regions whose events are delivered."""
         return self._subscriber.joined
 
     @property
@@ -118,6 +120,14 @@ class Session(Generic[Token]):
     def reads(self, node: str | None = None) -> dict[str, Read]:
         """Return the streams to read, at one node or everywhere: region → stream and position."""
         return self._subscriber.reads(node)
+
+    def changed_reads(self, node: str) -> dict[str, Read | None]:
+        """Return what of `reads` at a node is not as at the last call; None: it is not read there any more."""
+        return self._subscriber.changed_reads(node)
+
+    def turned(self) -> list[str]:
+        """Return the nodes where another stream is to be read than at the last call."""
+        return self._subscriber.turned()
 
     def interest(self) -> Interest:
         """Return what the control store is to know."""
@@ -163,7 +173,8 @@ class Session(Generic[Token]):
 
     def unsubscribe(self, regions: Iterable[str]) -> Effects[Token]:
         """Give regions up."""
-        return self._effects(self._subscriber.unsubscribe(regions), interest_changed=True)
+        left = sorted(self._subscriber.wanted.intersection(regions))
+        return self._effects(self._subscriber.unsubscribe(left), interest_changed=True, left=left)
 
     # What the network does.
 
@@ -223,12 +234,12 @@ class Session(Generic[Token]):
         resolved: Sequence[Resolved[Token | None]] = (),
         *,
         interest_changed: bool = False,
+        left: Sequence[str] = (),
     ) -> Effects[Token]:
         """Pass on between the two machines what one of them has learnt."""
         subscriber, publisher = self._subscriber, self._publisher
         was_settled, self._was_settled = self._was_settled, subscriber.is_settled
-        is_plain = was_settled and subscriber.is_settled and subscriber.joined is self._joined
-        self._joined = subscriber.joined
+        is_plain = was_settled and subscriber.is_settled and self._generation == subscriber.generation and not left
         own = subscriber.returns
         for region, number in own.passed().items():
             publisher.passed(region, number)
@@ -243,7 +254,18 @@ class Session(Generic[Token]):
             publisher.mark(region, body, None)
         reads_changed, self._generation = self._generation != subscriber.generation, subscriber.generation
         events, again = _without_markers(resolved)
-        return Effects(ready, events, again, publisher.woken(), reads_changed, interest_changed, ended=ended)
+        joined, subscriber.joined_now = subscriber.joined_now, []
+        return Effects(
+            ready,
+            events,
+            again,
+            publisher.woken(),
+            reads_changed,
+            interest_changed,
+            joined=joined,
+            left=left,
+            ended=ended,
+        )
 
     def _published(self, resolved: Sequence[Resolved[Token | None]]) -> Effects[Token]:
         # Abandoned events remain here when `changed` raises.

@@ -10,66 +10,100 @@ regions followed. It is delivered once atoms that bind order it with all other d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
-from itertools import combinations
+from itertools import chain, combinations
 
 from sequencing.delivery import Delivery
 from sequencing.frames import UNKNOWN_END
 from sequencing.plan import Atom, Plan
 
 
-def shadows(plan: Plan, mine: AbstractSet[str], *, granted: AbstractSet[str], now: AbstractSet[str]) -> set[str]:
+def shadows(plan: Plan, mine: AbstractSet[str], unwanted: AbstractSet[str], now: AbstractSet[str]) -> set[str]:
     """Return the regions to follow besides mine, so that each pair of mine that has an atom has one that binds.
 
-    ``granted``: all regions that the plan counts; ``now``: the regions followed, which are preferred.
+    ``unwanted``: the other regions that the plan counts; ``now``: the regions followed, which are preferred.
+    Takes time in proportion to the atoms of the unwanted regions.
     """
-    atoms = {atom.id: atom for region in mine for atom in plan.atoms_of.get(region, ())}.values()
-    # Usually none is needed. An atom of many regions has very many pairs, and this is called for each region's turn.
-    needed = [
-        (not now >= set(atom.regions), atom)
-        for atom in atoms
-        if not mine >= set(atom.regions) and granted >= set(atom.regions)
-    ]
-    if not needed:
+    if not unwanted or not plan.atoms:
         return set()
-    followed = set(mine)
-    ordered = {pair for atom in atoms if mine >= set(atom.regions) for pair in _pairs(mine, atom)}
-    for _, atom in sorted(needed, key=lambda entry: entry[:1]):
-        pairs = _pairs(mine, atom)
-        if not ordered.issuperset(pairs):
+    atoms = {atom.id: atom for region in unwanted for atom in plan.atoms_of.get(region, ())}.values()
+    partial = [
+        (any(region not in now for region in atom.regions), atom.id, atom)
+        for atom in atoms
+        if all(region in mine or region in unwanted for region in atom.regions)
+    ]
+    followed: set[str] = set()
+    chosen: set[int] = set()
+    binds = _Known(lambda atom: atom.id in chosen or mine >= set(atom.regions))
+    for _, number, atom in sorted(partial, key=lambda entry: entry[:2]):
+        if not _are_ordered(plan, [region for region in atom.regions if region in mine], binds):
             followed.update(atom.regions)
-            ordered.update(pairs)
+            chosen.add(number)
+            binds.known[number] = True
     return followed - mine
 
 
 def staying(
-    plan: Plan, followed: AbstractSet[str], *, now: AbstractSet[str], deliveries: Iterable[Delivery]
+    plan: Plan,
+    leaving: AbstractSet[str],
+    mine: AbstractSet[str],
+    shadow: AbstractSet[str],
+    delivery_of: Callable[[int], Delivery | None],
 ) -> set[str]:
     """Return the regions to follow for now, because only an atom that includes them orders two followed regions.
 
     Other atoms will order the two, but their views have not begun. Until then, held frames would be free.
-    ``now``: the regions followed so far; ``deliveries``: those of all epochs.
+    ``leaving``: regions that are followed so far, and are to be left, because they are neither mine nor in the shadow;
+    ``delivery_of``: returns the delivery of an epoch. Takes time in proportion to the atoms of the leaving regions.
     """
-    if followed >= now:
+    if not leaving or not plan.atoms:
         return set()
-    binding: set[int] = set()
-    holding: set[int] = set()
-    for delivery in deliveries:
-        binding |= delivery.binding
-        holding |= delivery.holding
-    atoms = {atom.id: atom for region in followed for atom in plan.atoms_of.get(region, ())}
-    within = (atoms[number] for number in atoms.keys() & binding if followed >= set(atoms[number].regions))
-    ordered = {pair for atom in within for pair in _pairs(followed, atom)}
-    beyond = (atoms[number] for number in atoms.keys() & holding if not followed >= set(atoms[number].regions))
-    needed = [atom.regions for atom in beyond if not ordered.issuperset(_pairs(followed, atom))]
-    return set[str]().union(*needed) - followed
+
+    def delivery(atom: Atom) -> Delivery | None:
+        return delivery_of(plan.epoch_of(atom.regions[0]))
+
+    def binds_within(atom: Atom) -> bool:
+        found = delivery(atom)
+        return found is not None and found.binds(atom) and all(map(is_followed, atom.regions))
+
+    def is_followed(region: str) -> bool:
+        return region in mine or region in shadow
+
+    atoms = {atom.id: atom for region in leaving for atom in plan.atoms_of.get(region, ())}.values()
+    beyond = [atom for atom in atoms if (found := delivery(atom)) is not None and found.may_hold(atom)]
+    binds = _Known(binds_within)
+    needed = [atom.regions for atom in beyond if not _are_ordered(plan, list(filter(is_followed, atom.regions)), binds)]
+    return {region for region in chain.from_iterable(needed) if not is_followed(region)}
 
 
-def is_ordered(others: AbstractSet[str], atoms: Sequence[Atom], binding: AbstractSet[int]) -> bool:
-    """Return whether those of a region's atoms that bind order it with all other regions of its atoms."""
-    ordered = {other for atom in atoms if atom.id in binding for other in atom.regions}
-    return not any(others & set(atom.regions) - ordered for atom in atoms)
+def unordered_by(atoms: Collection[Atom], binds: Callable[[Atom], bool]) -> set[str]:
+    """Return the regions of some atoms that are in none that binds."""
+    ordered = {region for atom in atoms if binds(atom) for region in atom.regions}
+    return {region for atom in atoms for region in atom.regions} - ordered
+
+
+class _Known:
+    """A question about atoms, asked once for each."""
+
+    def __init__(self, ask: Callable[[Atom], bool]) -> None:
+        self.known: dict[int, bool] = {}
+        self._ask = ask
+
+    def __call__(self, atom: Atom) -> bool:
+        answer = self.known.get(atom.id)
+        if answer is None:
+            answer = self.known[atom.id] = self._ask(atom)
+        return answer
+
+
+def _are_ordered(plan: Plan, regions: Iterable[str], binds: Callable[[Atom], bool]) -> bool:
+    """Return whether atoms that bind order each pair of some regions. Regions in the same atoms count as one."""
+    alike = Counter(frozenset(atom.id for atom in plan.atoms_of[region] if binds(atom)) for region in regions)
+    if any(count > 1 and not atoms for atoms, count in alike.items()):
+        return False
+    return all(one & other for one, other in combinations(alike, 2))
 
 
 class Silence:
@@ -99,7 +133,3 @@ class Silence:
         if region in self.regions:
             return True
         return region in self._begun and (epoch, last or UNKNOWN_END) <= self._begun[region]
-
-
-def _pairs(mine: AbstractSet[str], atom: Atom) -> list[tuple[str, str]]:
-    return list(combinations(sorted(mine & set(atom.regions)), 2))

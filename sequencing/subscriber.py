@@ -25,17 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import count
 
 from sequencing.delivery import Delivery
-from sequencing.followed import FollowedEpoch, FollowedRegion, Read, may_be_past, skips
+from sequencing.followed import FollowedEpoch, FollowedEpochs, FollowedRegion, FollowedRegions, Read, may_be_past, skips
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
-from sequencing.shadows import Silence, is_ordered, shadows, staying
+from sequencing.shadows import Silence, shadows, staying, unordered_by
 
 
 class Subscriber:
@@ -47,19 +48,28 @@ class Subscriber:
         self.incarnation = incarnation
         self.joined: set[str] = set()
         """Regions whose events are delivered."""
+        self.joined_now: list[str] = []
+        """Those that became so, for the caller to clear."""
         self.returns = OwnDeliveries(name, incarnation)
         self._plan: Plan | None = None
         self._grants = Grants(name, incarnation)
-        self._regions: dict[str, FollowedRegion] = {}
+        self._regions = FollowedRegions()
         self._silence = Silence()
-        self._asked_after: dict[str, int | None] = {}
-        """Region → after what it was read when others were asked for last: whether it is quiet tells what is new."""
-        self._epochs: dict[int, FollowedEpoch] = {}
+        self._requests = 0
+        """How often regions were asked for: a region that has been quiet since the last time is not expected to show
+        anything soon."""
+        self._epochs = FollowedEpochs()
         self._serial = count(1)
         self._returning: set[str] = set()
         """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
-        self.generation = 0
-        """Grows whenever there are other streams to read than before, or other places in them to go on from."""
+        self._lacking: set[str] = set()
+        """Regions that are wanted and granted, and not followed."""
+        self._surplus: set[str] = set()
+        """Regions that are followed, and not wanted or not granted."""
+        self._due: set[str] = set()
+        """Regions that may have ended in their epoch, and go on to a later one."""
+        self._ripe: set[str] = set()
+        """Regions that may be joined now."""
         self._adjusted = True
         """Whether what is followed is what is to be followed."""
         self.is_settled = True
@@ -71,6 +81,11 @@ class Subscriber:
         """The regions that are wanted."""
         return self._grants.wanted
 
+    @property
+    def generation(self) -> int:
+        """Grows whenever there are other streams to read than before, or other places in them to go on from."""
+        return self._regions.generation
+
     def subscribe(self, regions: Iterable[str], floor: int = 0, *, returns: bool = False) -> list[Ready | Missing]:
         """Want regions; they are `joined` some time after a plan grants them. ``floor``: see `Grants.want`.
 
@@ -80,8 +95,7 @@ class Subscriber:
         if returns:
             self._returning |= regions
         if self._grants.want(regions, floor):
-            self._adjusted = False
-            self._asked_after = {region: state.after for region, state in self._regions.items()}
+            self._requests += 1
         return self._handed_out(self._go_on())
 
     def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
@@ -89,6 +103,9 @@ class Subscriber:
         if gone := self._grants.release(regions):
             self._adjusted = False
             self._returning -= gone
+            self._lacking -= gone
+            self._surplus.update(region for region in gone if region in self._regions.all)
+            self.joined -= gone
             for region in gone:
                 self._silence.forget(region)
         return self._handed_out(self._go_on())
@@ -105,28 +122,38 @@ class Subscriber:
             self._plan = plan
             return []  # it is about others
         self._plan, self._adjusted = plan, False
-        self._silence.regions |= self._regions.keys() & self._grants.take(record)
+        fresh = self._grants.take(record)
+        followed = {region for region in fresh if region in self._regions.all}
+        self._silence.regions |= followed
+        self._surplus -= followed
+        self._ripe |= followed
+        self._lacking.update(region for region in fresh if region not in followed)
         self._grants.require_kept(plan.epoch)
+        if before is not None and before.epoch < plan.epoch:
+            self._begin_epochs(plan, after=before.epoch)
+        return self._handed_out(self._go_on())
+
+    def _begin_epochs(self, plan: Plan, after: int) -> None:
+        """Go on to the epochs that begin with a plan; the plan before was of epoch ``after``."""
         moving: dict[int, set[str]] = {}
-        for region, state in self._regions.items():
+        for region in plan.begun_after(after, self._regions.all.keys()):
             epoch = plan.epoch_of(region)
-            if before is not None and before.epoch_of(region) < epoch:
-                state.later.append(epoch)
-                moving.setdefault(epoch, set()).add(region)
+            self._regions.move(region, epoch)
+            self._due.add(region)
+            moving.setdefault(epoch, set()).add(region)
         joining: dict[int, set[str]] = {}
-        for region in self._grants.mine.keys() - self._regions.keys():
-            if before is not None and before.epoch < plan.epoch_of(region):
-                joining.setdefault(plan.epoch_of(region), set()).add(region)
+        for region in plan.begun_after(after, self._lacking):
+            joining.setdefault(plan.epoch_of(region), set()).add(region)
         barrier = set[str]().union(*moving.values())  # shared: what moves at once is one cut, wherever it goes
-        for epoch in moving.keys() | joining.keys():
+        for epoch in sorted(moving.keys() | joining.keys()):
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
             followed = regions & self._grants.mine.keys() | fresh
             followed |= self._shadows(plan, followed)
-            self._epochs[epoch] = FollowedEpoch(plan, Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)
-            for region in sorted(followed - self._regions.keys()):
+            delivery = Delivery(epoch, followed, plan.atoms, plan.egresses)
+            self._epochs.begin(epoch, FollowedEpoch(plan, delivery, barrier))
+            for region in sorted(followed - self._regions.all.keys()):
                 marker = self._body() if region in fresh else None
                 self._read(region, FollowedRegion(plan.paths[region][-1], epoch, 0, marker, marker))
-        return self._handed_out(self._go_on())
 
     def interest(self) -> Interest:
         """Return what to tell the manager, whenever it has changed."""
@@ -134,44 +161,59 @@ class Subscriber:
 
     def reads(self, node: str | None = None) -> dict[str, Read]:
         """Return what to read, at one node or everywhere: region → stream and position."""
-        return {
-            region: Read(state.node, state.epoch, state.after)
-            for region, state in self._regions.items()
-            if node is None or state.node == node
-        }
+        return self._regions.reads(node)
+
+    def changed_reads(self, node: str) -> dict[str, Read | None]:
+        """Return what of `reads` at a node is not as at the last call; None: it is not read there any more."""
+        return self._regions.changed_reads(node)
+
+    def turned(self) -> list[str]:
+        """Return the nodes where another stream is to be read than at the last call."""
+        return self._regions.turned()
 
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> list[Ready | Missing]:
         """Take the newest frames of streams whose ends were to be found, None of empty ones: (region, epoch, frame)."""
         out: list[Ready | Missing] = []
+        epochs: set[int] = set()
         for region, epoch, newest in ends:
-            state = self._regions.get(region)
+            state = self._regions.all.get(region)
             if state is None or state.epoch != epoch or state.after is not None:
                 continue
             state.after = newest.last if newest is not None else 0
-            self.generation += 1
-            delivery = self._epochs[epoch].delivery
+            state.moved_in = self._requests
+            self._regions.note_place(region, state)
+            delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
             delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
-            state.marker = delivery.marker(region)
+            self._regions.mark(region, delivery.marker(region))
+            epochs.add(epoch)
             if is_over:
                 out += delivery.miss(region)
+        for epoch in epochs:
+            self._look_at(epoch)
         return self._handed_out(out + self._go_on())
 
     def marks(self) -> list[tuple[str, bytes]]:
         """Return the markers to publish now, (region, body) each; each is returned once."""
-        found: list[tuple[str, bytes]] = []
-        for region, state in self._regions.items():
+        regions, found = self._regions.all, list[tuple[str, bytes]]()
+        for region in list(self._regions.unmarked):
+            state = regions[region]
             if state.marker is not None and state.after is not None:
                 found.append((region, state.marker))
-                state.marker = None
-        for number, epoch in self._epochs.items():
-            if epoch.delivery.is_joining:
-                here = {region: state for region, state in self._regions.items() if state.epoch == number}
-                marked = {region for region, state in here.items() if state.marker is None}
-                quiet = {region for region, state in here.items() if self._asked_after.get(region) == state.after}
-                found += epoch.delivery.join_probes(self._body, marked, quiet).items()
-            if epoch.delivery.is_behind_gap:
-                found += epoch.delivery.gap_probes(self._body).items()
+                self._regions.mark(region, None)
+        for number in sorted(self._epochs.joining):
+            delivery = self._epochs.all[number].delivery
+            if delivery.is_joining:
+                found += delivery.join_probes(
+                    self._body,
+                    unmarked=self._regions.unmarked.keys(),
+                    is_quiet=partial(self._is_quiet, number),
+                    request=self._requests,
+                ).items()
+        for number in sorted(self._epochs.restless):
+            delivery = self._epochs.all[number].delivery
+            if delivery.is_behind_gap:
+                found += delivery.gap_probes(self._body).items()
         return found
 
     def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
@@ -180,26 +222,28 @@ class Subscriber:
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
         by_epoch: dict[int, list[StampedFrame]] = {}
+        regions, requests = self._regions.all, self._requests
         for frame in frames:
-            state = self._regions.get(frame.region)
+            state = regions.get(frame.region)
             if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
                 continue
             if state.awaited is not None and may_be_past(state.awaited, state.after, frame):
                 state.awaited = None
+                self._ripe.add(frame.region)
             if not self.is_settled and state.marker is None and skips(state.after, frame):
                 # If it waits for its marker, that may be in what is missing.
-                state.marker = self._epochs[state.epoch].delivery.marker(frame.region)
+                self._regions.mark(frame.region, self._epochs.all[state.epoch].delivery.marker(frame.region))
             state.after = frame.last
+            state.moved_in = requests
             by_epoch.setdefault(frame.epoch, []).append(frame)
         out: list[Ready | Missing] = []
-        for number, epoch in self._epochs.items():
-            received = by_epoch.get(number, [])
+        for number in sorted(by_epoch.keys() | self._epochs.restless):
+            epoch, received = self._epochs.all[number], by_epoch.get(number, [])
             if epoch.barrier and (received or epoch.held):
                 epoch.hold(received, whole)
             elif received or epoch.delivery.is_ahead:
                 out += epoch.delivery.receive(received, whole)
-            if epoch.delivery.is_behind_gap:
-                self.is_settled = False
+                self._look_at(number)
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
@@ -207,34 +251,23 @@ class Subscriber:
 
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region, joined just now, is delivered."""
-        epoch = self._regions[region].epoch
-        return self._silence.begin(region) or (epoch, self._epochs[epoch].delivery.begin(region))
+        epoch = self._regions.all[region].epoch
+        return self._silence.begin(region) or (epoch, self._epochs.all[epoch].delivery.begin(region))
 
     def held(self, region: str) -> int:
         """Return how many frames of a region that is being read are received and wait for others."""
-        epoch = self._epochs[self._regions[region].epoch]
+        epoch = self._epochs.all[self._regions.all[region].epoch]
         return epoch.held_of(region) + epoch.delivery.held(region)
 
     @property
     def held_frames(self) -> int:
         """Frames that are received and wait for others."""
-        held = 0
-        for epoch in self._epochs.values():
-            held += epoch.delivery.held_frames + sum(len(frames) for frames, _ in epoch.held)
-        return held
+        return self._epochs.held_frames
 
     def _handed_out(self, items: list[Ready | Missing]) -> list[Ready | Missing]:
         """Keep what is for the application, and note the rest, too."""
-        self._note(items)
-        return [item for item in items if self._is_mine(item)]
-
-    def _note(self, items: list[Ready | Missing]) -> None:
-        """Note what is delivered, to the application or silently."""
-        for epoch in self._epochs.values():
-            if epoch.delivery.silent:
-                self.returns.note(epoch.delivery.silent)
-                epoch.delivery.silent.clear()
         self.returns.note(items)
+        return [item for item in items if self._is_mine(item)]
 
     def _is_mine(self, item: Ready | Missing) -> bool:
         of = item if isinstance(item, Missing) else item.frame
@@ -242,136 +275,196 @@ class Subscriber:
             return False
         return not self._silence.covers(of.region, of.epoch, of.last)
 
+    def _look_at(self, number: int) -> None:
+        """Take note of what has happened in an epoch."""
+        self._epochs.note(number)
+        delivery = self._epochs.all[number].delivery
+        if delivery.is_behind_gap:
+            self.is_settled = False
+        if self.is_settled:
+            return  # nothing joins or moves
+        if delivery.silent:
+            self.returns.note(delivery.silent)
+            delivery.silent.clear()
+        for region in delivery.take_ended():
+            state = self._regions.all.get(region)
+            if state is not None and state.epoch == number and state.later:
+                self._due.add(region)
+        self._ripe.update(delivery.take_joined())
+
+    def _is_quiet(self, number: int, region: str) -> bool:
+        """Return whether a region that is read in an epoch has shown nothing since regions were asked for last."""
+        state = self._regions.all.get(region)
+        if state is None or state.epoch != number:
+            return False
+        return state.after is None or state.moved_in < self._requests
+
     def _begin_to_hand_out(self) -> None:
         """Deliver what was followed before it was wanted, once atoms that bind order it among what is delivered."""
         for region in sorted(self._silence.regions):
-            state = self._regions[region]
+            state = self._regions.all[region]
             if state.epoch >= self._grants.mine[region] and self._is_ordered(region, state):
-                self._silence.end(region, state.epoch, self._epochs[state.epoch].delivery.delivered(region))
+                self._silence.end(region, state.epoch, self._epochs.all[state.epoch].delivery.delivered(region))
+                self._ripe.add(region)
 
     def _is_ordered(self, region: str, state: FollowedRegion) -> bool:
         """Return whether atoms that bind order a region with all others that they are to order it with."""
-        epoch = self._epochs[state.epoch]
+        epoch = self._epochs.all[state.epoch]
         if epoch.barrier or not epoch.delivery.joined(region):
             return False
-        others = {other for other in self._grants.mine if other != region and epoch.delivery.joined(other)}
         atoms = epoch.plan.atoms_of.get(region, ())
         if not state.later:
-            atoms = tuple(atom for atom in atoms if self._grants.granted >= set(atom.regions))
-        return is_ordered(others, atoms, epoch.delivery.binding)
+            atoms = tuple(atom for atom in atoms if self._grants.granted.issuperset(atom.regions))
+        mine, joined = self._grants.mine, epoch.delivery.joined
+        others = unordered_by(atoms, epoch.delivery.binds) - {region}
+        return not any(other in mine and joined(other) for other in others)
 
     def _adjust(self) -> list[Ready | Missing]:
         """Begin to follow what is wanted and granted, and end what is neither wanted nor needed."""
         if self._plan is None or self._adjusted:
             return []
         self._adjusted = True
-        mine = self._grants.mine.keys()
-        followed = mine | self._shadows(self._plan, mine)
-        deliveries = [epoch.delivery for epoch in self._epochs.values()]
-        if needed := staying(self._plan, followed, now=self._regions.keys(), deliveries=deliveries):
+        plan, mine, regions = self._plan, self._grants.mine.keys(), self._regions.all
+        shadow = self._shadows(plan, mine)
+        leaving = self._surplus - shadow
+        if needed := staying(plan, leaving, mine, shadow, self._delivery_of):
             self._adjusted = False
-            followed |= needed
-        behind = {self._plan.epoch_of(region) for region in followed if self._is_behind(region)}
-        joining = (region for region in followed - self._regions.keys() if self._plan.epoch_of(region) not in behind)
-        self._begin_joins(sorted(joining), self._plan)
+            leaving -= needed
+        behind = {plan.epoch_of(region) for region in self._regions.moving - leaving if self._is_behind(region)}
+        lacking = self._lacking.union(region for region in shadow | needed if region not in regions)
+        self._begin_joins(sorted(region for region in lacking if plan.epoch_of(region) not in behind), plan)
         out: list[Ready | Missing] = []
-        for region in sorted(self._regions.keys() - followed):
-            if not self._regions[region].later:  # else its old epoch still needs it
+        for region in sorted(leaving):
+            if not regions[region].later:  # else its old epoch still needs it
                 out += self._drop(region)
         return out
+
+    def _delivery_of(self, epoch: int) -> Delivery | None:
+        found = self._epochs.all.get(epoch)
+        return found.delivery if found is not None else None
 
     def _is_behind(self, region: str) -> bool:
         """Return whether a region comes from an epoch before, and has to be joined again in its newest one.
 
         Others that its atoms order are joined together with it and not earlier, when nothing would order them.
         """
-        state = self._regions.get(region)
-        if state is None or not state.later:
-            return False
-        return region not in self._epochs[state.later[-1]].delivery.regions
+        return region not in self._epochs.all[self._regions.all[region].later[-1]].delivery.regions
 
     def _shadows(self, plan: Plan, mine: AbstractSet[str]) -> set[str]:
-        return shadows(plan, mine, granted=self._grants.granted, now=self._regions.keys())
+        return shadows(plan, mine, self._grants.unwanted, self._regions.all.keys())
 
     def _begin_joins(self, regions: Iterable[str], plan: Plan) -> None:
         markers: dict[int, dict[str, bytes]] = {}
         for region in regions:
             markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
         for number, joining in markers.items():
-            if number not in self._epochs:
-                self._epochs[number] = FollowedEpoch(plan, Delivery(number, (), plan.atoms, plan.egresses))
-            self._epochs[number].delivery.join(joining, plan.egresses)
+            if number not in self._epochs.all:
+                self._epochs.begin(number, FollowedEpoch(plan, Delivery(number, (), plan.atoms, plan.egresses)))
+            self._epochs.all[number].delivery.join(joining, plan.egresses)
             for region, marker in joining.items():
                 path = plan.paths[region]
                 is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._returning
                 self._read(region, FollowedRegion(path[-1], number, None, marker, is_direct=is_direct))
+            self._look_at(number)
 
     def _go_on(self) -> list[Ready | Missing]:
         """Take the regions whose epoch has ended to their next one, and open the epochs that nothing holds back."""
         out: list[Ready | Missing] = []
-        for region, state in sorted(self._regions.items()):
-            delivery = self._epochs[state.epoch].delivery
-            if not state.later or not delivery.ended(region):
-                continue
-            self._adjusted = False
-            while state.later and region not in self._epochs[state.later[0]].delivery.regions:
-                self._epochs[state.later.pop(0)].barrier.discard(region)
-            if state.later:
-                number, *later = state.later
-                self._epochs[number].barrier.discard(region)
-                node = self._epochs[number].plan.paths[region][-1]
-                marker = None if region in self.joined or region not in self._grants.mine else self._body()
-                self._read(region, FollowedRegion(node, number, 0, marker, marker, later))
-            else:
-                self._stop(region)  # it is marked in its newest epoch, when that grants it
-        for _, epoch in sorted(self._epochs.items()):
+        due, self._due = self._due, set()
+        self.is_settled = False
+        for region in sorted(due):
+            state = self._regions.all.get(region)
+            if state is not None and state.later and self._epochs.all[state.epoch].delivery.ended(region):
+                self._move_on(region, state)
+        for number in sorted(self._epochs.restless):
+            epoch = self._epochs.all[number]
             if epoch.held and not epoch.barrier:
                 held, epoch.held = epoch.held, []
                 for frames, whole in held:
                     out += epoch.delivery.receive(frames, whole)
+                self._look_at(number)
                 return out + self._go_on()
         out += self._adjust()
+        if self._due:
+            return out + self._go_on()
         self._begin_to_hand_out()
-        used = {state.epoch for state in self._regions.values()}
-        self._epochs = {n: epoch for n, epoch in self._epochs.items() if n in used or epoch.barrier}
-        self.joined = self.joined & self._grants.mine.keys() | {
-            region
-            for region, state in self._regions.items()
-            if state.epoch >= self._grants.mine.get(region, state.epoch + 1)
-            and state.awaited is None
-            and region not in self._silence.regions
-            and not self._epochs[state.epoch].barrier
-            and self._epochs[state.epoch].delivery.joined(region)
-        }
+        self._ripe |= self._epochs.opened()
+        for number in list(self._epochs.restless):
+            self._epochs.note(number)
+        self._epochs.forget_unused()
+        ripe, self._ripe = self._ripe, set()
+        for region in sorted(ripe):
+            if region not in self.joined and self._is_joined(region):
+                self.joined.add(region)
+                self.joined_now.append(region)
         self.is_settled = (
             self._adjusted
-            and self.joined == self._regions.keys()
-            and not any(state.later for state in self._regions.values())
-            and not any(epoch.barrier or epoch.held or epoch.delivery.is_behind_gap for epoch in self._epochs.values())
+            and len(self.joined) == len(self._regions.all)
+            and not self._regions.moving
+            and not self._epochs.are_held_back
         )
         return out
 
+    def _move_on(self, region: str, state: FollowedRegion) -> None:
+        """Go on to the next epoch of a region."""
+        self._adjusted = False
+        while state.later and region not in self._epochs.all[state.later[0]].delivery.regions:
+            self._epochs.all[state.later.pop(0)].barrier.discard(region)
+        if not state.later:
+            self._stop(region)  # it is marked in its newest epoch, when that grants it
+            return
+        number, *later = state.later
+        self._epochs.all[number].barrier.discard(region)
+        node = self._epochs.all[number].plan.paths[region][-1]
+        marker = None if region in self.joined or region not in self._grants.mine else self._body()
+        self._read(region, FollowedRegion(node, number, 0, marker, marker, later))
+
+    def _is_joined(self, region: str) -> bool:
+        state = self._regions.all.get(region)
+        return (
+            state is not None
+            and state.epoch >= self._grants.mine.get(region, state.epoch + 1)
+            and state.awaited is None
+            and region not in self._silence.regions
+            and not self._epochs.all[state.epoch].barrier
+            and self._epochs.all[state.epoch].delivery.joined(region)
+        )
+
     def _read(self, region: str, state: FollowedRegion) -> None:
-        self._regions[region] = state
-        self.generation += 1
+        before = self._regions.all.get(region)
+        if before is not None:
+            self._epochs.leave(before.epoch, region)
+        state.moved_in = self._requests
+        self._regions.put(region, state)
+        self._epochs.enter(state.epoch, region)
+        self._ripe.add(region)
+        self._lacking.discard(region)
+        if region not in self._grants.mine:
+            self._surplus.add(region)
+        if state.later and self._epochs.all[state.epoch].delivery.ended(region):
+            self._due.add(region)
 
     def _stop(self, region: str) -> None:
         """Stop reading a region. In the epochs where it has ended it still tells that nothing more comes of it."""
-        del self._regions[region]
-        self.generation += 1
+        self._epochs.leave(self._regions.all[region].epoch, region)
+        self._regions.drop(region)
+        self._surplus.discard(region)
+        if region in self._grants.mine:
+            self._lacking.add(region)
         self.joined.discard(region)
         self._silence.forget(region)
-        for epoch in self._epochs.values():
-            epoch.barrier.discard(region)
-            epoch.held = [([frame for frame in held if frame.region != region], whole) for held, whole in epoch.held]
+        self._epochs.stop(region)
 
     def _drop(self, region: str) -> list[Ready | Missing]:
         """Stop reading a region, wherever on its way it is, and have nothing wait for it."""
         out: list[Ready | Missing] = []
+        state = self._regions.all[region]
         self._stop(region)
-        for _, epoch in sorted(self._epochs.items()):
-            if region in epoch.delivery.regions and not epoch.delivery.ended(region):
-                out += epoch.delivery.leave(region)
+        for number in (state.epoch, *state.later):
+            delivery = self._epochs.all[number].delivery
+            if region in delivery.regions and not delivery.ended(region):
+                out += delivery.leave(region)
+                self._look_at(number)
         return out
 
     def _body(self) -> bytes:

@@ -104,10 +104,10 @@ class Transition:
         plan, settled = self.plan, self._settled
         if plan.is_laid_out_as(settled) and plan.runs == settled.runs:
             return []
-        new = {r for r in plan.paths if r not in settled.paths or plan.epoch_of(r) != settled.epoch_of(r)}
+        new = sorted(plan.begun_after(settled.epoch, plan.paths.keys()) | (plan.paths.keys() - settled.paths.keys()))
         tasks: list[Task] = []
         for node in plan.nodes:
-            steps = tuple(step for step in plan.steps(node) if step.region in new)
+            steps = tuple(plan.steps(node, new))
             if not steps and settled.runs.get(node) == plan.runs.get(node):
                 continue  # an unreachable node delays nothing that does not need it
             closing = tuple(

@@ -58,7 +58,7 @@ class Evidence:
         self._read[stream] = last, meta
 
     def narrow(self, streams: Collection[Stream]) -> None:
-        """Forget streams that are no longer read, if there are many; what was read there stays true."""
+        """Forget all but some streams, if those are many; what was read there stays true."""
         if len(self._read) > 2 * len(streams):
             self._read = {stream: last for stream, last in self._read.items() if stream in streams}
 

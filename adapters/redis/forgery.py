@@ -41,7 +41,7 @@ class PushedFrames:
     def __init__(self, node: str) -> None:
         self._node = node
         self._frames: dict[bytes, dict[int, StampedFrame]] = {}
-        self._floors: Mapping[bytes, int] = {}
+        self._floors: dict[bytes, int] = {}
         """The streams' state at the read before listening: later pushes of these events are late, and true."""
         self._reported: set[tuple[bytes, int]] = set()
         self.are_forged = False
@@ -60,6 +60,10 @@ class PushedFrames:
     def begin(self, last_of: Mapping[bytes, int]) -> None:
         """Note the last event that was read of each stream before listening: channel → last event."""
         self._floors = dict(last_of)
+
+    def begin_also(self, key: bytes, last: int) -> None:
+        """Note the last event that was read of one more stream."""
+        self._floors[key] = last
 
     def add(self, key: bytes, frame: StampedFrame) -> None:
         """Note a frame that was pushed on the channel of a stream."""

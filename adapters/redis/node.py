@@ -117,11 +117,17 @@ class RedisNode:
         reading = self._reading
         if reading is None or not reading.goes_on(after):
             reading = self._reading = StreamsRead(self._keys, after, self._evidence)
-            self._evidence.narrow({(str(stream), epoch) for stream, epoch in reading.streams.items()})
+        self._evidence.narrow(reading.streams.items())
         waits = block_ms is not None and self._reads.may_wait(reading.streams)
         pushes, listens = self._pushes, None
         if block_ms is not None and self._connection.may_listen:
-            listens = await pushes.listens(reading.places)
+            knew = pushes.is_on and self._caught_up is after and self._reads.is_whole
+            turned = reading.take_turned()
+            listens = await pushes.listens(reading.places, turned)
+            if knew and turned and listens is not None:
+                self._caught_up = None
+                listens = waits = await self._have_nothing_new(reading, turned)
+                self._caught_up = after if listens else None
             if waits and listens and self._caught_up is after:
                 frames = await self._pushed(pushes, reading, block_ms)
                 if frames:
@@ -149,6 +155,24 @@ class RedisNode:
         self._forged, self._evidence.given_again = [], []
         return hidden
 
+    async def _have_nothing_new(self, reading: StreamsRead, turned: Iterable[bytes]) -> bool:
+        """Return whether nothing has come in the new ones of some streams before their pushes.
+
+        Then pushes go on where they were: a join does not cost a read of all streams.
+        """
+        new = [key for key in turned if key in reading.places]
+        if not new:
+            return True
+        positions = [reading.position(key) for key in new]
+        ids = (f"{epoch}-{last}" for epoch, last in positions)
+        if await self._connection.call("XREAD", "COUNT", 1, "STREAMS", *new, *ids):
+            return False
+        if self._last_of is not None:
+            for key, (_, last) in zip(new, positions, strict=True):
+                self._last_of[key] = last
+                self._pushed_frames.begin_also(key, last)
+        return True
+
     async def _pushed(self, pushes: Pushes, reading: StreamsRead, block_ms: int) -> list[StampedFrame]:
         """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
         if self._last_of is None:
@@ -165,19 +189,19 @@ class RedisNode:
         return []
 
     async def read_streams(
-        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int | None
+        self, after: Mapping[tuple[str, int], Position], *, frames_max: int, block_ms: int | None
     ) -> list[StampedFrame]:
-        """Read egress streams, (region, epoch) each, after region sequences; see `client` and `Reader.read`."""
+        """Read egress streams, (region, epoch) each, after positions; see `client` and `Reader.read`."""
         if self._client_of != self._connection.opened or not self._client_of:
             self.client = None
             with suppress(OtherSideError):  # who may not know it does without
                 self.client = int(await self._connection.call("CLIENT", "ID"))
             self._client_of = self._connection.opened
-        positions = {(region, epoch): (epoch, sequence) for (region, epoch), sequence in after.items()}
-        self._evidence.narrow(after.keys())
-        return await self._read_together(
-            StreamsRead(self._keys, positions, self._evidence), frames_max, block_ms, NodeReads()
-        )
+        reading = self._reading
+        if reading is None or not reading.goes_on(after):
+            reading = self._reading = StreamsRead(self._keys, after, self._evidence)
+        self._evidence.narrow(reading.streams.keys())
+        return await self._read_together(reading, frames_max, block_ms, NodeReads())
 
     async def _read_together(
         self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: NodeReads

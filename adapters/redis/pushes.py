@@ -65,8 +65,7 @@ class Pushes:
         self._url = url
         self._connection: Any = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._asked: Collection[bytes] = ()
-        self._channels: frozenset[bytes] = frozenset()
+        self._channels: set[bytes] = set()
         self._come: deque[Pushed] = deque()
         self._deadline = Deadline()
         self._lone = self._busy = self._quiet = 0
@@ -95,20 +94,25 @@ class Pushes:
         elif waited:
             self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
 
-    async def listens(self, channels: Collection[bytes]) -> bool | None:
-        """Listen on channels, if it is time for that; return None if it is not, True if it was listening before.
+    async def listens(self, channels: Collection[bytes], turned: Collection[bytes] | None) -> bool | None:
+        """Listen on channels, if it is time for that; return None if it is not, True if it was listening on all before.
 
-        After any other result than True, only a read of the streams shows what is there. ``channels``: if it is the
-        same object as the last time, it has not changed. Raises `Unreachable` when `interrupt` ends it.
+        After any other result than True, only a read of the new streams shows what is there. ``turned``: the channels
+        that are new, or gone, since the last call; None if any may be. Raises `Unreachable` when `interrupt` ends it.
         """
         if not self.is_on and (self._lone < LONE_READS or self._refused):
             return None
-        if self.is_on and channels is self._asked:
+        if self.is_on and turned is not None and not turned:
             return True
+        if not self.is_on or turned is None:
+            turned = self._channels.union(channels)
+        new = [channel for channel in turned if channel in channels and channel not in self._channels]
+        old = [channel for channel in turned if channel not in channels and channel in self._channels]
         try:
             with self._waits(ANSWER_S_MAX):
-                await self._listen(frozenset(channels))
-            self._asked = channels
+                await self._listen(new, old)
+            self._channels.update(new)
+            self._channels.difference_update(old)
         except exceptions.ResponseError:  # may not listen
             self.refuse()
             return None
@@ -118,7 +122,7 @@ class Pushes:
         except BaseException:
             self.end()
             raise
-        return False
+        return not new
 
     async def next(self, wait_s: float) -> list[Pushed] | None:
         """Return pushes, the oldest first, waiting for them; None if none came, or listening has ended.
@@ -162,7 +166,7 @@ class Pushes:
     def end(self) -> None:
         """Stop listening, until it is time again."""
         self._lone = self._busy = self._quiet = 0
-        self._asked, self._channels = (), frozenset()
+        self._channels = set()
         self._come.clear()
         if self._pause is not None:
             self._pause.cancel()
@@ -193,13 +197,12 @@ class Pushes:
             self._waiting = self._interrupted = False
             self._has_read = True
 
-    async def _listen(self, wanted: frozenset[bytes]) -> None:
+    async def _listen(self, new: Collection[bytes], old: Collection[bytes]) -> None:
         if self._connection is None:
             self._connection = connection_to(self._url)
             self._watch_for_pauses()
             await self._connection.connect()
         connection = self._connection
-        new, old = wanted - self._channels, self._channels - wanted
         packed: list[bytes] = []
         for command, channels in ((b"SUBSCRIBE", new), (b"UNSUBSCRIBE", old)):
             words: tuple[Any, ...] = (command, *channels)
@@ -208,7 +211,6 @@ class Pushes:
         awaited = len(new) + len(old)
         while awaited:
             awaited -= not await self._receive(connection)
-        self._channels = wanted
 
     async def _receive(self, connection: Any) -> bool:
         """Receive one message; return whether it was a push."""

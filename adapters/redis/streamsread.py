@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from adapters.network import Position
+from adapters.places import Places, Position
 from adapters.redis.evidence import Evidence
 from sequencing.frames import StampedFrame
 from sequencing.keyspace import NodeKeys
@@ -21,20 +21,25 @@ class StreamsRead:
     """
 
     def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position], evidence: Evidence) -> None:
-        self._after, self._evidence = after, evidence
-        self.streams: dict[Stream, int] = {stream: epoch for stream, (epoch, _) in after.items()}
-        egress = {
-            stream: keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
-            for stream, (epoch, _) in after.items()
-        }
-        self._stream_of = {key: stream for stream, key in egress.items()}
-        self.places = {key: (str(stream), self.streams[stream]) for stream, key in egress.items()}
+        self._keys, self._after, self._evidence = keys, after, evidence
+        self.streams: Mapping[Stream, int] = {}
+        """Stream → epoch. Another object whenever it changes."""
+        self.places: dict[bytes, tuple[str, int]] = {}
         """Key, and channel → region and epoch; of regions."""
-        self._place_of = {stream: place for place, stream in enumerate(egress)}
-        self._packed_keys = _packed(*egress.values())
-        self._packed_ids = [_packed_id(position) for position in after.values()]
+        self._stream_of: dict[bytes, Stream] = {}
+        self._at: dict[Stream, int] = {}
+        """Stream → its place in the command."""
+        self._names: list[bytes] = []
+        """The keys, packed."""
+        self._packed_names: bytes | None = None
+        self._packed_ids: list[bytes] = []
         self._moved: set[Stream] = set()
         """The streams whose positions may have changed since the last read."""
+        self._turned: set[bytes] | None = None
+        if isinstance(after, Places):
+            after.take_changes()
+        self._change(after)
+        self._turned = None
 
     @property
     def is_single(self) -> bool:
@@ -44,14 +49,73 @@ class StreamsRead:
     def goes_on(self, after: Mapping[Stream, Position]) -> bool:
         """Return whether the same streams are read from these positions on; if so, take them over.
 
-        The very object of the last time can differ only where frames have come since.
+        The very object of the last time can differ only where frames have come since, and, of `Places`, where it says.
         """
         if after is not self._after:
             if {stream: epoch for stream, (epoch, _) in after.items()} != self.streams:
                 return False
             self._after = after
             self._moved.update(after)
+        if isinstance(after, Places):
+            self._change(after.take_changes())
         return True
+
+    def take_turned(self) -> set[bytes] | None:
+        """Return the keys of streams that are new or gone since the last call; None at the first one."""
+        turned, self._turned = self._turned, set()
+        return turned
+
+    def position(self, key: bytes) -> Position:
+        """Return the position in the stream of a key."""
+        return self._after[self._stream_of[key]]
+
+    def _change(self, changed: Collection[Stream]) -> None:
+        """Take over streams that are new, gone, or read from elsewhere on."""
+        streams = dict(self.streams)
+        for stream in changed:
+            position, epoch = self._after.get(stream), streams.get(stream)
+            if epoch is not None and (position is None or position[0] != epoch):
+                self._remove(stream, epoch)
+                del streams[stream]
+                epoch = None
+            if position is None:
+                continue
+            if epoch is None:
+                streams[stream] = position[0]
+                self._add(stream, position)
+            self._moved.add(stream)
+        if changed:
+            self.streams = streams
+            self._packed_names = None
+
+    def _add(self, stream: Stream, position: Position) -> None:
+        key = self._key(stream, position[0])
+        self._stream_of[key] = stream
+        self.places[key] = str(stream), position[0]
+        self._at[stream] = len(self._names)
+        self._names.append(_packed(key))
+        self._packed_ids.append(_packed_id(position))
+        self._turn(key)
+
+    def _remove(self, stream: Stream, epoch: int) -> None:
+        key, place = self._key(stream, epoch), self._at.pop(stream)
+        last = self._stream_of[_unpacked(self._names[-1])]
+        del self._stream_of[key], self.places[key]
+        for packed in (self._names, self._packed_ids):
+            end = packed.pop()
+            if last != stream:
+                packed[place] = end
+        if last != stream:
+            self._at[last] = place
+        self._moved.discard(stream)
+        self._turn(key)
+
+    def _turn(self, key: bytes) -> None:
+        if self._turned is not None:
+            self._turned.add(key)
+
+    def _key(self, stream: Stream, epoch: int) -> bytes:
+        return self._keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
 
     def moved(self, frames: Iterable[StampedFrame]) -> None:
         """Note frames that came another way."""
@@ -66,12 +130,15 @@ class StreamsRead:
     def command(self, frames_max: int, block_ms: int | None) -> bytes:
         """Return the command that reads; ``block_ms``: for how long it may wait, None for not at all."""
         for stream in self._moved:
-            self._packed_ids[self._place_of[stream]] = _packed_id(self._after[stream])
+            if (position := self._after.get(stream)) is not None:  # else it is dropped with the next read
+                self._packed_ids[self._at[stream]] = _packed_id(position)
         self._moved.clear()
         block = (b"BLOCK", b"%d" % block_ms) if block_ms is not None else ()
         words = b"XREAD", b"COUNT", b"%d" % frames_max, *block, b"STREAMS"
+        if self._packed_names is None:
+            self._packed_names = b"".join(self._names)
         length = b"*%d\r\n" % (len(words) + 2 * len(self._packed_ids))
-        return b"".join((length, _packed(*words), self._packed_keys, *self._packed_ids))
+        return b"".join((length, _packed(*words), self._packed_names, *self._packed_ids))
 
     def frames_in(self, reply: Any) -> list[StampedFrame]:
         """Return the frames in an answer."""
@@ -88,6 +155,10 @@ class StreamsRead:
 
 def _packed(*words: bytes) -> bytes:
     return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+
+
+def _unpacked(word: bytes) -> bytes:
+    return word.partition(b"\r\n")[2][:-2]
 
 
 def _packed_id(position: Position) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from adapters.network import Hidden, Position
+from adapters.network import Hidden
+from adapters.places import Places, Position
 from adapters.shared.stream import SharedStream, StreamKey
 from adapters.shared.streams import SharedNode
 from sequencing.cut import ReadResult, without_cut_short
@@ -22,6 +23,14 @@ class SharedReader:
         self._node = node
         self._run = plan.runs.get(node.name, "")
         self._streams: dict[str, SharedStream] = {}
+        self._after: Mapping[str, Position] = {}
+        """What was to be read at the last call."""
+        self._epochs: Mapping[str, int] = {}
+        """The epochs of these streams. Another object whenever it changes."""
+        self._suspects: dict[str, None] = {}
+        """Regions of which frames may be missing that are not kept."""
+        self._since = 0
+        """The latest of the first reads that included each stream."""
         self._fresh: set[SharedStream] = set()
         self._nothing_before: dict[str, int] = {}
         """Region → where the kept frames begin, if there is nothing between the reader's position and that."""
@@ -110,12 +119,11 @@ class SharedReader:
         looks = self._node.looks
         if looks < self._need:
             self._node.look_anew()
-        if looks < self._need or any(stream.since > looks for stream in self._streams.values()):
+        if looks < max(self._need, self._since):
             self._node.awaiting.add(self)
             return None
-        streams = {region: epoch for region, (epoch, _) in after.items()}
-        whole = without_cut_short(streams, frames, frames_max)
-        return self._whole if whole == self._whole else whole
+        whole = without_cut_short(self._epochs, frames, frames_max)
+        return self._whole if whole is not self._whole and whole == self._whole else whole
 
     async def _read_missed(self, after: Mapping[str, Position], frames_max: int) -> ReadResult | None:
         """Read directly if a frame may be missing that is not kept; None if all frames are kept.
@@ -138,26 +146,41 @@ class SharedReader:
 
     def _behind(self, after: Mapping[str, Position]) -> dict[str, Position]:
         """Attend to these streams only; return those that may lack frames before the kept ones."""
-        self._attend(after)
+        suspects = self._suspects
+        suspects.update(dict.fromkeys(self._attend(after)))
+        suspects.update((stream.key[0], None) for stream in self._fresh)
         behind: dict[str, Position] = {}
-        for region, (epoch, sequence) in after.items():
+        for region in suspects:
+            if region not in after:
+                continue
+            epoch, sequence = after[region]
             stream = self._streams.get(region)
             if stream is None and self._node.is_read((region, epoch)):
                 stream = self._hear(region, epoch, sequence)
             if stream is None or sequence < stream.start != self._nothing_before.get(region):
                 behind[region] = epoch, sequence
+        self._suspects = dict.fromkeys(behind)
         return behind
 
     def _hear(self, region: str, epoch: int, sequence: int) -> SharedStream:
         stream = self._streams[region] = self._node.begin(self, (region, epoch), sequence)
+        self._since = max(self._since, stream.since)
         self._fresh.add(stream)  # it may have been read before, for other readers
         return stream
 
-    def _attend(self, after: Mapping[str, Position]) -> None:
-        """Stop attending to all streams but these."""
-        for region, stream in tuple(self._streams.items()):
-            if region not in after or stream.key[1] != after[region][0]:
+    def _attend(self, after: Mapping[str, Position]) -> Collection[str]:
+        """Stop attending to all streams but these; return those that are not as at the last call."""
+        changed: Collection[str] = after.take_changes() if isinstance(after, Places) else after
+        if after is not self._after:
+            changed = after.keys() | self._streams.keys()
+        self._after = after
+        for region in changed:
+            stream = self._streams.get(region)
+            if stream is not None and (region not in after or stream.key[1] != after[region][0]):
                 self._leave(region)
+        if changed:
+            self._epochs = {region: epoch for region, (epoch, _) in after.items()}
+        return changed
 
     def _leave(self, region: str) -> None:
         stream = self._streams.pop(region)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from math import inf
 
 from adapters.backoff import Backoff
-from adapters.network import Position
+from adapters.places import Places, Position
 from adapters.redis.node import RedisNode
 from adapters.shared.stream import SharedStream, StreamKey, StreamListener
 from sequencing.cut import Numbered, ReadResult, let_through
@@ -44,6 +44,8 @@ class SharedNode:
         self.name = name
         self._plan = plan
         self._streams: dict[StreamKey, SharedStream] = {}
+        self._after: Places[StreamKey] = Places()
+        """Stream → the position after which it is read next."""
         self._ahead: list[Numbered[StampedFrame]] = []
         """Frames that were read, above the cut."""
         self.looks = 0
@@ -94,6 +96,7 @@ class SharedNode:
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = SharedStream(key, after, after, self.next_look)
+            self._after.put(key, (key[1], after))
             self.look_anew()
         stream.readers.add(reader)
         return stream
@@ -105,6 +108,7 @@ class SharedNode:
             stream.readers.discard(reader)
             if not stream.readers:
                 del self._streams[key]
+                self._after.drop(key)
 
     def is_read(self, key: StreamKey) -> bool:
         """Return whether any reader reads a stream."""
@@ -142,13 +146,11 @@ class SharedNode:
                 self._ahead.clear()
                 await self._changed.wait()
                 continue
-            asked = dict(self._streams)
-            after = {key: stream.tail for key, stream in asked.items()}
             self._begun += 1
             block_ms = None if self._looks_anew else BLOCK_MS
             self._is_waiting, self._looks_anew = block_ms is not None, False
             try:
-                frames = await self._node.read_streams(after, frames_max=FRAMES_MAX, block_ms=block_ms)
+                frames = await self._node.read_streams(self._after, frames_max=FRAMES_MAX, block_ms=block_ms)
                 backoff.reset()
             except Exception as error:  # noqa: BLE001 - whatever it is, who reads must hear of it
                 self._looks_anew = True
@@ -162,7 +164,7 @@ class SharedNode:
                 continue
             finally:
                 self._is_waiting = False
-            self._hand_out(frames, asked)
+            self._hand_out(frames)
             for place in self._node.hidden():
                 if (stream := self._streams.get((place.region, place.epoch))) is not None:
                     for reader in stream.readers:
@@ -171,9 +173,9 @@ class SharedNode:
             await asyncio.sleep(0)
         await self._node.close()
 
-    def _hand_out(self, frames: Sequence[StampedFrame], asked: Mapping[StreamKey, SharedStream]) -> None:
+    def _hand_out(self, frames: Sequence[StampedFrame]) -> None:
         self.looks, now_s = self._begun, time.monotonic()
-        for frame in self._known_to_be_next(frames, asked):
+        for frame in self._known_to_be_next(frames):
             stream = self._streams.get((frame.region, frame.epoch))
             if stream is not None:
                 stream.take(frame, now_s)
@@ -184,18 +186,17 @@ class SharedNode:
         for waiting_reader in waiting:
             waiting_reader.look_again()
 
-    def _known_to_be_next(
-        self, frames: Sequence[StampedFrame], asked: Mapping[StreamKey, SharedStream]
-    ) -> Sequence[StampedFrame]:
+    def _known_to_be_next(self, frames: Sequence[StampedFrame]) -> Sequence[StampedFrame]:
         """Take the frames of a read; return those that nothing can precede any more, in the node's order.
 
-        ``asked``: the streams of the read. A stream that was restarted meanwhile may have begun further back.
+        A stream that was restarted meanwhile may have begun further back.
         """
         count: dict[SharedStream, int] = {}
         for frame in frames:
             stream = self._streams.get((frame.region, frame.epoch))
-            if stream is not None and stream is asked.get(stream.key) and frame.last > stream.tail:
+            if stream is not None and stream.since <= self._begun and frame.last > stream.tail:
                 stream.tail, stream.number = frame.last, abs(node_number(frame.stamp)) or stream.number
+                self._after.moved(stream.key, frame.epoch, frame.last)
                 self._ahead.append((stream.number, frame))
                 count[stream] = count.get(stream, 0) + 1
         cut = min((stream.number for stream, found in count.items() if found >= FRAMES_MAX), default=inf)

@@ -333,10 +333,11 @@ class Incoming:
             if effects.publish or session.is_causal:
                 self._outgoing.carry_out(effects)
         else:
-            for region in session.joined - self._begins.keys():
-                self._begins[region] = session.begin(region)
-            for region in self._begins.keys() - session.wanted:
-                del self._begins[region]
+            for region in effects.joined:
+                if region not in self._begins:
+                    self._begins[region] = session.begin(region)
+            for region in effects.left:
+                self._begins.pop(region, None)
             self._outgoing.carry_out(effects)
             self._changed.set()
             if effects.reads_changed and self._record is not None and not self._stopping:

@@ -7,13 +7,14 @@ Reading pauses while the application is behind (``inbox_events_max``) or while a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from adapters.backoff import Backoff
-from adapters.network import Network, Position, Reader
+from adapters.network import Network, Reader
+from adapters.places import Places, Position
 from gamecast.client.configuration import Limits
 from gamecast.client.watching import Health, Late
 from gamecast.event import Gap
@@ -52,20 +53,21 @@ DRAIN_BLOCK_MS = 200
 
 @dataclass(slots=True, eq=False)
 class _NodeReader:
-    """What one task reads at one node. ``waits_for``: the streams, (region, epoch) each, of the read under way.
-
-    ``after``: the positions of all streams to be read here, as long as these are as they were at ``turn``.
-    """
+    """What one task reads at one node."""
 
     reader: Reader
     way: str
     late: Late
     turn: int = -1
-    after: dict[str, Position] = field(default_factory=dict)
-    streams: Collection[tuple[str, int]] = ()
+    """The session's generation up to which changes are in ``after`` and ``unknown``."""
+    after: Places[str] = field(default_factory=Places)
+    """Region → the position after which it is read."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Region → epoch, of the streams whose end is to be found first."""
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    waits_for: Collection[tuple[str, int]] | None = None
+    is_waiting: bool = False
+    """Whether a read is under way."""
     interrupt: asyncio.Task[None] | None = None
 
 
@@ -114,15 +116,8 @@ class NodeReaders:
             reading.reader.follow(plan)
 
     def turn_to(self, plan: Plan) -> None:
-        """Have all streams read that are to be read, at once."""
-        streams: dict[str, set[tuple[str, int]]] = {}
-        asking: set[str] = set()
-        """The nodes that are to be asked where a stream ends: also of one that a read under way waits for already."""
-        for region, read in self._session.reads().items():
-            streams.setdefault(read.node, set()).add((region, read.epoch))
-            if read.after is None:
-                asking.add(read.node)
-        for node, wanted in streams.items():
+        """Have the streams read at once that were not read before."""
+        for node in self._session.turned():
             reading = self._readings.get(node)
             if reading is None:
                 way = f"reading at {node}"
@@ -131,7 +126,7 @@ class NodeReaders:
                 reading.task = asyncio.create_task(self._read(node, reading), name=f"gamecast read {node}")
                 reading.task.add_done_callback(self._ended)
             reading.changed.set()
-            if reading.waits_for is not None and (node in asking or not wanted <= set(reading.waits_for)):
+            if reading.is_waiting:
                 self._interrupt(node, reading)
 
     def drain(self) -> None:
@@ -139,7 +134,7 @@ class NodeReaders:
         self._draining = True
         for node, reading in self._readings.items():
             reading.changed.set()
-            if reading.waits_for is not None:
+            if reading.is_waiting:
                 self._interrupt(node, reading)
 
     async def close(self) -> None:
@@ -177,9 +172,7 @@ class NodeReaders:
                 after = reading.after
                 for frame in found.frames:
                     frame_bytes = max(len(frame.body), frame_bytes - frame_bytes // 64, 1)
-                    epoch, last = after.get(frame.region, (0, 0))
-                    if frame.epoch == epoch and frame.last > last:
-                        after[frame.region] = epoch, frame.last
+                    after.moved(frame.region, frame.epoch, frame.last)
                 self._taker.take(found)
                 for place in reading.reader.hidden():
                     self._taker.announce(Gap(*place))
@@ -203,44 +196,50 @@ class NodeReaders:
             await reading.interrupt
             reading.interrupt = None
         session, limits = self._session, self._limits
-        nobody_is_ahead = session.held_frames < limits.held_frames_max
-        if nobody_is_ahead and reading.turn == session.generation and reading.after:
-            return await self._read_on(reading, reading.after, reading.streams, frame_bytes)
-        reads = session.reads(node)
-        if unknown := [(region, read.epoch) for region, read in reads.items() if read.after is None]:
+        if reading.turn != session.generation:
+            self._turn(node, reading)
+        if reading.unknown:
+            unknown = list(reading.unknown.items())
             newest = await reader.newest(unknown)
             ends = ((region, epoch, frame) for (region, epoch), frame in zip(unknown, newest, strict=True))
             self._taker.carry_out(session.found_ends(ends))
             return None
-        after: dict[str, Position] = {
-            region: (epoch, position)
-            for region, (_, epoch, position) in reads.items()
-            if position is not None and (nobody_is_ahead or session.held(region) < limits.held_frames_max)
-        }
-        if not after:
-            if self._draining:
-                return ReadResult((), {})
-            reading.changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HELD_S if reads else None):
-                    await reading.changed.wait()
-            return None
-        streams = {(region, epoch) for region, (epoch, _) in after.items()}
-        reading.turn, reading.after, reading.streams = session.generation if nobody_is_ahead else -1, after, streams
-        return await self._read_on(reading, after, streams, frame_bytes)
+        after: Mapping[str, Position] = reading.after
+        if session.held_frames >= limits.held_frames_max:
+            there = reading.after.items()
+            after = {region: place for region, place in there if session.held(region) < limits.held_frames_max}
+        if after:
+            return await self._read_on(reading, after, frame_bytes)
+        if self._draining:
+            return ReadResult((), {})
+        reading.changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELD_S if reading.after else None):
+                await reading.changed.wait()
+        return None
 
-    async def _read_on(
-        self, reading: _NodeReader, after: dict[str, Position], streams: Collection[tuple[str, int]], frame_bytes: int
-    ) -> ReadResult:
+    def _turn(self, node: str, reading: _NodeReader) -> None:
+        """Take over which streams to read, and from where on."""
+        reading.turn = self._session.generation
+        for region, read in self._session.changed_reads(node).items():
+            reading.unknown.pop(region, None)
+            if read is not None and read.after is not None:
+                reading.after.put(region, (read.epoch, read.after))
+                continue
+            reading.after.drop(region)
+            if read is not None:
+                reading.unknown[region] = read.epoch
+
+    async def _read_on(self, reading: _NodeReader, after: Mapping[str, Position], frame_bytes: int) -> ReadResult:
         frames_max = max(1, min(FRAMES_MAX, READ_BYTES // (frame_bytes * len(after))))
-        reading.waits_for = streams
+        reading.is_waiting = True
         reading.late.begin()
         try:
             block_ms = DRAIN_BLOCK_MS if self._draining else BLOCK_MS
             return await reading.reader.read(after, frames_max=frames_max, block_ms=block_ms)
         finally:
             reading.late.end()
-            reading.waits_for = None
+            reading.is_waiting = False
 
     @staticmethod
     def _interrupt(node: str, reading: _NodeReader) -> None:

@@ -244,9 +244,9 @@ class ClientActor:
         self._nudge()
 
     def _nudge(self) -> None:
-        marked = {say.region for say in self.says[: self.story.said] if say.kind == "join"}
+        unmarked = {say.region for say in self.says[self.story.said :] if say.kind == "join"}
         for region, body in self.delivery.join_probes(
-            lambda: JOIN + b" again", marked, set(self.delivery.regions)
+            lambda: JOIN + b" again", unmarked=unmarked, is_quiet=self.delivery.regions.__contains__, request=0
         ).items():
             self.publisher.mark(region, body, "")
 

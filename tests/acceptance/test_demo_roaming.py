@@ -98,12 +98,12 @@ def test_what_a_server_is_in_is_ordered_at_every_moment(window: list[str], monke
 def bound_pairs(subscriber: Subscriber) -> dict[tuple[str, str], bool]:
     """Return, of regions that are handed out in one epoch and have an atom or a node in common, whether one binds."""
     bound: dict[tuple[str, str], bool] = {}
-    for number, epoch in subscriber._epochs.items():
+    for number, epoch in subscriber._epochs.all.items():
         delivery = epoch.delivery
         atoms_of, streams = delivery._ordering._atoms_of, delivery._lanes._streams
-        regions = {region for region in subscriber.joined if subscriber._regions[region].epoch == number}
+        regions = {region for region in subscriber.joined if subscriber._regions.all[region].epoch == number}
         for atom in {atom.id: atom for region in regions for atom in atoms_of.get(region, ())}.values():
-            binds = atom.id in delivery.binding and delivery.regions >= set(atom.regions)
+            binds = delivery.binds(atom) and delivery.regions >= set(atom.regions)
             for pair in combinations(sorted(regions.intersection(atom.regions)), 2):
                 bound[pair] = bound.get(pair, False) or binds
         for one, other in combinations(sorted(regions), 2):

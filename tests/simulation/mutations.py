@@ -119,8 +119,8 @@ MUTATIONS = (
     Mutation(
         "an epoch waits for one TICK only",
         SUBSCRIBER,
-        "Delivery(epoch, followed, plan.atoms, plan.egresses), barrier)",
-        "Delivery(epoch, followed, plan.atoms, plan.egresses), set(sorted(regions)[:1]))",
+        "FollowedEpoch(plan, delivery, barrier)",
+        "FollowedEpoch(plan, delivery, set(sorted(regions)[:1]))",
     ),
     Mutation(
         "a region is joined before its epoch has begun",
@@ -321,7 +321,7 @@ MUTATIONS = (
     Mutation(
         "a region that ends before its marker comes is taken out",
         ORDERING,
-        "        self._ended.add(region)\n        self._take_up",
+        "        self._note_end(region)\n        self._take_up",
         "        return self.leave(region, out)\n        self._take_up",
     ),
     Mutation("the causal wait is left out", CAUSAL_WAIT, "return run <= self._runs[0][0]", "return True"),
@@ -426,8 +426,8 @@ MUTATIONS = (
     Mutation(
         "what moves at once to two epochs is not one cut",
         SUBSCRIBER,
-        "plan.egresses), barrier)",
-        "plan.egresses), set(regions))",
+        "FollowedEpoch(plan, delivery, barrier)",
+        "FollowedEpoch(plan, delivery, set(regions))",
     ),
     Mutation(
         "a publisher does not learn what its connection delivered",

@@ -120,9 +120,11 @@ def test_the_search_notices_a_subscriber_that_does_not_wait_for_the_end_of_an_ep
     ) -> list[Ready | Missing]:
         out: list[Ready | Missing] = []
         for frame in frames:
-            state = self._regions[frame.region]
+            state = self._regions.all[frame.region]
             state.after, state.awaited = frame.last, None
-            out += self._epochs[frame.epoch].delivery.receive([frame], whole)
+            self._ripe.add(frame.region)
+            out += self._epochs.all[frame.epoch].delivery.receive([frame], whole)
+            self._look_at(frame.epoch)
         return self._handed_out(out + self._go_on())
 
     monkeypatch.setattr(Subscriber, "receive", receive_at_once)

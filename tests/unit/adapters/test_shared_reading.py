@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import cast
 
+from adapters.places import Position
 from adapters.redis.node import RedisNode
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
@@ -30,9 +31,9 @@ class ScriptedNode:
         pass
 
     async def read_streams(
-        self, after: Mapping[tuple[str, int], int], *, frames_max: int, block_ms: int | None
+        self, after: Mapping[tuple[str, int], Position], *, frames_max: int, block_ms: int | None
     ) -> list[StampedFrame]:
-        numbers = range(after[KEY] + 1, self.last + 1)
+        numbers = range(after[KEY][1] + 1, self.last + 1)
         found = [StampedFrame("x", 1, n, b"0 1 1 %d p" % n, b"0,%d" % n, b"[0,[0],[1]]") for n in numbers]
         self.asked.set()
         await self.gate.wait()

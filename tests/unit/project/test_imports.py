@@ -34,7 +34,7 @@ BROUGHT = {"gamecast", "adapters", "sequencing"}
 
 ROOMS = {
     *("adapters.backoff", "adapters.leadership", "adapters.manager", "adapters.network", "adapters.outage"),
-    *("adapters.redis",),
+    *("adapters.places", "adapters.redis"),
     *(
         "adapters.urls",
         "gamecast.arguments",

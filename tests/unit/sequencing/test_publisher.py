@@ -619,7 +619,7 @@ def test_a_plan_that_leaves_a_region_where_it_is_wakes_nobody() -> None:
     publisher = assigned("ab")
     add(publisher, "a1 b1")
     publisher.woken()
-    publisher.assign(plan({"a": "n1", "b": "n2"}))
+    publisher.assign(replace(plan({"a": "n1", "b": "n2"}, 2), epochs={"a": 1}))
     assert publisher.woken() == {"n2"}
     assert (numbered(publisher.take("n1")), numbered(publisher.take("n2"))) == ([("a", 1, 1)], [("b", 1, 1)])
 

@@ -543,7 +543,7 @@ def test_an_epoch_is_settled_when_the_one_before_has_ended_and_nothing_of_that_i
     me.receive([tick(f"b{b + 1}", f"1,{a + b + 2}")])
     assert (me.held("a"), me.held_frames, me.is_settled, me.marks()) == (1, 1, True, [])
     assert names(me.receive([frame("b1", "1,1", epoch=2)])) == ["b1", "a1"]
-    assert list(me._epochs) == [2]
+    assert list(me._epochs.all) == [2]
 
 
 def test_what_is_left_while_its_epoch_waits_for_others_takes_its_frames_along_and_no_others() -> None:
