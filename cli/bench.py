@@ -17,9 +17,10 @@ from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
 from cli.bench_memory import bench_memory
-from cli.bench_options import exit_if_broken, json_option, named, progress, trial_options
+from cli.bench_options import exit_if_broken, json_option, named, parse_sizes, progress, trial_options
 from cli.bench_paths import bench_paths
 from cli.bench_recording import bench_recording
+from cli.bench_regions import bench_regions
 from laboratory.bench.arrangements import arrangements
 from laboratory.bench.bound import decoding_per_s
 from laboratory.bench.campaign import Campaign, document, violations
@@ -38,16 +39,6 @@ def _peers(_context: click.Context, _option: click.Parameter, names: str | None)
         if (cure := OTHERS[name].missing()) is not None:
             raise click.BadParameter(f"{name} is not installed: {cure}")
     return chosen
-
-
-def _sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(dict.fromkeys(int(number) for number in numbers.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"{numbers!r} is not a list of numbers like 8,32") from None
-    if min(sizes) < 1:
-        raise click.BadParameter("a world has at least one subscriber")
-    return sizes
 
 
 def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[int], World]:
@@ -81,7 +72,7 @@ def _world(kind: str, sizes: tuple[int, ...], trace: Path | None) -> Callable[[i
     metavar="PREFIX",
     help="Prefix of the files of a recorded match; without it, a match is generated.",
 )
-@click.option("--sizes", default="8,32", show_default=True, callback=_sizes, help="Numbers of subscribers.")
+@click.option("--sizes", default="8,32", show_default=True, callback=parse_sizes, help="Numbers of subscribers.")
 @trial_options
 @json_option
 @click.pass_context
@@ -105,7 +96,8 @@ def bench(
     callback. Each publisher and each subscriber is a process, and every trial has a fresh private redis-server.
 
     Other benchmarks are subcommands. `paths`: the cost of paths over several nodes. `memory`: memory of frames,
-    regions and subscribers. `joins`: how many joins/s a network takes. `recording`: the cost of recording a session.
+    regions and subscribers. `joins`: how many joins/s a network takes. `regions`: how the cost of a
+    connection grows with its regions. `recording`: the cost of recording a session.
     `embedding`: the cost of gamecast in a game server. `plan`: how planning grows. `arrangements`: how far plans of
     small worlds are from the optimum.
 
@@ -184,3 +176,4 @@ bench.add_command(bench_memory)
 bench.add_command(bench_embedding)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)
+bench.add_command(bench_regions)

@@ -82,3 +82,13 @@ def progress(trials: int) -> Iterator[Callable[[str, int, int], None]]:
             begun += 1
 
         yield begin
+
+
+def parse_sizes(_context: click.Context, _option: click.Parameter, numbers: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(dict.fromkeys(int(number) for number in numbers.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{numbers!r} is not a list of numbers like 8,32") from None
+    if min(sizes) < 1:
+        raise click.BadParameter("a world has at least one subscriber")
+    return sizes

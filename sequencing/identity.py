@@ -1,4 +1,4 @@
-"""Results that follow from large immutable values, kept for as long as the arguments are the same objects."""
+"""Results that follow from large immutable values, kept as long as they may be asked for again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+Parsed = TypeVar("Parsed")
 
 
 class KeptFor(Generic[Result]):
@@ -15,7 +16,7 @@ class KeptFor(Generic[Result]):
     atoms of one plan after another.
     """
 
-    def __init__(self, make: Callable[..., Result], kept: int = 8) -> None:
+    def __init__(self, make: Callable[..., Result], kept: int = 4) -> None:
         self._make = make
         self._others = kept - 1
         self._kept: tuple[tuple[tuple[Any, ...], Result], ...] = ()
@@ -28,3 +29,29 @@ class KeptFor(Generic[Result]):
         result = self._make(*sources)
         self._kept = ((sources, result), *self._kept[: self._others])
         return result
+
+
+class ParsedOnce(Generic[Parsed]):
+    """Parses a text once, as long as it is among the latest: `KEPT_MAX` of them, of `KEPT_BYTES_MAX` in all, or one."""
+
+    KEPT_MAX = 16
+    KEPT_BYTES_MAX = 16 * 1024 * 1024
+
+    def __init__(self, parse: Callable[[bytes], Parsed]) -> None:
+        self._parse = parse
+        self._kept: tuple[tuple[bytes, Parsed], ...] = ()
+
+    def __call__(self, text: bytes) -> Parsed:
+        """Return what the function returns, or returned before, for a text."""
+        for known, parsed in self._kept:
+            if known == text:
+                return parsed
+        parsed = self._parse(text)
+        kept, left = [(text, parsed)], self.KEPT_BYTES_MAX - len(text)
+        for known, before in self._kept[: self.KEPT_MAX - 1]:
+            left -= len(known)
+            if left < 0:
+                break
+            kept.append((known, before))
+        self._kept = tuple(kept)
+        return parsed

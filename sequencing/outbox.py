@@ -9,7 +9,6 @@ have been delivered to some, so it is not sent again, and its fate stays unknown
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -93,7 +92,8 @@ class Outbox(Generic[Token]):
     node: str | None = None
     epoch: int = 0
     next: int = 1
-    frames: deque[OpenFrame[Token]] = field(default_factory=deque)
+    frames: list[OpenFrame[Token]] = field(default_factory=list)
+    """Those that are not taken. A list: it is short, and an empty deque takes ten times as much memory."""
     fate: Fate = Fate.NONE
     taken: OpenFrame[Token] | None = None
     """The frame whose fate is not reported yet."""
@@ -101,7 +101,7 @@ class Outbox(Generic[Token]):
     """What ``taken`` was sent as last; None if that was refused."""
     refused: PublishedFrame | None = None
     """What ``taken`` was sent as, if that was refused. It is offered again where the plan says."""
-    been_at: set[str] = field(default_factory=set)
+    been_at: frozenset[str] = frozenset()
     """Where the region has been while ``taken`` had no answer, once it has moved. Each node was told what the one
     before had accepted."""
 
@@ -116,7 +116,7 @@ class Outbox(Generic[Token]):
         if self.refused is not None:
             self.sent, self.refused = replace(self.refused, epoch=self.epoch), None
             return self.sent
-        frame = self.taken = self.frames.popleft()
+        frame = self.taken = self.frames.pop(0)
         if frame.kind is FrameKind.EVENTS:
             encode = encode_binary_body if frame.binary else encode_json_body
             body = encode(frame.sent_at_ns, frame.payloads)
@@ -167,7 +167,7 @@ class Outbox(Generic[Token]):
         taken, self.taken, self.sent, self.refused = self.taken, None, None, None
         assert taken is not None
         if self.been_at:
-            self.been_at.clear()
+            self.been_at = frozenset()
         return taken
 
     def fail(self, error: GamecastError) -> tuple[OpenFrame[Token], GamecastError]:

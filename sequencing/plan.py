@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Literal, NewType, get_args
 
 import orjson
 
 from sequencing.errors import PlanError, UsageError
-from sequencing.identity import KeptFor
+from sequencing.identity import KeptFor, ParsedOnce
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
@@ -113,11 +113,15 @@ class Plan:
 
     def steps(self, node: str, regions: Iterable[str] | None = None) -> Iterator[Step]:
         """Yield the step of each region whose path visits ``node``, or of those of some regions."""
+        here: dict[int, tuple[AtomId, ...]] = {}
         for region in self.paths if regions is None else regions:
             if node in (path := self.paths[region]):
                 place = path.index(node)
                 following = self.link_end(path[place + 1]) if place + 1 < len(path) else None
-                atoms = tuple(atom.id for atom in self.atoms_of[region] if atom.node == node)
+                stamping = self.atoms_of[region]
+                atoms = here.get(id(stamping))
+                if atoms is None:
+                    atoms = here[id(stamping)] = tuple(atom.id for atom in stamping if atom.node == node)
                 yield Step(region, self.epoch_of(region), place == 0, following, atoms)
 
     def with_regions(self, regions: Iterable[str], nodes: Mapping[str, str] | None = None) -> Plan:
@@ -244,9 +248,6 @@ def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Pla
 _Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]
 """Paths, and the epochs that are not the plan's."""
 
-PARSED_KEPT = 16
-"""This many texts of regions, and of atoms, are not parsed again: a plan, those behind it, and some older ones."""
-
 
 def _read_regions(document: Any) -> _Regions:
     paths = {check_region(region): _texts(entry["path"]) for region, entry in document.items()}
@@ -257,18 +258,36 @@ def _read_regions(document: Any) -> _Regions:
 
 
 def _read_atoms(document: Any) -> tuple[Atom, ...]:
-    atoms = tuple(Atom(AtomId(_whole(entry["id"])), _texts(entry["regions"]), entry["node"]) for entry in document)
+    names: dict[str, str] = {}  # each text once: atoms of twins name their regions over and over
+
+    def regions_of(entry: Any) -> tuple[str, ...]:
+        return tuple(names.setdefault(region, region) for region in _texts(entry["regions"]))
+
+    atoms = tuple(Atom(AtomId(_whole(entry["id"])), regions_of(entry), entry["node"]) for entry in document)
     if len({atom.id for atom in atoms}) != len(atoms):
         raise ValueError("two atoms have one id")
     return atoms
 
 
-@lru_cache(maxsize=PARSED_KEPT)
+_NOTHING: _Regions = {}, {}
+_LATEST: list[tuple[bytes, _Regions]] = []
+"""The text of regions that was parsed last, and what it says."""
+
+
+@ParsedOnce
 def _parse_regions(text: bytes) -> _Regions:
-    return _read_regions(orjson.loads(text))
+    before, (paths, epochs) = _LATEST[0] if _LATEST else (b"{}", _NOTHING)
+    if len(before) > len(b"{}") and text.startswith(before[:-1] + b","):
+        # As nearly always: regions are added at the end, and nothing else changes.
+        more, more_epochs = _read_regions(orjson.loads(b"{" + text[len(before) :]))
+        found: _Regions = ({**paths, **more}, {**epochs, **more_epochs})
+    else:
+        found = _read_regions(orjson.loads(text))
+    _LATEST[:] = [(text, found)]
+    return found
 
 
-@lru_cache(maxsize=PARSED_KEPT)
+@ParsedOnce
 def _parse_atoms(text: bytes) -> tuple[Atom, ...]:
     return _read_atoms(orjson.loads(text))
 
@@ -290,12 +309,22 @@ def _naming_one(nodes: AbstractSet[str], paths: Mapping[str, tuple[str, ...]], a
 
 @KeptFor
 def atoms_by_region(atoms: tuple[Atom, ...]) -> Mapping[str, tuple[Atom, ...]]:
-    """Return region → the atoms that stamp its frames, without the regions that have none."""
-    found: dict[str, list[Atom]] = {}
-    for atom in atoms:
+    """Return region → the atoms that stamp its frames, without the regions that have none.
+
+    Regions with the same atoms share one tuple.
+    """
+    found: dict[str, list[int]] = {}
+    for place, atom in enumerate(atoms):
         for region in atom.regions:
-            found.setdefault(region, []).append(atom)
-    return {region: tuple(stamping) for region, stamping in found.items()}
+            found.setdefault(region, []).append(place)
+    shared: dict[tuple[int, ...], tuple[Atom, ...]] = {}
+    stamping: dict[str, tuple[Atom, ...]] = {}
+    for region, places in found.items():
+        key = tuple(places)
+        if key not in shared:
+            shared[key] = tuple(atoms[place] for place in places)
+        stamping[region] = shared[key]
+    return stamping
 
 
 @KeptFor

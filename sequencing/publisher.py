@@ -104,7 +104,7 @@ class Publisher(Generic[Token]):
         marker: OpenFrame[Token] = OpenFrame(
             True, FrameKind.JOIN, payloads=[body], tokens=[token], payload_bytes=len(body)
         )
-        state.frames.appendleft(marker)
+        state.frames.insert(0, marker)
         self.buffered.events += 1
         self.buffered.bytes += len(body)
         self._note(state)
@@ -290,7 +290,7 @@ class Publisher(Generic[Token]):
 
     def _fail_waiting(self, state: Outbox[Token], error: GamecastError) -> Iterator[Resolved[Token]]:
         while state.frames:
-            frame = state.frames.popleft()
+            frame = state.frames.pop(0)
             self._give_up(state, frame, numbered=False)
             yield failed(state.name, frame, error)
 

@@ -9,8 +9,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from adapters.network import Position
-from gamecast.client.history import History
-from gamecast.client.inbox import MARKERS
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, StampedFrame, decode_body
@@ -81,14 +79,6 @@ class EventDecoder:
         batch.append(gap)
         if self._tap is not None:
             self._tap.announced(gap)
-
-    async def replay(self, history: History, batch: list[Event | Gap]) -> bool:
-        """Deliver the next items of a history; return whether there were any."""
-        items = await history.next_items()
-        for item in items:
-            if isinstance(item, Missing) or item.meta.kind not in MARKERS:
-                self.decode(item, batch, replayed=True)
-        return bool(items)
 
     def _known(self, frame: StampedFrame, events: int) -> int:
         """Return how many of a frame's first events the application has had before it subscribed."""

@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from gamecast.client.configuration import Limits
-from gamecast.client.history import History, region_of
+from gamecast.client.history import region_of
 from gamecast.event import Gap
 from sequencing.frames import FrameKind
 from sequencing.ready import Missing, Ready
 
-Item = Ready | Missing | Gap | History
+Item = Ready | Missing | Gap
 
 MARKERS = int(FrameKind.JOIN), int(FrameKind.TICK)
 """Kinds of frames that carry nothing for the application. Frames of unknown kinds are reported to it."""
@@ -22,19 +21,13 @@ SKIPPED = "the application was too far behind, and asked to skip"
 class Inbox:
     """A queue that counts its contents. Frames are kept as they are: bytes burden the garbage collector less."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self.events = 0
         self.bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._items)
-
-    @property
-    def head(self) -> Item:
-        """The next item."""
-        return self._items[0]
 
     def put(self, items: Iterable[Item]) -> None:
         """Add delivered items; markers are not passed to the application."""
@@ -50,44 +43,36 @@ class Inbox:
         self.events += events
         self.bytes += size
 
-    def take(self) -> None:
-        """Remove the next item."""
+    def take(self) -> Item:
+        """Remove and return the next item."""
         item = self._items.popleft()
         if isinstance(item, Ready):
             self.events -= item.meta.events
             self.bytes -= len(item.frame.body)
+        return item
+
+    def move_to(self, other: Inbox) -> None:
+        """Put all items behind those of another inbox."""
+        other.put(self._items)
+        self._items.clear()
+        self.events = self.bytes = 0
 
     def drop(self, regions: AbstractSet[str]) -> None:
-        """Remove all items of some regions. A history stays, and has no more of them."""
-        kept = [item for item in self._items if isinstance(item, History) or region_of(item) not in regions]
-        for item in self._items:
-            if isinstance(item, History):
-                item.release(regions)
+        """Remove all items of some regions."""
+        kept = [item for item in self._items if region_of(item) not in regions]
         self._items.clear()
         self.events = self.bytes = 0
         self.put(kept)
 
-    def is_full(self, factor: int = 1) -> bool:
-        """Return whether the contents exceed the limits, multiplied by ``factor``."""
-        limits = self._limits
-        return self.events >= factor * limits.inbox_events_max or self.bytes >= factor * limits.inbox_bytes_max
-
     def skip(self) -> None:
         """Drop all events, and leave a gap for the events of each region and epoch."""
-        kept: deque[Item] = deque()
         gaps: dict[tuple[str, int], Gap] = {}
         for item in self._items:
-            if isinstance(item, History):
-                kept.extend(gaps.values())
-                gaps.clear()
-                kept.append(item)
-                continue
             gap = _gap(item)
             before = gaps.get((gap.region, gap.epoch), gap)
             last = gap.last_sequence and max(gap.last_sequence, before.last_sequence)
             gaps[gap.region, gap.epoch] = before._replace(last_sequence=last)
-        kept.extend(gaps.values())
-        self._items, self.events, self.bytes = kept, 0, 0
+        self._items, self.events, self.bytes = deque(gaps.values()), 0, 0
 
 
 def _gap(item: Ready | Missing | Gap) -> Gap:

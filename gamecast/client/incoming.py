@@ -22,6 +22,7 @@ from gamecast.client.inbox import Inbox
 from gamecast.client.outgoing import Outgoing
 from gamecast.client.reading import NodeReaders
 from gamecast.client.receipts import Token
+from gamecast.client.replays import Replays
 from gamecast.client.watching import Health
 from gamecast.event import Event, Gap
 from gamecast.holding import Holding
@@ -49,6 +50,9 @@ BATCH_EVENTS = 32
 """A batch is delivered when it has so many events. With `FRAME_EVENTS_MAX` it keeps what is alive at a time, the
 batch before included, below the 700 objects at which Python's garbage collector starts: batches of 256 events took
 twice the CPU."""
+
+LIVE_BATCHES_MAX = 4
+"""After so many batches of live events in a row comes one of a replay; otherwise live events come first."""
 
 LED_AFTER_S = 5.0
 UNLED_LOOKS = 2
@@ -81,7 +85,12 @@ class Incoming:
         """Called with regions when their history has no more, before anything after it is delivered."""
         self._readings = NodeReaders(network, session, self._limits, self, health)
         self._decoder = EventDecoder(tap)
-        self._inbox = Inbox(self._limits)
+        self._inbox = Inbox()
+        self._replays = Replays(self.wake_application)
+        self._caught_up: list[frozenset[str]] = []
+        """The regions of replays whose last events were returned, and that are not reported yet."""
+        self._live_batches = 0
+        """Since the last one of a replay."""
         self.holding = Holding()
         self._when_behind = configuration.when_behind
         self._recalls: list[Recall] = []
@@ -103,12 +112,12 @@ class Incoming:
     @property
     def inbox_events(self) -> int:
         """Events that the application has not taken."""
-        return self._inbox.events
+        return self._inbox.events + self._replays.events
 
     @property
     def has_next(self) -> bool:
         """Whether `next_batch` has something to return without a wait."""
-        return bool(self._inbox) and not isinstance(self._inbox.head, History)
+        return bool(self._inbox or self._caught_up) or (bool(self._replays) and self._replays.is_ready)
 
     @property
     def delivered_events(self) -> int:
@@ -204,11 +213,18 @@ class Incoming:
 
     def _require_room(self, awaited: str) -> None:
         """Raise `BufferFull` if the application waits for what cannot be read before it takes events."""
-        if self._when_behind == "wait" and self._inbox.is_full(self._limits.overflow_factor):
-            raise BufferFull(
-                f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes wait for the application, which "
-                f"waits for {awaited}: take events meanwhile"
-            )
+        if self._when_behind == "wait" and self._is_full(self._limits.overflow_factor):
+            raise BufferFull(f"{self._waiting()} for the application, which waits for {awaited}: take events meanwhile")
+
+    def _is_full(self, factor: int = 1) -> bool:
+        """Return whether what waits for the application exceeds the limits, multiplied by ``factor``."""
+        limits, replays = self._limits, self._replays
+        if self._inbox.events + replays.events >= factor * limits.inbox_events_max:
+            return True
+        return self._inbox.bytes + replays.bytes >= factor * limits.inbox_bytes_max
+
+    def _waiting(self) -> str:
+        return f"{self.inbox_events:,} events of {self._inbox.bytes + self._replays.bytes:,} bytes wait"
 
     async def unsubscribe(self, regions: Iterable[str]) -> None:
         """See `Client.unsubscribe`."""
@@ -225,6 +241,7 @@ class Incoming:
             ) from None
         effects = self._session.unsubscribe(left)
         self._inbox.drop(left)
+        self._replays.drop(left)
         self._decoder.drop(left)
         self._taken.set()  # there may be room now
         self.carry_out(effects)
@@ -240,30 +257,35 @@ class Incoming:
         self.carry_out(self._session.changed(record))
 
     async def next_batch(self) -> list[Event | Gap] | None:
-        """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none."""
-        while True:
-            while not self._inbox:
+        """Return the next events in order, waiting for them; None when there will be none. Cancelling it loses none.
+
+        With nothing in it, when a replay has ended.
+        """
+        if self._caught_up:
+            self.on_caught_up(self._caught_up.pop(0))
+            return []
+        while not self._inbox and not (self._replays and self._replays.is_ready):
+            if self._stopping:
+                return None
+            if not self._replays:
                 if self._failure is not None:
                     raise self._failure
-                if self._stopping or self._readings.drained:
+                if self._readings.drained:
                     return None
-                self._arrived.clear()
-                await self._arrived.wait()
-            batch: list[Event | Gap] = []
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch: list[Event | Gap] = []
+        is_turn_of_replays = not self._inbox or self._live_batches >= LIVE_BATCHES_MAX
+        if is_turn_of_replays and self._replays and self._replays.is_ready:
+            self._live_batches = 0
+            if regions := self._replays.take(self._decoder, batch, BATCH_EVENTS, self._inbox):
+                self._caught_up.append(regions)
+        else:
+            self._live_batches += 1
             while self._inbox and len(batch) < BATCH_EVENTS:
-                item = self._inbox.head
-                if not isinstance(item, History):
-                    self._inbox.take()
-                    self._decoder.decode(item, batch)
-                elif batch:
-                    break
-                elif not await self._decoder.replay(item, batch):
-                    self._inbox.take()
-                    if regions := item.regions:
-                        self.on_caught_up(regions)
-            self._taken.set()
-            if batch:
-                return batch
+                self._decoder.decode(self._inbox.take(), batch)
+        self._taken.set()
+        return batch
 
     def drain(self) -> None:
         """Let reading end when nothing more comes; iteration ends after what has been read."""
@@ -277,6 +299,7 @@ class Incoming:
         self._taken.set()
         self._changed.set()
         await self._readings.close()
+        await self._replays.close()
 
     def fail(self, error: Exception) -> None:
         """Have the application's calls raise an error."""
@@ -305,16 +328,14 @@ class Incoming:
 
         There may be more of it while the application waits for a join, which only reading brings about.
         """
-        if not self._inbox.is_full(self._limits.overflow_factor if self._joining else 1):
+        if not self._is_full(self._limits.overflow_factor if self._joining else 1):
             return True
         if self._when_behind == "skip":
             self._inbox.skip()
+            self._replays.skip()
             return True
         if self._when_behind == "disconnect":
-            raise TooSlow(
-                f"{self._inbox.events:,} events of {self._inbox.bytes:,} bytes waited for the application, which asked "
-                "to be disconnected then"
-            )
+            raise TooSlow(f"{self._waiting()} for the application, which asked to be disconnected then")
         self._taken.clear()
         await self._taken.wait()
         return False
@@ -322,7 +343,7 @@ class Incoming:
     def announce(self, gap: Gap) -> None:
         """Deliver a gap behind what is in the inbox."""
         if gap.region in self._session.joined:
-            self._inbox.put([gap])
+            self._inbox.put(self._replays.keep([gap]))
             self._arrived.set()
 
     def carry_out(self, effects: Effects[Token]) -> None:
@@ -351,7 +372,7 @@ class Incoming:
             self.holding.handed_out(items, still_held=self._session.held_frames)
         if self._recalls:
             items = [item for item in items if not any(recall.takes(item) for recall in self._recalls)]
-        self._inbox.put(items)
+        self._inbox.put(self._replays.keep(items))
         for recall in list(self._recalls):
             recall.narrow(self._session.wanted)
             if not recall.since:
@@ -359,10 +380,10 @@ class Incoming:
             elif recall.is_joined(self._session):
                 self._recalls.remove(recall)
                 recall.history = History(self._network, recall, self._newest, self._ending)
-                self._inbox.put([recall.history])
+                self._replays.begin(recall.history)
                 self._decoder.begin_after(recall.since)
                 self._begins |= recall.since
-        if self._inbox:
+        if self._inbox or self._replays:
             self._arrived.set()
 
     def _newest(self) -> Plan:

@@ -21,6 +21,9 @@ IDLE_S_MAX = 10.0
 """How long a server waits for its next delivery, once all is published, before the rest counts as lost; longer where
 the machine is busy."""
 
+SUBSCRIBE_S_MAX = 300.0
+"""How long the first joins may take: worlds of tens of thousands of regions on several nodes take a minute."""
+
 BURST_EVENTS = 32
 """Even as fast as possible, servers take turns: after this many events another one continues."""
 
@@ -184,7 +187,9 @@ async def open_servers(
     open_casts: AsyncExitStack, workload: Workload, *, nodes: int, record: Recording | None = None
 ) -> dict[str, Client]:
     """Return a connection of each game server to a private network of ``nodes`` redis-servers; all stay open."""
-    shared = await open_casts.enter_async_context(share(f"embedded://?nodes={nodes}"))
+    shared = await open_casts.enter_async_context(
+        share(f"embedded://?nodes={nodes}", subscribe_timeout_s=SUBSCRIBE_S_MAX)
+    )
     servers = {
         name: await open_casts.enter_async_context(shared.connect(name=name, record=record))
         for name in workload.servers

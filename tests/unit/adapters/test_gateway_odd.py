@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
 
 import pytest
 
 from adapters.gateway.listening import Addresses
 from adapters.gateway.settings import parse_networks
 from adapters.gateway.tokens import check_subject
-from gamecast.client.decoding import EventDecoder
-from gamecast.event import Event, Gap
 from sequencing.errors import UsageError
-from sequencing.frames import FrameKind, Meta, StampedFrame
-from sequencing.ready import Ready
 
 
 @pytest.mark.parametrize("subject", ["al\u3164ice", "alice\ufe0f", "\u2800", "ma*", "a~b", "anybody", "x" * 200, "", 7])
@@ -48,22 +43,3 @@ def test_proxies_may_be_given_as_ipv6_shows_ipv4() -> None:
         ipaddress.ip_network("192.0.2.1/32"),
         ipaddress.ip_network("fd00::/8"),
     )
-
-
-async def test_a_replayed_frame_of_an_unknown_kind_is_a_gap_and_a_marker_is_nothing() -> None:
-    frames = [
-        Ready(StampedFrame("forest", 3, 12, b"", b"0,1", b"?"), Meta(9, 2, "newer")),
-        Ready(StampedFrame("forest", 3, 13, b"", b"0,2", b"?"), Meta(FrameKind.JOIN, 1, "joins")),
-        Ready(StampedFrame("forest", 3, 14, b"", b"0,3", b""), Meta(FrameKind.TICK, 1, "node")),
-    ]
-
-    class Past:
-        async def next_items(self) -> list[Ready]:
-            return frames
-
-    past: Any = Past()
-    batch: list[Event | Gap] = []
-    assert await EventDecoder(None).replay(past, batch)
-    assert batch == [
-        Gap("forest", 3, 11, 12, "this version of gamecast knows no frames of kind 9: upgrade it"),
-    ]

@@ -1,0 +1,187 @@
+"""Replays beside live events: the histories that a connection delivers, each in its turn, while the rest goes on.
+
+A call of ``subscribe`` with ``since`` has one `Replay`. What comes live of its regions meanwhile waits behind their
+history. So a replay never holds up live events of other regions, and the events of its own come in the common order,
+without a hole or a repeat.
+
+What waits is *late* if an event of another region came after it: the application may have that already. So it is
+delivered as the last part of the history. When that is no longer than one batch, it is delivered at once, and then what
+is left, which is not late, in its place in the order of all regions. From there on all is live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from gamecast.client.decoding import EventDecoder
+from gamecast.client.history import History, region_of
+from gamecast.client.inbox import MARKERS, Inbox, Item
+from gamecast.event import Event, Gap
+from sequencing.ready import Missing, Ready
+
+AHEAD_FRAMES = 256
+"""How many frames of a history are read ahead of the application, which may take events in ticks; or one look more."""
+
+
+class Replay:
+    """One history, and what came live of its regions since it ended."""
+
+    def __init__(self, history: History, on_ready: Callable[[], None]) -> None:
+        """``on_ready``: called when there is something to take."""
+        self.history = history
+        self.regions = set(history.regions)
+        self.late = Inbox()
+        """What came live, before some event of another region."""
+        self.fresh = Inbox()
+        """What came live after that."""
+        self._on_ready = on_ready
+        self._found: deque[Ready | Missing] = deque()
+        self._finding: asyncio.Task[None] | None = None
+        self._is_read = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has something to do without a wait. Goes on looking for more, if little is there."""
+        if self._is_read:
+            return True
+        if self._finding is None and len(self._found) < AHEAD_FRAMES:
+            self._finding = asyncio.create_task(self._find(), name="gamecast replay")
+            self._finding.add_done_callback(lambda _: self._on_ready())
+        return bool(self._found) or (self._finding is not None and self._finding.done())
+
+    def take(self, decoder: EventDecoder, batch: list[Event | Gap], events_max: int) -> bool:
+        """Decode the next events into a batch; return whether only fresh ones are left. Raises what looking has
+        raised."""
+        if self._finding is not None and self._finding.done():
+            finding, self._finding = self._finding, None
+            finding.result()
+        while self._found and len(batch) < events_max:
+            item = self._found.popleft()
+            if isinstance(item, Missing) or item.meta.kind not in MARKERS:
+                decoder.decode(item, batch, replayed=True)
+        if not self._is_read or self._found:
+            return False
+        is_end = self.late.events <= events_max
+        while self.late and (is_end or len(batch) < events_max):
+            decoder.decode(self.late.take(), batch, replayed=True)
+        return not self.late
+
+    def drop(self, regions: AbstractSet[str]) -> None:
+        """Deliver nothing more of some regions."""
+        self.regions -= regions
+        self.history.release(regions)
+        self.late.drop(regions)
+        self.fresh.drop(regions)
+        self._found = deque(item for item in self._found if region_of(item) not in regions)
+
+    async def _find(self) -> None:
+        while not self._is_read and len(self._found) < AHEAD_FRAMES:
+            found = await self.history.next_items()
+            self._is_read = not found
+            self._found.extend(item for item in found if region_of(item) in self.regions)
+            self._on_ready()
+
+    async def close(self) -> None:
+        """Look no further."""
+        if self._finding is not None:
+            self._finding.cancel()
+            await asyncio.wait((self._finding,))
+
+
+class Replays:
+    """All replays of one connection that have not ended."""
+
+    def __init__(self, on_ready: Callable[[], None]) -> None:
+        """``on_ready``: called when there is something to take."""
+        self._on_ready = on_ready
+        self._all: deque[Replay] = deque()
+        self._of: dict[str, Replay] = {}
+        """Region → the replay of its history."""
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    @property
+    def events(self) -> int:
+        """Events that came live and wait behind a history."""
+        return sum(replay.late.events + replay.fresh.events for replay in self._all)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of these events."""
+        return sum(replay.late.bytes + replay.fresh.bytes for replay in self._all)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has something to do without a wait."""
+        ready = [replay for replay in self._all if replay.is_ready]  # each begins to look
+        return bool(ready)
+
+    def begin(self, history: History) -> None:
+        """Deliver a history."""
+        replay = Replay(history, self._on_ready)
+        self._all.append(replay)
+        self._of.update(dict.fromkeys(replay.regions, replay))
+
+    def keep(self, items: Sequence[Item]) -> Iterable[Item]:
+        """Keep what has to wait behind a history; return the rest."""
+        if not self._all:
+            return items
+        others: list[Item] = []
+        for item in items:
+            replay = self._of.get(region_of(item))
+            if replay is not None:
+                replay.fresh.put([item])
+                continue
+            others.append(item)
+            self._make_late()
+        return others
+
+    def take(
+        self, decoder: EventDecoder, batch: list[Event | Gap], events_max: int, inbox: Inbox
+    ) -> frozenset[str] | None:
+        """Decode the next events of one replay. If that was its end, return its regions, and put what follows into the
+        inbox of live events.
+        """
+        for _ in range(len(self._all)):
+            replay = self._all[0]
+            self._all.rotate(-1)
+            if not replay.is_ready:
+                continue
+            if not replay.take(decoder, batch, events_max):
+                return None
+            self._all.remove(replay)
+            for region in replay.regions:
+                del self._of[region]
+            if replay.fresh:
+                replay.fresh.move_to(inbox)
+                self._make_late()
+            return frozenset(replay.regions)
+        return None
+
+    def _make_late(self) -> None:
+        """Note that an event of another region comes first."""
+        for replay in self._all:
+            if replay.fresh:
+                replay.fresh.move_to(replay.late)
+
+    def drop(self, regions: AbstractSet[str]) -> None:
+        """Deliver nothing more of some regions: they were left."""
+        for replay in self._all:
+            replay.drop(regions)
+        for region in regions:
+            self._of.pop(region, None)
+
+    def skip(self) -> None:
+        """Put gaps in the place of what came live."""
+        for replay in self._all:
+            replay.late.skip()
+            replay.fresh.skip()
+
+    async def close(self) -> None:
+        """Look no further."""
+        for replay in self._all:
+            await replay.close()

@@ -1,0 +1,192 @@
+"""Replays beside live events: neither waits for the other, and each region comes without a hole or a repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+
+from gamecast.client.decoding import EventDecoder
+from gamecast.client.history import History
+from gamecast.client.inbox import Inbox
+from gamecast.client.replays import Replays
+from gamecast.event import Event, Gap
+from sequencing.frames import FrameKind, Meta, StampedFrame, encode_json_body
+from sequencing.ready import Missing, Ready
+
+
+def ready(region: str, last: int, kind: int = FrameKind.EVENTS) -> Ready:
+    return Ready(StampedFrame(region, 1, last, b"", b"", encode_json_body([0], [b"%d" % last])), Meta(kind, 1, "p"))
+
+
+class Past:
+    """A history that is looked up, chunk by chunk, when the test says so."""
+
+    def __init__(self, regions: str, *chunks: Iterable[Ready | Missing]) -> None:
+        self.regions = frozenset(regions)
+        self.released: set[str] = set()
+        self.chunks = [list(chunk) for chunk in chunks]
+        self.may_look = asyncio.Semaphore(0)
+
+    def release(self, regions: Iterable[str]) -> None:
+        self.released |= set(regions)
+
+    async def next_items(self) -> list[Ready | Missing]:
+        await self.may_look.acquire()
+        return self.chunks.pop(0) if self.chunks else []
+
+
+class Delivered:
+    def __init__(self, *pasts: Past) -> None:
+        self.woken = 0
+        self.inbox = Inbox()
+        self.replays = Replays(self.wake)
+        for past in pasts:
+            self.replays.begin(cast(History, past))
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def live(self, *items: Ready) -> None:
+        """Take what comes live."""
+        self.inbox.put(self.replays.keep(items))
+
+    def taken(self) -> list[str]:
+        """Return what is in the inbox."""
+        found: list[str] = []
+        while self.inbox:
+            item = self.inbox.take()
+            assert isinstance(item, Ready)
+            found.append(f"{item.frame.region}{item.frame.last}")
+        return found
+
+    def take(self, events_max: int = 2) -> tuple[list[str], frozenset[str] | None]:
+        batch: list[Event | Gap] = []
+        ended = self.replays.take(EventDecoder(None), batch, events_max, self.inbox)
+        assert all(event.replayed for event in batch if isinstance(event, Event))
+        return [
+            f"{item.region}{item.sequence}" if isinstance(item, Event) else f"-{item.region}{item.first_sequence}"
+            for item in batch
+        ], ended
+
+
+async def looked(past: Past, times: int = 1) -> None:
+    for _ in range(times):
+        past.may_look.release()
+    await asyncio.sleep(0.001)
+
+
+async def test_what_is_live_of_its_regions_comes_behind_the_history_and_of_others_at_once() -> None:
+    past = Past("a", [ready("a", 1), ready("a", 2)])
+    world = Delivered(past)
+    world.live(ready("a", 3), ready("b", 1))
+    assert world.taken() == ["b1"]
+    assert not world.replays.is_ready, "nothing is found yet"
+    assert world.take() == ([], None)
+    await looked(past)
+    assert (world.woken, world.replays.is_ready, world.take(1)) == (1, True, (["a1"], None))
+    assert world.take() == (["a2"], None)
+    world.live(ready("a", 4))
+    assert (world.taken(), world.replays.events) == ([], 2)
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.replays.is_ready
+    assert world.take() == (["a3"], frozenset("a")), "it came before an event of b, and is late"
+    assert not world.replays
+    world.live(ready("a", 5))
+    assert world.taken() == ["a4", "a5"]
+
+
+async def test_a_busy_region_is_caught_up_with_batch_by_batch() -> None:
+    past = Past("a")
+    world = Delivered(past)
+    world.live(*(ready("a", number) for number in range(1, 6)), ready("b", 1))
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.take(2) == (["a1", "a2"], None)
+    assert world.take(2) == (["a3", "a4"], None)
+    world.live(ready("a", 6), ready("b", 2), ready("a", 7))
+    assert world.take(2) == (["a5", "a6"], frozenset("a"))
+    assert world.taken() == ["b1", "b2", "a7"]
+
+
+async def test_of_two_replays_the_one_that_ends_first_makes_the_other_late() -> None:
+    one, other = Past("a"), Past("b")
+    world = Delivered(one, other)
+    assert not world.replays.is_ready
+    world.live(ready("b", 1), ready("a", 1), ready("b", 2))
+    await looked(one)
+    assert (world.take(), world.taken()) == (([], frozenset("a")), ["a1"])
+    world.live(ready("b", 3))
+    await looked(other)
+    assert (world.take(), world.taken()) == ((["b1", "b2"], frozenset("b")), ["b3"])
+
+
+async def test_replays_take_turns_and_one_that_looks_holds_up_no_other() -> None:
+    slow, quick = Past("a", [ready("a", 1)]), Past("b", [ready("b", 1)], [ready("b", 2)])
+    world = Delivered(slow, quick)
+    assert not world.replays.is_ready, "both look"
+    await looked(quick)
+    assert world.take() == (["b1"], None)
+    assert not world.replays.is_ready
+    await looked(quick, 2)
+    await looked(slow)
+    assert [world.take()[0], world.take()[0]] in ([["a1"], ["b2"]], [["b2"], ["a1"]])
+    await world.replays.close()
+
+
+async def test_a_region_that_is_left_has_no_history_any_more() -> None:
+    past = Past("ab", [ready("a", 1), ready("b", 1)], [])
+    world = Delivered(past)
+    world.live(ready("a", 2), ready("b", 2), ready("c", 1))
+    assert not world.replays.is_ready
+    await looked(past)
+    world.replays.drop({"a"})
+    assert past.released == {"a"}
+    world.live(ready("a", 3))
+    assert world.taken() == ["c1", "a3"], "it is wanted again, and without history"
+    assert (world.replays.is_ready, world.take()) == (True, (["b1"], None))
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.take() == (["b2"], frozenset("b"))
+
+
+async def test_what_a_look_has_raised_is_raised_and_the_history_goes_on() -> None:
+    class Broken(Past):
+        async def next_items(self) -> list[Ready | Missing]:
+            await super().next_items()
+            raise OSError("gone")
+
+    past = Broken("a")
+    world = Delivered(past)
+    assert not world.replays.is_ready
+    await looked(past)
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            world.take()
+        assert not world.replays.is_ready, "it looks once more"
+        await looked(past)
+    await world.replays.close()
+
+
+async def test_markers_are_nothing_and_what_is_missing_is_a_gap() -> None:
+    past = Past("a", [ready("a", 1, FrameKind.JOIN), Missing("a", 1, 2, 3), ready("a", 4, 9), ready("a", 5)])
+    world = Delivered(past)
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.take(9) == (["-a2", "-a4", "a5"], None)
+    await world.replays.close()
+
+
+async def test_who_is_too_far_behind_gets_gaps_for_what_came_live() -> None:
+    past = Past("a")
+    world = Delivered(past)
+    world.live(ready("a", 1), ready("a", 2), ready("b", 1), ready("a", 3))
+    world.replays.skip()
+    assert (world.replays.events, world.replays.bytes) == (0, 0)
+    assert not world.replays.is_ready
+    await looked(past)
+    assert world.take() == (["-a1"], frozenset("a"))
+    assert world.inbox.events == 1, "the gap in the place of what was fresh follows the event of b"
