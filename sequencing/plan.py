@@ -101,6 +101,10 @@ class Plan:
         """Region → the node where its subscribers read it."""
         return _egresses(self.paths)
 
+    def ends_of(self, regions: Iterable[str]) -> dict[str, str]:
+        """Return region → the node where its subscribers read it, of some regions."""
+        return {region: self.paths[region][-1] for region in regions}
+
     @cached_property
     def ingresses(self) -> frozenset[str]:
         """The nodes at which some path begins."""

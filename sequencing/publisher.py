@@ -124,7 +124,7 @@ class Publisher(Generic[Token]):
             if (before.runs or plan.runs) and plan.epoch > before.epoch + 1:
                 self._abandon(None)
         moved: Iterable[str] = ()
-        if before is not None:
+        if before is not None and before.epoch < plan.epoch:
             moved = sorted(plan.begun_after(before.epoch, self._regions.keys() - self._unplaced.keys()))
         for region in (*moved, *(region for region in self._unplaced if region in plan.paths)):
             state = self._regions[region]

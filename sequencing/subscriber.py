@@ -149,7 +149,7 @@ class Subscriber:
             regions, fresh = moving.get(epoch, set()), joining.get(epoch, set())
             followed = regions & self._grants.mine.keys() | fresh
             followed |= self._shadows(plan, followed)
-            delivery = Delivery(epoch, followed, plan.atoms, plan.egresses)
+            delivery = Delivery(epoch, followed, plan.atoms, plan.ends_of(followed))
             self._epochs.begin(epoch, FollowedEpoch(plan, delivery, barrier))
             for region in sorted(followed - self._regions.all.keys()):
                 marker = self._body() if region in fresh else None
@@ -359,8 +359,8 @@ class Subscriber:
             markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
         for number, joining in markers.items():
             if number not in self._epochs.all:
-                self._epochs.begin(number, FollowedEpoch(plan, Delivery(number, (), plan.atoms, plan.egresses)))
-            self._epochs.all[number].delivery.join(joining, plan.egresses)
+                self._epochs.begin(number, FollowedEpoch(plan, Delivery(number, (), plan.atoms)))
+            self._epochs.all[number].delivery.join(joining, plan.ends_of(joining))
             for region, marker in joining.items():
                 path = plan.paths[region]
                 is_direct = len(path) == 1 and plan.ordering != "causal" and region not in self._returning

@@ -71,6 +71,8 @@ class StreamsRead:
 
     def _change(self, changed: Collection[Stream]) -> None:
         """Take over streams that are new, gone, or read from elsewhere on."""
+        if not changed:
+            return
         streams = dict(self.streams)
         for stream in changed:
             position, epoch = self._after.get(stream), streams.get(stream)
@@ -84,9 +86,8 @@ class StreamsRead:
                 streams[stream] = position[0]
                 self._add(stream, position)
             self._moved.add(stream)
-        if changed:
-            self.streams = streams
-            self._packed_names = None
+        self.streams = streams
+        self._packed_names = None
 
     def _add(self, stream: Stream, position: Position) -> None:
         key = self._key(stream, position[0])
