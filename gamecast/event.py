@@ -14,8 +14,8 @@ class Event(NamedTuple):
     A tuple, because one is made for every delivery. ``payload`` is the decoded JSON of the published value, or `bytes`.
     ``sequence`` numbers the events of the region within ``epoch``. It grows, and skips the numbers that markers have.
     Times are nanoseconds since the Unix epoch: ``sent_at_ns`` by the publisher's clock, ``delivered_at_ns`` by this
-    process's. ``replayed``: whether the event comes from the history that ``subscribe(since=…)`` requests, and not
-    live.
+    process's. ``replayed``: whether the event comes with the history that ``subscribe(since=…)`` requests, and not
+    live, in one order with all other regions.
     """
 
     region: str

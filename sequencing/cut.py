@@ -17,14 +17,49 @@ marked number reads again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import count
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sequencing.frames import StampedFrame, node_number
+
+KEPT_MAX = 256
+"""So many frames of the last read may be kept until the next one."""
 
 Item = TypeVar("Item")
 Numbered = tuple[float, Item]
 """A node's number, and the item that has it."""
+
+
+class Streams(dict[Any, int]):
+    """Stream → epoch, of what is read together, and by what it differs from an earlier one.
+
+    Who knows the earlier one need not look at all of them. It is not changed any more. A stream is a region, or a
+    region and an epoch.
+    """
+
+    __slots__ = ("before", "changed", "number")
+    _numbers = count(1)
+
+    def __init__(
+        self, streams: Mapping[Any, int], before: Streams | None = None, changed: AbstractSet[Any] = frozenset()
+    ) -> None:
+        super().__init__(streams)
+        self.number = next(self._numbers)
+        self.before = before.number if before is not None else 0
+        """The number of the earlier one, 0 for none."""
+        self.changed = changed
+
+    def with_changes(self, changes: Mapping[Any, int | None]) -> Streams:
+        """Return the next one, in which some streams have another epoch, or, with None, are not read."""
+        following = Streams(self, self, changes.keys())
+        for stream, epoch in changes.items():
+            if epoch is None:
+                following.pop(stream, None)
+            else:
+                following[stream] = epoch
+        return following
 
 
 class ReadResult(NamedTuple):
@@ -49,8 +84,10 @@ def without_cut_short(
     found: dict[str, int] = {}
     for frame in frames:
         found[frame.region] = found.get(frame.region, 0) + 1
-    short = {region for region, count in found.items() if count >= frames_max}
-    return {region: epoch for region, epoch in streams.items() if region not in short} if short else streams
+    short = [region for region, number in found.items() if number >= frames_max]
+    if not short:
+        return streams
+    return (streams if isinstance(streams, Streams) else Streams(streams)).with_changes(dict.fromkeys(short))
 
 
 class NodeReads:
@@ -59,7 +96,7 @@ class NodeReads:
     def __init__(self) -> None:
         self._whole: Mapping[str, int] | None = None
         self._latest: Sequence[StampedFrame] = ()
-        """The frames of the last read that found any."""
+        """The frames of the last read that found any; of many, the one with the largest number."""
 
     def may_wait(self, streams: Mapping[str, int]) -> bool:
         """Return whether the next read of these streams (region → epoch) may block until something new arrives.
@@ -77,7 +114,7 @@ class NodeReads:
         """Return whether frames of one stream, which woke a blocked read, are certainly the next of all streams."""
         if not any(frame.stamp.startswith(b"0,-") for frame in frames):
             return True
-        last = max((abs(node_number(frame.stamp)) for frame in self._latest), default=0)
+        last = max(map(_number, self._latest), default=0)
         for frame in frames:
             number = node_number(frame.stamp)
             if number < 0 and -number != last + 1:
@@ -87,7 +124,8 @@ class NodeReads:
 
     def found(self, streams: Mapping[str, int], frames: Sequence[StampedFrame], frames_max: int) -> ReadResult:
         """Return the result of a read; ``frames_max``: the most frames that it was to return of each stream."""
-        self._latest = frames or self._latest
+        if frames:
+            self._latest = frames if len(frames) <= KEPT_MAX else [max(frames, key=_number)]
         if streams is not self._whole and streams != self._whole:
             self._whole = streams
         whole = without_cut_short(self._whole or streams, frames, frames_max)
@@ -105,3 +143,7 @@ def let_through(ahead: list[Numbered[Item]], cut: float) -> list[Numbered[Item]]
     through = ahead[:count]
     del ahead[:count]
     return through
+
+
+def _number(frame: StampedFrame) -> int:
+    return abs(node_number(frame.stamp))

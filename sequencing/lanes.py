@@ -16,7 +16,7 @@ from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
-from sequencing.cut import Numbered, let_through
+from sequencing.cut import Numbered, Streams, let_through
 from sequencing.errors import InvalidInput
 from sequencing.frames import NODE, StampedFrame, node_number, parse_meta, parse_stamp
 from sequencing.ready import Ready
@@ -51,8 +51,10 @@ class _Lane:
     regions: set[str] = field(default_factory=set)
     ahead: list[Entry] = field(default_factory=list)
     """The frames received above the last number that is known to be complete."""
-    seen_whole: Mapping[str, int] | None = None
-    """The last ``whole`` that included all regions."""
+    whole: Mapping[str, int] | None = None
+    """The last one that included all regions, but for those in ``fresh``."""
+    fresh: set[str] = field(default_factory=set)
+    """Regions that no ``whole`` has included yet."""
     latest: Mapping[str, int] | None = None
     """The ``whole`` of the last complete read that brought frames that are ahead, if it was whole of any region
     here."""
@@ -74,7 +76,7 @@ class Lanes:
         self._streams[region] = _Stream(name, is_placed=is_placed)
         lane = self._lanes.setdefault(name, _Lane())
         lane.regions.add(region)
-        lane.seen_whole = None
+        lane.fresh.add(region)
 
     def forget(self, region: str) -> None:
         """Forget a region, and its frames that are ahead."""
@@ -83,13 +85,11 @@ class Lanes:
         self._ahead -= len(lane.ahead) - len(ahead)
         lane.ahead = ahead
         lane.regions.discard(region)
-        lane.seen_whole = None
+        lane.fresh.discard(region)
 
     def place(self, region: str) -> None:
         """Note that the start of a region's stream is known."""
-        stream = self._streams[region]
-        stream.is_placed = True
-        self._lanes[stream.lane].seen_whole = None
+        self._streams[region].is_placed = True
 
     def skip(self, region: str, newest: StampedFrame) -> None:
         """Count everything up to a frame as received."""
@@ -176,12 +176,23 @@ class Lanes:
 
     def _cut(self, lane: _Lane, whole: Mapping[str, int] | None) -> float:
         """Return up to which number all frames that a lane is to bring have arrived."""
-        if whole is None or whole is lane.seen_whole:
+        if whole is None or (whole is lane.whole and not lane.fresh):
             return inf
-        behind = [region for region in lane.regions if whole.get(region) != self._epoch]
-        if not behind:
-            lane.seen_whole = whole
+        behind = [region for region in self._unsure(lane, whole) if whole.get(region) != self._epoch]
+        late = [region for region in behind if region not in self._ended]
+        if not late:
+            lane.whole = whole
+            lane.fresh.clear()
         if len(behind) < len(lane.regions):
             lane.latest = whole
-        late = (self._streams[region] for region in behind if region not in self._ended)
-        return min((stream.number for stream in late if stream.is_placed), default=inf)
+        streams = map(self._streams.__getitem__, late)
+        return min((stream.number for stream in streams if stream.is_placed), default=inf)
+
+    @staticmethod
+    def _unsure(lane: _Lane, whole: Mapping[str, int]) -> AbstractSet[str]:
+        """Return the regions of a lane that ``whole`` may not include."""
+        if whole is lane.whole:
+            return lane.fresh
+        if isinstance(whole, Streams) and isinstance(lane.whole, Streams) and whole.before == lane.whole.number:
+            return lane.fresh | (whole.changed & lane.regions)
+        return lane.regions

@@ -7,6 +7,7 @@ from typing import Any
 
 from adapters.places import Places, Position
 from adapters.redis.evidence import Evidence
+from sequencing.cut import Streams
 from sequencing.frames import StampedFrame
 from sequencing.keyspace import NodeKeys
 
@@ -22,7 +23,7 @@ class StreamsRead:
 
     def __init__(self, keys: NodeKeys, after: Mapping[Stream, Position], evidence: Evidence) -> None:
         self._keys, self._after, self._evidence = keys, after, evidence
-        self.streams: Mapping[Stream, int] = {}
+        self.streams = Streams({})
         """Stream → epoch. Another object whenever it changes."""
         self.places: dict[bytes, tuple[str, int]] = {}
         """Key, and channel → region and epoch; of regions."""
@@ -73,21 +74,21 @@ class StreamsRead:
         """Take over streams that are new, gone, or read from elsewhere on."""
         if not changed:
             return
-        streams = dict(self.streams)
+        changes: dict[Stream, int | None] = {}
         for stream in changed:
-            position, epoch = self._after.get(stream), streams.get(stream)
+            position, epoch = self._after.get(stream), self.streams.get(stream)
             if epoch is not None and (position is None or position[0] != epoch):
                 self._remove(stream, epoch)
-                del streams[stream]
-                epoch = None
+                changes[stream], epoch = None, None
             if position is None:
                 continue
             if epoch is None:
-                streams[stream] = position[0]
+                changes[stream] = position[0]
                 self._add(stream, position)
             self._moved.add(stream)
-        self.streams = streams
-        self._packed_names = None
+        if changes:
+            self.streams = self.streams.with_changes(changes)
+            self._packed_names = None
 
     def _add(self, stream: Stream, position: Position) -> None:
         key = self._key(stream, position[0])

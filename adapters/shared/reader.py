@@ -9,7 +9,7 @@ from adapters.network import Hidden
 from adapters.places import Places, Position
 from adapters.shared.stream import SharedStream, StreamKey
 from adapters.shared.streams import SharedNode
-from sequencing.cut import ReadResult, without_cut_short
+from sequencing.cut import ReadResult, Streams, without_cut_short
 from sequencing.errors import NotConnected, Unreachable
 from sequencing.frames import StampedFrame
 from sequencing.plan import Plan
@@ -25,7 +25,7 @@ class SharedReader:
         self._streams: dict[str, SharedStream] = {}
         self._after: Mapping[str, Position] = {}
         """What was to be read at the last call."""
-        self._epochs: Mapping[str, int] = {}
+        self._epochs = Streams({})
         """The epochs of these streams. Another object whenever it changes."""
         self._suspects: dict[str, None] = {}
         """Regions of which frames may be missing that are not kept."""
@@ -179,7 +179,8 @@ class SharedReader:
             if stream is not None and (region not in after or stream.key[1] != after[region][0]):
                 self._leave(region)
         if changed:
-            self._epochs = {region: epoch for region, (epoch, _) in after.items()}
+            now = {region: after[region][0] if region in after else None for region in changed}
+            self._epochs = self._epochs.with_changes(now)
         return changed
 
     def _leave(self, region: str) -> None:

@@ -180,7 +180,9 @@ class Client:
         and a `Gap` for what is not kept; without a hole or a repeat it is followed by what is published from now on.
         ``order="any"``: regions that have no common order are replayed too, in any order; see `ReplayOrder`.
         Events from history have ``replayed`` set, and `on_caught_up` hears when they have been delivered. Against other
-        regions that are subscribed to already, history has no order: it comes late.
+        regions that are subscribed to already, history has no order: it comes late. Their live events do not wait for
+        it; so what is published in the new regions before it has caught up may come late, too, and then has
+        ``replayed`` set.
 
         Raises `InvalidName`, `Superseded`, and `Unreachable` when that takes longer than ``subscribe_timeout_s``: the
         regions stay asked for, and another call waits on. Raises `BufferFull` when too many events come meanwhile that

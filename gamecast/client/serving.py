@@ -98,6 +98,7 @@ class NodeService:
                 if any(answer.verdict is Verdict.WAIT for answer in answers):
                     await asyncio.sleep(WAIT_S)
                 busy = sum(frame.count for frame in frames) >= LINGER_FROM_EVENTS
+                del answers, frames  # they may be many, and the next ones may be long in coming
         except Exception as error:  # noqa: BLE001 - whatever it is, publishing must fail with it
             _log.exception("publishing through node %s has ended", node)
             self._host.end(error)

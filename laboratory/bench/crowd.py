@@ -276,7 +276,7 @@ class _Subscribers:
                         for number, cast in self.casts.items():
                             group.create_task(self._take(cast, *self.deliveries[number]))
                     case "memory":
-                        answer = _memory()
+                        answer = memory_of_this_process()
                     case "deliveries":
                         answer = self.deliveries
                 pipe.send(("done", answer))
@@ -315,7 +315,7 @@ class _PlainSubscribers(_Subscribers):
         """They have subscribed when they connected: redis-py connects with the first command."""
 
 
-def _memory() -> dict[str, int]:
+def memory_of_this_process() -> dict[str, int]:
     """Return the bytes of this process: all that it has, and the rest after the C library returns its free memory.
 
     The former on Linux only, otherwise the maximum so far; the latter with glibc only, otherwise the same.

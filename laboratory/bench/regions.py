@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
@@ -20,6 +18,7 @@ from rich.console import Group
 from rich.table import Table
 
 import gamecast
+from laboratory.bench.crowd import memory_of_this_process
 from laboratory.bench.figures import percentile
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.surroundings import managed, server_for
@@ -29,7 +28,6 @@ JOINS = 40
 LONE_EVENTS = 300
 LONE_EVERY_S = 0.002
 SUBSCRIBE_S_MAX = 300.0
-PAGE = 4096
 MIB = 1 << 20
 
 
@@ -149,9 +147,10 @@ async def _measure(peer: str, url: str, size: int) -> Growth:
     names = [f"region-{number:05d}" for number in range(size)]
     async with PEERS[peer](url) as cast:
         await cast.subscribe(["first"])  # what is loaded and connected with that is no cost of regions
-        before, began = _resident(), time.perf_counter()
+        before, began = memory_of_this_process()["process_bytes"], time.perf_counter()
         await cast.subscribe(names)
-        subscribe_s, grown = time.perf_counter() - began, _resident() - before
+        subscribe_s = time.perf_counter() - began
+        grown = memory_of_this_process()["process_bytes"] - before
         joins: list[tuple[float, float]] = []
         for number in range(JOINS):
             began, cpu_s = time.perf_counter(), time.process_time()
@@ -167,11 +166,6 @@ async def _measure(peer: str, url: str, size: int) -> Growth:
     wall_s, cpu_s = (percentile(sorted(each), 50) for each in zip(*joins, strict=True))
     lone_s = percentile(sorted(delays), 50)
     return Growth(size, subscribe_s, grown / MIB, wall_s * 1000, cpu_s * 1000, lone_s * 1000)
-
-
-def _resident() -> int:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 _FIGURES = {

@@ -10,8 +10,9 @@ from functools import partial
 
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
 from laboratory.simulation.network import Network, events_in
-from sequencing.cut import NodeReads
+from sequencing.cut import NodeReads, Streams
 from sequencing.errors import PublishUncertain
+from sequencing.followed import Read
 from sequencing.frames import FrameKind, StampedFrame, node_number
 from sequencing.node import Node
 from sequencing.ready import Missing, Ready
@@ -239,6 +240,7 @@ class _Life:
         """Read the egress streams of one node."""
         machine, random = self.network.machines[node], self.engine.random
         looks, lag_ms = NodeReads(), random.choice((0.0, 0.0, LAG_MS))
+        streams = Streams({})
         while True:
             if lag_ms and self.server.busy:
                 yield Sleep(random.random() * lag_ms)
@@ -254,7 +256,7 @@ class _Life:
                     self._carry_out(self.session.found_ends(found))
                     continue
                 look = _Look(machine, {(read.epoch, region): read.after or 0 for region, read in reads.items()})
-                streams = {region: read.epoch for region, read in reads.items()}
+                streams = streams_after(streams, reads)
                 if not looks.may_wait(streams):
                     frames = yield self.network.at(node, self.runs, look.all)
                 else:
@@ -336,6 +338,15 @@ class _Life:
                 if item.meta.publisher == self.server.name:
                     self.undelivered.get(item.frame.region, set()).difference_update(events)
         diary.note_joined(self.session.joined, now)
+
+
+def streams_after(before: Streams, reads: Mapping[str, Read]) -> Streams:
+    """Return the streams of some reads, as they differ from those of a read before."""
+    now = {region: read.epoch for region, read in reads.items()}
+    changes = {
+        region: now.get(region) for region in now.keys() | before.keys() if now.get(region) != before.get(region)
+    }
+    return before.with_changes(changes) if changes else before
 
 
 def _ends(machine: Node, streams: list[tuple[int, str]]) -> list[StampedFrame | None]:

@@ -81,9 +81,10 @@ async def test_a_connection_of_a_lost_network_closes_without_disconnecting_a_new
 
 
 async def test_a_control_redis_that_keeps_nothing_is_warned_of_once(
-    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+    redis_server: EmbeddedServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING, logger="gamecast.persistence")  # commands silence it in their process
+    monkeypatch.setattr("adapters.redis.network._warned", set())  # another test may have used the server
     for _ in range(2):
         async with gamecast.connect(redis_server.url):
             pass
