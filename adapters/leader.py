@@ -19,6 +19,7 @@ from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
 from sequencing.plan import Ordering, Plan, first_plan
 from sequencing.record import Interest, Members, Record
+from sequencing.sole import following_on_one_node, is_sole
 from sequencing.transition import Task, Transition
 
 GATHER_S = 0.005
@@ -123,14 +124,18 @@ class Leader:
             return None
         if seen.may_lose or record.plan.runs or seen.doubted:
             return None
-        if seen.expected != len(record.expected) or not self._has_planned:
+        alone = is_sole(record, seen.nodes)
+        if seen.expected != len(record.expected) or not (alone or self._has_planned):
             return None
         if not seen.is_announced(record.plan):
             return None
         changes = changes_asked(record, seen.interests, seen.published, expected=record.expected)
         if changes is None or changes.missing:
             return None
-        from adapters.planning import following
+        if alone:
+            following = following_on_one_node
+        else:
+            from adapters.planning import following
 
         found = following(record, changes, seen.interests, nodes=seen.nodes, announced=True, away=self._away())
         return found if found.plan.is_laid_out_as(record.plan) else None
@@ -169,7 +174,7 @@ class Leader:
         if not await self._leads_until(deciding):
             return None
         following = deciding.result()
-        self._has_planned = self._has_planned or following is not None
+        self._has_planned = self._has_planned or (following is not None and not is_sole(following, there))
         return following
 
     async def _forget_publishers(self, plan: Plan) -> None:
@@ -281,6 +286,8 @@ def _decide(
     changes = changes_of()
     if changes is None:
         return None
+    if is_sole(record, nodes):
+        return following_on_one_node(record, changes, interests, nodes=nodes, announced=announced, away=away)
     try:
         from adapters.planning import following  # only now, see there; and in this thread, because it takes a while
     except Exception as error:  # incompatible libraries raise exceptions of all kinds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from adapters.backoff import Backoff
 from adapters.leadership import LEASE_MS, RESUME_S, Control, NodeOperator
 from adapters.outage import Outage
-from sequencing.errors import GamecastError, NotAllowed
+from sequencing.errors import ExtraMissing, GamecastError, NotAllowed
 from sequencing.plan import Ordering
 
 if TYPE_CHECKING:
@@ -44,11 +44,14 @@ class Manager:
         ordering: Ordering,
         *,
         resume_s: float = RESUME_S,
+        lacks: ExtraMissing | None = None,
     ) -> None:
         """``make_operator``: returns the access to the nodes, for the leader; ``ordering``: of a new network.
 
-        ``resume_s``: how long a disconnected subscriber keeps its place.
+        ``resume_s``: how long a disconnected subscriber keeps its place; ``lacks``: what keeps this process from
+        leading a network of several nodes.
         """
+        self._lacks = lacks
         self._control = control
         self._resume_s = resume_s
         self._make_operator = make_operator
@@ -58,8 +61,8 @@ class Manager:
         self._leader: Leader | None = None
         self.leads = False
         """Whether this candidate led at its last check."""
-        self.cannot_plan: ImportError | None = None
-        """The reason why it never leads: the planner cannot be loaded."""
+        self.cannot_plan: Exception | None = None
+        """The reason why it does not lead: the planner is not installed, or cannot be loaded."""
 
     async def run(self) -> None:
         """Run as a leader candidate until `stop`, and lead when elected; retry during network trouble."""
@@ -114,6 +117,12 @@ class Manager:
         self.leads = seen is not None
         if seen is None:
             await self._rest(STAND_EVERY_MS / 1000)
+            return
+        if self._lacks is not None and len(seen.nodes) > 1:
+            if self.cannot_plan is None:
+                logger.info("manager: this process cannot lead: %s", self._lacks)
+            self.cannot_plan = self._lacks
+            await self._stand_aside(ASIDE_S)
             return
         await self._leading().turn(seen)
 

@@ -50,9 +50,10 @@ class MemoryNetwork:
     async def open(self) -> None:
         """Join the world of this name, or create it.
 
-        Raises `ExtraMissing` without a planner: no other process could lead.
+        Raises `ExtraMissing` for several nodes without a planner: no other process could lead.
         """
-        require("planner", "a network in memory")
+        if self._node_count > 1:
+            require("planner", "a network of several nodes in memory")
         if self._world_name not in _worlds:
             _worlds[self._world_name] = MemoryWorld(
                 self._node_count, self._retention_events, self._ordering, self._resume_s

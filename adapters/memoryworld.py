@@ -55,7 +55,7 @@ class MemoryWorld:
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     @property
-    def cannot_plan(self) -> ImportError | None:
+    def cannot_plan(self) -> Exception | None:
         """See `Manager.cannot_plan`."""
         return self._manager.cannot_plan
 

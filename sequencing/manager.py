@@ -31,6 +31,7 @@ from sequencing.membership import Membership
 from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Pair, Record
+from sequencing.sole import following_on_one_node, is_late, is_sole, union
 
 Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with new atom ids from a number on."""
@@ -63,6 +64,9 @@ def next_record(
     changes = changes_asked(record, interests, published, runs=runs, expected=expected)
     if changes is None:
         return None
+    known = record.plan.nodes if nodes is None else nodes
+    if is_sole(record, known):
+        return following_on_one_node(record, changes, interests, nodes=known, announced=announced, away=away)
     return following_record(record, changes, interests, planner, nodes=nodes, announced=announced, away=away)
 
 
@@ -82,23 +86,16 @@ def following_record(
     abandoned, moving = record.abandoned, set(joining)
     if not announced:
         behind, abandoned = record.behind, (*abandoned, record.plan)
-        record, moving = replace(record, members=_union(record.members, record.leaving)), moving.union(record.leaving)
+        record, moving = replace(record, members=union(record.members, record.leaving)), moving.union(record.leaving)
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
-    grown = _union(record.members, joining)
+    grown = union(record.members, joining)
     plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
     record = replace(record, heard=dict(interests), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
 
     def kept(name: str) -> AbstractSet[str]:
         return interests.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
 
-    # History goes epoch by epoch: a subscriber never continues with an earlier epoch than one of which it had anything.
-    # No subscriber has had an epoch that has not begun yet; a floor there is taken into account when it has joined.
-    is_late = any(
-        plan.epoch_of(region) < interests.get(name, _NO_WISH).floor <= plan.epoch
-        for name, mine in joining.items()
-        for region in mine
-    )
-    if not broken and not declared and not is_late:
+    if not broken and not declared and not is_late(plan, joining, interests):
         # A subscriber that comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
@@ -141,11 +138,6 @@ def _are_ordered(plan: Plan, members: Members, moving: Iterable[str], expected: 
     if orders_all(plan.ordering, expected):  # it orders all that there was
         return all(can_follow_all(plan, members[name]) for name in moving)
     return "C4" not in violations(plan, Membership.of(members, plan.paths))
-
-
-def _union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
-    nothing: frozenset[str] = frozenset()
-    return {name: members.get(name, nothing) | joining.get(name, nothing) for name in [*members, *joining]}
 
 
 def _affected(plan: Plan, membership: Membership, joined: frozenset[str]) -> frozenset[str]:

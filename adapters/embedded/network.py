@@ -47,7 +47,8 @@ class EmbeddedNetwork(RedisNetwork):
         self.users = new_users() if secure else {}
         """Role → user."""
         password = secrets.token_urlsafe(PASSWORD_BYTES) if secure else None
-        self._servers = EmbeddedServers(parse_node_count(parts.query), password=password)
+        self._node_count = parse_node_count(parts.query)
+        self._servers = EmbeddedServers(self._node_count, password=password)
         self._begin_at = partial(
             super().__init__, ordering=ordering, retention_events=retention_events, resume_s=resume_s
         )
@@ -57,9 +58,10 @@ class EmbeddedNetwork(RedisNetwork):
     async def open(self) -> None:
         """Start the servers, register them, and start the relays.
 
-        Raises `ExtraMissing` without a planner: at first, no other process could lead.
+        Raises `ExtraMissing` for several nodes without a planner: at first, no other process could lead.
         """
-        require("planner", "a network of one's own", told="embedded")
+        if self._node_count > 1:
+            require("planner", "a network of several nodes of one's own", told="embedded")
         await self._servers.start_async()
         if self.users:
             try:

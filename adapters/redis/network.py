@@ -16,7 +16,6 @@ from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.node import RedisNode
 from adapters.urls import as_user_of
-from sequencing.errors import ExtraMissing
 from sequencing.extras import first_missing
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
@@ -54,13 +53,12 @@ class RedisNetwork(ControlClient):
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
         self._manager: Manager | None = None
-        self._lacks: ExtraMissing | None = None
         self._managing: asyncio.Task[None] | None = None
 
     @property
     def cannot_lead(self) -> Exception | None:
         """See `ControlClient`."""
-        return self._lacks or (self._manager.cannot_plan if self._manager is not None else None)
+        return self._manager.cannot_plan if self._manager is not None else None
 
     async def open(self) -> None:
         """See `Network.open`.
@@ -96,15 +94,12 @@ class RedisNetwork(ControlClient):
         return connection
 
     def stand(self, control: Control) -> None:
-        """Run a leader candidate until `close`, if this process can plan: that takes an extra.
+        """Run a leader candidate until `close`; of a network of several nodes, it leads only with the planner's extra.
 
         ``control``: an access to the control Redis for the candidate alone.
         """
-        self._lacks = first_missing("planner", "leading")
-        if self._lacks is not None:
-            logger.info("this process cannot lead: %s", self._lacks)
-            return
-        self._manager = Manager(control, self._operator, self._ordering, resume_s=self._resume_s)
+        lacks = first_missing("planner", "leading a network of several nodes")
+        self._manager = Manager(control, self._operator, self._ordering, resume_s=self._resume_s, lacks=lacks)
         self._managing = asyncio.create_task(self._manager.run(), name="gamecast manager")
 
     def _operator(self) -> NodeOperator:

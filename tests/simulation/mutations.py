@@ -237,8 +237,8 @@ MUTATIONS = (
     Mutation(
         "who left is forgotten within the epoch",
         MANAGER,
-        "grown = _union(record.members, joining)",
-        "grown = _union({n: frozenset(w.since) for n, w in interests.items()}, joining)",
+        "grown = union(record.members, joining)",
+        "grown = union({n: frozenset(w.since) for n, w in interests.items()}, joining)",
     ),
     Mutation(
         "a frame gets new numbers when it is sent again",

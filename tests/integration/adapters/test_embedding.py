@@ -1,4 +1,4 @@
-"""Game servers that have installed the base only: they take part in a network that others lead."""
+"""Game servers that have installed the base only: they lead a network of one node, and take part in any other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import redis.asyncio
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
+from adapters.redis.control import RedisControl
 from adapters.redis.controlkeys import ControlKeys
 from tests.patience import patience
 
@@ -84,7 +85,7 @@ import gamecast
 
 async def main():
     told = []
-    for url in ("memory://alone", "embedded://"):
+    for url in ("memory://alone?nodes=2", "embedded://?nodes=2"):
         try:
             await gamecast.connect(url).open()
         except gamecast.ExtraMissing as error:
@@ -125,8 +126,30 @@ async def test_a_connection_that_does_not_lead_loads_nothing_that_plans(redis_se
     assert not {"adapters.leader", "adapters.planning", "sequencing.manager"}.intersection(told["loaded"])
 
 
-async def test_a_network_in_which_nobody_can_lead_says_so_and_names_the_extra(redis_server: EmbeddedServer) -> None:
-    answers, said = await run(BASE_ONLY + WAIT_FOR_A_LEADER, redis_server.url)
+@pytest.fixture
+async def two_nodes(redis_server: EmbeddedServer) -> str:
+    """A network of two nodes that nobody leads."""
+    control = RedisControl(redis_server.url)
+    for name in ("n1", "n2"):
+        await control.register_node(name, "")
+    await control.close()
+    return redis_server.url
+
+
+@pytest.mark.parametrize("url", ["redis", "memory://alone", "embedded://"])
+async def test_the_base_alone_serves_a_network_of_one_node(redis_server: EmbeddedServer, url: str) -> None:
+    told, _ = await run(BASE_ONLY + TAKE_PART, redis_server.url if url == "redis" else url)
+    assert (told["region"], told["payload"]) == ("forest", {"by": "base"})
+
+
+async def test_the_leader_of_one_node_loads_nothing_that_plans() -> None:
+    told, _ = await run(TAKE_PART, "embedded://")
+    assert "adapters.leader" in told["loaded"]
+    assert not {name.partition(".")[0] for name in told["loaded"]} & {*PLANNER, "placement"}
+
+
+async def test_a_network_in_which_nobody_can_lead_says_so_and_names_the_extra(two_nodes: str) -> None:
+    answers, said = await run(BASE_ONLY + WAIT_FOR_A_LEADER, two_nodes)
     for kind, message in answers:
         assert kind == "NoLeader"
         assert "pip install 'gamecast[planner]'" in message
@@ -135,24 +158,24 @@ async def test_a_network_in_which_nobody_can_lead_says_so_and_names_the_extra(re
 
 
 @pytest.mark.parametrize("breaks", ["ImportError('numpy is broken')", "ValueError('numpy is broken')"])
-@pytest.mark.parametrize("url", ["redis", "memory://alone"])
+@pytest.mark.parametrize("url", ["redis", "memory://alone?nodes=2"])
 async def test_a_network_that_this_process_cannot_plan_for_says_what_cannot_be_loaded(
-    redis_server: EmbeddedServer, url: str, breaks: str
+    two_nodes: str, url: str, breaks: str
 ) -> None:
-    answers, said = await run(BROKEN_PLANNER % breaks + WAIT_FOR_A_LEADER, redis_server.url if url == "redis" else url)
+    answers, said = await run(BROKEN_PLANNER % breaks + WAIT_FOR_A_LEADER, two_nodes if url == "redis" else url)
     for kind, message in answers:
         assert kind == "NoLeader"
         assert message.endswith("numpy is broken")
     assert "the planner cannot be loaded" in said
 
 
-async def test_who_waits_goes_on_once_somebody_leads(redis_server: EmbeddedServer) -> None:
+async def test_who_waits_goes_on_once_somebody_leads(two_nodes: str) -> None:
     program = BASE_ONLY + TAKE_PART
-    waiting = asyncio.create_task(run(program, redis_server.url))
-    async with patience(30), redis.asyncio.Redis.from_url(redis_server.url) as client:
+    waiting = asyncio.create_task(run(program, two_nodes))
+    async with patience(30), redis.asyncio.Redis.from_url(two_nodes) as client:
         while not await client.exists(ControlKeys.interests):  # noqa: ASYNC110 - it is another process that acts
             await asyncio.sleep(0.01)
-    async with gamecast.connect(redis_server.url, name="leads"):
+    async with gamecast.connect(two_nodes, name="leads"):
         told, _ = await waiting
     assert told["payload"] == {"by": "base"}
 
