@@ -128,7 +128,7 @@ async def test_a_connection_that_does_not_lead_loads_nothing_that_plans(redis_se
 
 @pytest.fixture
 async def two_nodes(redis_server: EmbeddedServer) -> str:
-    """A network of two nodes that nobody leads."""
+    """A network of two nodes without a leader."""
     control = RedisControl(redis_server.url)
     for name in ("n1", "n2"):
         await control.register_node(name, "")
