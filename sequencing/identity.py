@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 Parsed = TypeVar("Parsed")
+Value = TypeVar("Value", bound=Sized)
 
 
 class KeptFor(Generic[Result]):
@@ -29,6 +30,27 @@ class KeptFor(Generic[Result]):
         result = self._make(*sources)
         self._kept = ((sources, result), *self._kept[: self._others])
         return result
+
+
+class KeptWithin(Generic[Value, Result]):
+    """A function of hashable values that keeps its results, as long as all of its values together are not too long."""
+
+    def __init__(self, length_max: int, make: Callable[[Value], Result]) -> None:
+        """``length_max``: of all values whose results are kept; beyond it, all are made again."""
+        self._make, self._length_max = make, length_max
+        self._kept: dict[Value, Result] = {}
+        self._length = 0
+
+    def __call__(self, value: Value) -> Result:
+        """Return the function's result."""
+        found = self._kept.get(value)
+        if found is None:
+            found = self._make(value)
+            self._length += len(value)
+            if self._length > self._length_max:
+                self._kept, self._length = {}, len(value)
+            self._kept[value] = found
+        return found
 
 
 class ParsedOnce(Generic[Parsed]):

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import orjson
 
 from sequencing.compact import compact
 from sequencing.errors import PlanError, UsageError
-from sequencing.identity import KeptFor
+from sequencing.identity import KeptFor, KeptWithin
 from sequencing.names import check_region
 from sequencing.plan import Plan
 
 Members = Mapping[str, frozenset[str]]
 Pair = tuple[str, str]
 """Two regions, sorted."""
+
+MEMBERS_KEPT = 200_000
+"""The regions of members whose JSON is kept: it is written with each record, and most members are as they were."""
 
 WIRE = 2
 """The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node."""
@@ -254,7 +257,7 @@ def _reading() -> Iterator[None]:
         raise PlanError(f"this is not the record of a gamecast network: {error!r}") from error
 
 
-@lru_cache(maxsize=4096)
+@partial(KeptWithin, MEMBERS_KEPT)
 def _regions_json(regions: frozenset[str]) -> bytes:
     return compact(orjson.dumps(sorted(regions)))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -30,12 +30,16 @@ from sequencing.errors import (
     session_expired_message,
     superseded_message,
 )
+from sequencing.identity import KeptWithin
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
 CONTROL = Script.beside(__file__, "control.lua")
 LEADING = Script.beside(__file__, "leading.lua")
+
+INTERESTS_KEPT_BYTES = 8 * 1024 * 1024
+"""The JSON of interests that are not parsed again."""
 
 REGIONS_MAX = 4_000
 """The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
@@ -382,7 +386,7 @@ class RedisControl:
         return await self._connection.run(LEADING, ControlKeys.of_leaders, *arguments)
 
 
-@lru_cache(maxsize=4096)
+@partial(KeptWithin, INTERESTS_KEPT_BYTES)
 def _interest(document: bytes) -> Interest:
     """Parse an interest once: a leader reads all of them again and again."""
     return Interest.from_document(orjson.loads(document))

@@ -242,6 +242,7 @@ class Incoming:
         effects = self._session.unsubscribe(left)
         self._inbox.drop(left)
         self._replays.drop(left)
+        self._caught_up = [staying for regions in self._caught_up if (staying := regions - left)]
         self._decoder.drop(left)
         self._taken.set()  # there may be room now
         self.carry_out(effects)

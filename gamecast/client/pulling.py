@@ -50,6 +50,7 @@ class Puller:
         self._current.extend(kept)
         for taken in self._taking:
             taken[:] = [event for event in taken if event.region not in regions]
+        self._ended_replays = [staying for ended in self._ended_replays if (staying := ended.difference(regions))]
 
     async def fetch(self, max_events: int, timeout: float | None) -> list[Event | Gap]:  # noqa: ASYNC109
         """See `Client.fetch`."""
@@ -59,7 +60,9 @@ class Puller:
         self._taking.append(taken)
         try:
             while True:
-                if self._ended_replays and not current and not taken:
+                if self._ended_replays and not current:
+                    if taken:
+                        return taken  # what comes next is live: the application hears of that before
                     self._report_ended_replays()
                 while current and len(taken) < max_events:
                     taken.append(current.popleft())

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import cycle, pairwise
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ import redis
 import gamecast
 from adapters.embedded.server import EmbeddedServer
 from adapters.network import Position
+from adapters.places import Places
 from adapters.redis import pushes
 from adapters.redis.node import RedisNode
 from gamecast.errors import GamecastError, NotAllowed, Unreachable
@@ -354,3 +356,36 @@ async def test_networks_in_databases_of_one_server_hear_nothing_of_each_other(re
     assert await read(nodes[0], afters[0], 50) == []
     for node in (*nodes, *(publisher._node for publisher in publishers)):
         await node.close()
+
+
+async def test_a_stream_that_is_added_while_listening_is_looked_at_by_itself(
+    redis_server: EmbeddedServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, listened = await listening(redis_server, publisher, "ab")
+    after = Places(listened.items())
+    await read(node, after, block_ms=10)
+    await publisher.publish("a")
+    assert [frame.region for frame in await read(node, after)] == ["a"]
+    together: list[object] = []
+    read_together = node._read_together
+
+    async def counted(*arguments: Any) -> list[StampedFrame]:
+        together.append(arguments)
+        return await read_together(*arguments)
+
+    monkeypatch.setattr(node, "_read_together", counted)
+    after.put("d", (1, 0))
+    reading = asyncio.create_task(read(node, after, block_ms=5_000))
+    await asyncio.sleep(0.1)
+    await publisher.publish("d")
+    assert [frame.region for frame in await reading] == ["d"]
+    assert not together, "nothing else had to be looked at"
+    await publisher.publish("c")  # before it is listened to
+    after.put("c", (1, 0))
+    assert [frame.region for frame in await read(node, after)] == ["c"]
+    assert len(together) == 1
+    after.drop("a")
+    await publisher.publish("ab")
+    frames, whole = await node.read(after, frames_max=3, block_ms=BLOCK_MS)
+    assert ([frame.region for frame in frames], set(whole)) == (["b"], set("bcd"))
+    await node.close()

@@ -204,6 +204,42 @@ async def test_the_end_of_a_replay_names_no_region_that_was_left(url: str) -> No
         assert ended == [{"river"}]
 
 
+async def test_a_tick_ends_where_a_replay_ends(url: str) -> None:
+    async with gamecast.connect(url, name="other") as other, gamecast.connect(url, name="client") as client:
+        await other.publish_batch([("forest", number) for number in range(5)])
+        ended: list[frozenset[str]] = []
+        client.on_caught_up(ended.append)
+        await client.subscribe("forest", since=0)
+        await asyncio.sleep(0.1)
+        await other.publish_batch([("forest", number) for number in range(5, 8)])
+        got: list[tuple[bool, int]] = []
+        async with patience(10):
+            while len(got) < 8:
+                taken = await client.fetch(1000, timeout=0)
+                got += [(event.replayed, len(ended)) for event in taken if isinstance(event, Event)]
+                await asyncio.sleep(0.01)
+        assert all(heard == 0 for replayed, heard in got if replayed)
+        assert all(heard == 1 for replayed, heard in got if not replayed)
+
+
+async def test_an_end_that_is_not_reported_yet_is_of_no_later_replay(url: str) -> None:
+    async with gamecast.connect(url, name="client") as client:
+        await client.publish_batch([("forest", 1), ("forest", 2), ("river", 3)])
+        got: list[object] = []
+        client.on_caught_up(got.append)
+        await client.subscribe("forest", "river", since=0)
+        async with patience(10):
+            taken = 0
+            while taken < 3:
+                taken += len(await client.fetch(3 - taken))
+        await client.unsubscribe("forest")
+        await client.subscribe("forest", since=0)
+        async with patience(10):
+            while got.count(frozenset({"forest"})) < 1:
+                got += [event.payload for event in await client.fetch(2, timeout=0.05) if isinstance(event, Event)]
+        assert got in ([{"river"}, 1, 2, {"forest"}], [1, 2, {"river"}, {"forest"}], [1, {"river"}, 2, {"forest"}])
+
+
 @pytest.mark.parametrize("url", ["memory://caught-up", "embedded://"])
 def test_a_blocking_connection_hears_that_a_replay_has_ended(url: str) -> None:
     with blocking.connect(url, name="client") as client:
