@@ -25,13 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import partial
-from itertools import count
 
 from sequencing.delivery import Delivery
 from sequencing.followed import FollowedEpoch, FollowedEpochs, FollowedRegion, FollowedRegions, Read, may_be_past, skips
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
 from sequencing.grants import Grants
+from sequencing.markers import Markers
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
@@ -55,11 +54,8 @@ class Subscriber:
         self._grants = Grants(name, incarnation)
         self._regions = FollowedRegions()
         self._silence = Silence()
-        self._requests = 0
-        """How often regions were asked for: a region that has been quiet since the last time is not expected to show
-        anything soon."""
         self._epochs = FollowedEpochs()
-        self._serial = count(1)
+        self._markers = Markers(name, incarnation, self._regions, self._epochs)
         self._returning: set[str] = set()
         """Regions that are marked in any case: behind the marker, an ingress takes nothing of an earlier connection."""
         self._lacking: set[str] = set()
@@ -95,7 +91,7 @@ class Subscriber:
         if returns:
             self._returning |= regions
         if self._grants.want(regions, floor):
-            self._requests += 1
+            self._markers.requests += 1
         return self._handed_out(self._go_on())
 
     def unsubscribe(self, regions: Iterable[str]) -> list[Ready | Missing]:
@@ -152,7 +148,7 @@ class Subscriber:
             delivery = Delivery(epoch, followed, plan.atoms, plan.ends_of(followed))
             self._epochs.begin(epoch, FollowedEpoch(plan, delivery, barrier))
             for region in sorted(followed - self._regions.all.keys()):
-                marker = self._body() if region in fresh else None
+                marker = self._markers.body() if region in fresh else None
                 self._read(region, FollowedRegion(plan.paths[region][-1], epoch, 0, marker, marker))
 
     def interest(self) -> Interest:
@@ -180,7 +176,7 @@ class Subscriber:
             if state is None or state.epoch != epoch or state.after is not None:
                 continue
             state.after = newest.last if newest is not None else 0
-            state.moved_in = self._requests
+            state.moved_in = self._markers.requests
             self._regions.note_place(region, state)
             delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
@@ -195,26 +191,7 @@ class Subscriber:
 
     def marks(self) -> list[tuple[str, bytes]]:
         """Return the markers to publish now, (region, body) each; each is returned once."""
-        regions, found = self._regions.all, list[tuple[str, bytes]]()
-        for region in list(self._regions.unmarked):
-            state = regions[region]
-            if state.marker is not None and state.after is not None:
-                found.append((region, state.marker))
-                self._regions.mark(region, None)
-        for number in sorted(self._epochs.joining):
-            delivery = self._epochs.all[number].delivery
-            if delivery.is_joining:
-                found += delivery.join_probes(
-                    self._body,
-                    unmarked=self._regions.unmarked.keys(),
-                    is_quiet=partial(self._is_quiet, number),
-                    request=self._requests,
-                ).items()
-        for number in sorted(self._epochs.restless):
-            delivery = self._epochs.all[number].delivery
-            if delivery.is_behind_gap:
-                found += delivery.gap_probes(self._body).items()
-        return found
+        return self._markers.due()
 
     def receive(self, frames: Iterable[StampedFrame], whole: Mapping[str, int] | None = None) -> list[Ready | Missing]:
         """Take frames that were read; return what may be delivered now, in order.
@@ -222,7 +199,7 @@ class Subscriber:
         ``whole``: see `sequencing.cut.ReadResult`; None if nothing was left out.
         """
         by_epoch: dict[int, list[StampedFrame]] = {}
-        regions, requests = self._regions.all, self._requests
+        regions, requests = self._regions.all, self._markers.requests
         for frame in frames:
             state = regions.get(frame.region)
             if state is None or state.epoch != frame.epoch or state.after is None or frame.last <= state.after:
@@ -292,13 +269,6 @@ class Subscriber:
                 self._due.add(region)
         self._ripe.update(delivery.take_joined())
 
-    def _is_quiet(self, number: int, region: str) -> bool:
-        """Return whether a region that is read in an epoch has shown nothing since regions were asked for last."""
-        state = self._regions.all.get(region)
-        if state is None or state.epoch != number:
-            return False
-        return state.after is None or state.moved_in < self._requests
-
     def _begin_to_hand_out(self) -> None:
         """Deliver what was followed before it was wanted, once atoms that bind order it among what is delivered."""
         for region in sorted(self._silence.regions):
@@ -356,7 +326,7 @@ class Subscriber:
     def _begin_joins(self, regions: Iterable[str], plan: Plan) -> None:
         markers: dict[int, dict[str, bytes]] = {}
         for region in regions:
-            markers.setdefault(plan.epoch_of(region), {})[region] = self._body()
+            markers.setdefault(plan.epoch_of(region), {})[region] = self._markers.body()
         for number, joining in markers.items():
             if number not in self._epochs.all:
                 self._epochs.begin(number, FollowedEpoch(plan, Delivery(number, (), plan.atoms)))
@@ -416,7 +386,7 @@ class Subscriber:
         number, *later = state.later
         self._epochs.all[number].barrier.discard(region)
         node = self._epochs.all[number].plan.paths[region][-1]
-        marker = None if region in self.joined or region not in self._grants.mine else self._body()
+        marker = None if region in self.joined or region not in self._grants.mine else self._markers.body()
         self._read(region, FollowedRegion(node, number, 0, marker, marker, later))
 
     def _is_joined(self, region: str) -> bool:
@@ -434,7 +404,7 @@ class Subscriber:
         before = self._regions.all.get(region)
         if before is not None:
             self._epochs.leave(before.epoch, region)
-        state.moved_in = self._requests
+        state.moved_in = self._markers.requests
         self._regions.put(region, state)
         self._epochs.enter(state.epoch, region)
         self._ripe.add(region)
@@ -466,6 +436,3 @@ class Subscriber:
                 out += delivery.leave(region)
                 self._look_at(number)
         return out
-
-    def _body(self) -> bytes:
-        return b"%b %d %d" % (self.name.encode(), self.incarnation, next(self._serial))
