@@ -276,8 +276,9 @@ class Client:
     async def fetch(self, max_events: int = 1_000, timeout: float | None = 0) -> list[Event | Gap]:  # noqa: ASYNC109
         """Return the next events in order, at most so many, and none if none come within ``timeout`` seconds.
 
-        Made for tick loops: with 0 it returns what is there. None waits until something is. Raises `NotConnected` when
-        nothing more will come; `asyncio.timeout` around it takes no event away.
+        Made for tick loops: with 0 it returns what is there; what follows a replay, another call returns. None waits
+        until something is. Raises `NotConnected` when nothing more will come; `asyncio.timeout` around it takes no
+        event away.
         """
         return await self._pulling().fetch(max_events, timeout)
 

@@ -80,13 +80,17 @@ class _Server:
         while True:
             next_s += self._tick_s
             await asyncio.sleep(max(0.0, next_s - time.perf_counter()))
-            events = await self.cast.fetch(TAKE_MAX if self._tick_s else 1, 0.0 if self._tick_s else None)
-            now_ns = time.time_ns()
-            for event in events:
-                if not isinstance(event, gamecast.Event):
-                    continue
-                if event.sent_at_ns > self.since_ns.get(event.region, NEVER_NS):
-                    self.delays_ms.append((now_ns - event.sent_at_ns) / 1e6)
+            # In a tick, all that there is: one call ends where a replay does.
+            while events := await self.cast.fetch(TAKE_MAX if self._tick_s else 1, 0.0 if self._tick_s else None):
+                self._note(events)
+                if not self._tick_s:
+                    break
+
+    def _note(self, events: Sequence[gamecast.Event | gamecast.Gap]) -> None:
+        now_ns = time.time_ns()
+        for event in events:
+            if isinstance(event, gamecast.Event) and event.sent_at_ns > self.since_ns.get(event.region, NEVER_NS):
+                self.delays_ms.append((now_ns - event.sent_at_ns) / 1e6)
 
     async def turn_to(self, wanted: set[str], *, history: bool) -> None:
         have = self.since_ns.keys()

@@ -77,6 +77,7 @@ ROWS = {
     "bench paths": Row(),
     "bench plan": Row(),
     "bench recording": Row(),
+    "bench regions": Row(),
     "capacity": Row(reaches="{nowhere}"),
     "lab simulate faults": Row("--seeds 1 --jobs 1", quick=True),
     "lab simulate sessions": Row("--worlds 1 --jobs 1", quick=True),
