@@ -220,7 +220,8 @@ class Subscriber:
                 epoch.hold(received, whole)
             elif received or epoch.delivery.is_ahead:
                 out += epoch.delivery.receive(received, whole)
-                self._look_at(number)
+                if not self.is_settled or epoch.delivery.held_frames or number in self._epochs.restless:
+                    self._look_at(number)  # as nearly never: something waits, joins or moves
         if not self.is_settled:
             return self._handed_out(out + self._go_on())
         self.returns.note(out)
