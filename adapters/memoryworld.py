@@ -11,7 +11,8 @@ from typing import Any
 
 from adapters.leadership import Seen
 from adapters.manager import Manager
-from adapters.network import Hidden, Position
+from adapters.network import Hidden
+from adapters.places import Position
 from adapters.relay import Relays, RelayTask
 from sequencing.cut import NodeReads, ReadResult
 from sequencing.errors import (

@@ -13,8 +13,6 @@ from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
-__all__ = ("Hidden", "Lane", "Network", "Position", "Reader")
-
 
 class Hidden(NamedTuple):
     """Events of a region that a reader misses, because it got forged ones with their numbers; and the reason."""

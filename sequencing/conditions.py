@@ -75,7 +75,7 @@ def can_follow_all(plan: Plan, regions: frozenset[str]) -> bool:
 
 def _end(plan: Plan, region: str) -> tuple[str, int]:
     """Return the key of the order that a region ends in: regions with the same key are ordered by their node."""
-    return plan.egresses[region], plan.epoch_of(region)
+    return plan.paths[region][-1], plan.epoch_of(region)
 
 
 def _one_path(plan: Plan) -> str | None:

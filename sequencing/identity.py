@@ -6,7 +6,6 @@ from collections.abc import Callable, Sized
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
-Parsed = TypeVar("Parsed")
 Value = TypeVar("Value", bound=Sized)
 
 
@@ -33,47 +32,32 @@ class KeptFor(Generic[Result]):
 
 
 class KeptWithin(Generic[Value, Result]):
-    """A function of hashable values that keeps its results, as long as all of its values together are not too long."""
+    """A function of hashable values that keeps its latest results: those of values that together are not too long.
+
+    Results move from a young generation to an old one, which is then given up. No result is None. Several threads may
+    call it.
+    """
 
     def __init__(self, length_max: int, make: Callable[[Value], Result]) -> None:
-        """``length_max``: of all values whose results are kept; beyond it, all are made again."""
+        """``length_max``: of all values of a generation, if it has more than one."""
         self._make, self._length_max = make, length_max
-        self._kept: dict[Value, Result] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep no result any more."""
+        self._young: dict[Value, Result] = {}
+        self._old: dict[Value, Result] = {}
         self._length = 0
 
     def __call__(self, value: Value) -> Result:
         """Return the function's result."""
-        found = self._kept.get(value)
+        found = self._young.get(value)
         if found is None:
-            found = self._make(value)
+            found = self._old.get(value)
+            if found is None:
+                found = self._make(value)
             self._length += len(value)
             if self._length > self._length_max:
-                self._kept, self._length = {}, len(value)
-            self._kept[value] = found
+                self._old, self._young, self._length = self._young, {}, len(value)
+            self._young[value] = found
         return found
-
-
-class ParsedOnce(Generic[Parsed]):
-    """Parses a text once, as long as it is among the latest: `KEPT_MAX` of them, of `KEPT_BYTES_MAX` in all, or one."""
-
-    KEPT_MAX = 16
-    KEPT_BYTES_MAX = 16 * 1024 * 1024
-
-    def __init__(self, parse: Callable[[bytes], Parsed]) -> None:
-        self._parse = parse
-        self._kept: tuple[tuple[bytes, Parsed], ...] = ()
-
-    def __call__(self, text: bytes) -> Parsed:
-        """Return what the function returns, or returned before, for a text."""
-        for known, parsed in self._kept:
-            if known == text:
-                return parsed
-        parsed = self._parse(text)
-        kept, left = [(text, parsed)], self.KEPT_BYTES_MAX - len(text)
-        for known, before in self._kept[: self.KEPT_MAX - 1]:
-            left -= len(known)
-            if left < 0:
-                break
-            kept.append((known, before))
-        self._kept = tuple(kept)
-        return parsed

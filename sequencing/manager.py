@@ -19,7 +19,6 @@ new epoch, with the components around them. That may happen while the network is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import networkx as nx
@@ -31,12 +30,11 @@ from sequencing.membership import Membership
 from sequencing.overlaps import class_pairs_to_order, twin_classes, twins_to_order
 from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Pair, Record
-from sequencing.sole import following_on_one_node, is_late, is_sole, union
+from sequencing.sole import begun, following_on_one_node, is_late, is_sole, kept, still_wanted
 
 Planner = Callable[[Membership, int, int], Plan]
 """Makes a plan of a membership, for an epoch, with new atom ids from a number on."""
 
-_NO_WISH = Interest(0, 0)
 _NOBODY: Members = {}
 
 
@@ -82,30 +80,21 @@ def following_record(
 ) -> Record:
     """Return the record that makes the changes; see `next_record`."""
     joining, lost, declared, pairs = changes.joining, changes.lost, changes.declared, changes.expected
-    plans = behind = (*record.behind, record.plan)
-    abandoned, moving = record.abandoned, set(joining)
-    if not announced:
-        behind, abandoned = record.behind, (*abandoned, record.plan)
-        record, moving = replace(record, members=union(record.members, record.leaving)), moving.union(record.leaving)
+    plans = (*record.behind, record.plan)
     broken = {region for plan in plans for region, path in plan.paths.items() if not lost.isdisjoint(path)}
-    grown = union(record.members, joining)
-    plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
-    record = replace(record, heard=dict(interests), behind=behind, abandoned=abandoned, expected=pairs, leaving={})
-
-    def kept(name: str) -> AbstractSet[str]:
-        return interests.get(name, _NO_WISH).since.keys() | away.get(name, frozenset())
-
+    record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
+    plan = record.plan
     if not broken and not declared and not is_late(plan, joining, interests):
         # A subscriber that comes back finds everything in place.
         is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
         if is_known or _are_ordered(plan, grown, moving, pairs):
-            members = {name: regions for name, mine in grown.items() if (regions := mine & kept(name))}
+            members = still_wanted(grown, interests, away)
             # Without links, no frame of a region that was left is in flight, so the membership can be dropped at once.
             may_let_go = members != grown and announced and not plan.atoms and not plan.links
             return replace(record, plan=plan, members=members if may_let_go else grown)
         leaving: Members = {}
         if orders_all(plan.ordering, pairs):
-            leaving = {name: grown[name] - kept(name) for name in moving}
+            leaving = {name: grown[name] - kept(name, interests, away) for name in moving}
         staying = {name: regions - leaving.get(name, frozenset()) for name, regions in grown.items()}
         if any(leaving.values()) and _are_ordered(plan, staying, moving, pairs):
             return replace(record, plan=plan, members=staying, leaving=leaving)
@@ -113,7 +102,7 @@ def following_record(
     # A restarted node begins new numbers, which are one order within an epoch only.
     anew = declared.union(broken, *joining.values(), changes.missing if lost else ())
     affected = _affected(plan, membership, anew)
-    members = {name: affected & kept(name) | regions - affected for name, regions in grown.items()}
+    members = {name: affected & kept(name, interests, away) | regions - affected for name, regions in grown.items()}
     inside = {name: regions & affected for name, regions in members.items() if regions & affected}
     pairs_inside = [pair for pair in pairs if affected.issuperset(pair)]
     fresh_membership = Membership.of(observers(inside, pairs_inside, plan.ordering), affected)

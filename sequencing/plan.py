@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import Any, Literal, NewType, get_args
 
 import orjson
 
 from sequencing.errors import PlanError, UsageError
-from sequencing.identity import KeptFor, ParsedOnce
+from sequencing.identity import KeptFor, KeptWithin
 from sequencing.names import check_node_name, check_region
 
 Ordering = Literal["acyclic", "overlap", "causal"]
@@ -273,12 +273,15 @@ def _read_atoms(document: Any) -> tuple[Atom, ...]:
     return atoms
 
 
+PARSED_KEPT_BYTES = 8 * 1024 * 1024
+"""Texts of regions, and of atoms, that are not parsed again: a plan, those behind it, and some older ones."""
+
 _NOTHING: _Regions = {}, {}
 _LATEST: list[tuple[bytes, _Regions]] = []
 """The text of regions that was parsed last, and what it says."""
 
 
-@ParsedOnce
+@partial(KeptWithin, PARSED_KEPT_BYTES)
 def _parse_regions(text: bytes) -> _Regions:
     before, (paths, epochs) = _LATEST[0] if _LATEST else (b"{}", _NOTHING)
     if len(before) > len(b"{}") and text.startswith(before[:-1] + b","):
@@ -291,7 +294,7 @@ def _parse_regions(text: bytes) -> _Regions:
     return found
 
 
-@ParsedOnce
+@partial(KeptWithin, PARSED_KEPT_BYTES)
 def _parse_atoms(text: bytes) -> tuple[Atom, ...]:
     return _read_atoms(orjson.loads(text))
 

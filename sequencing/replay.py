@@ -32,7 +32,7 @@ def unordered(places: Mapping[str, Plan]) -> list[tuple[str, str]]:
 
     ``places``: region → a plan that has it in the epoch in question.
     """
-    ends = {region: plan.egresses[region] for region, plan in places.items()}
+    ends = {region: plan.paths[region][-1] for region, plan in places.items()}
     bound = {
         region: {other for atom in plan.atoms_of.get(region, ()) for other in atom.regions}
         for region, plan in places.items()

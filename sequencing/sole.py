@@ -40,30 +40,53 @@ def following_on_one_node(
 
     Only where `is_sole`.
     """
-    joining, moving, abandoned = changes.joining, set(changes.joining), record.abandoned
-    behind = (*record.behind, record.plan)
-    is_lost = bool(changes.lost) and any(each.paths for each in behind)
+    is_lost = bool(changes.lost) and any(plan.paths for plan in (*record.behind, record.plan))
+    record, grown, moving = begun(record, changes, interests, nodes=nodes, announced=announced)
+    plan, members = record.plan, still_wanted(grown, interests, away)
+    is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
+    if is_lost or is_late(plan, changes.joining, interests) or not (is_known or _are_of_one_epoch(plan, grown, moving)):
+        return replace(record, plan=replace(plan, epoch=plan.epoch + 1, version=1, epochs={}), members=members)
+    # Once it is announced, nothing of a region that was left is in flight.
+    return replace(record, members=members if announced else grown)
+
+
+def begun(
+    record: Record,
+    changes: Changes,
+    interests: Mapping[str, Interest],
+    *,
+    nodes: Mapping[str, str] | None,
+    announced: bool,
+) -> tuple[Record, Members, set[str]]:
+    """Return the record that changes begin with, whose plan has the missing regions; the members with what they join;
+    and the subscribers that join, or, if the last plan was not announced, were leaving.
+    """
+    behind, abandoned, moving = (*record.behind, record.plan), record.abandoned, set(changes.joining)
+    members = record.members
     if not announced:
         behind, abandoned = record.behind, (*abandoned, record.plan)
-        moving.update(record.leaving)
-        record = replace(record, members=union(record.members, record.leaving))
-    grown = union(record.members, joining)
-    plan = replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs)
-    record = replace(
-        record, heard=dict(interests), behind=behind, abandoned=abandoned, expected=changes.expected, leaving={}
+        members, moving = union(members, record.leaving), moving.union(record.leaving)
+    following = replace(
+        record,
+        plan=replace(record.plan.with_regions(sorted(changes.missing), nodes), runs=changes.runs),
+        members=members,
+        heard=dict(interests),
+        behind=behind,
+        abandoned=abandoned,
+        expected=changes.expected,
+        leaving={},
     )
+    return following, union(members, changes.joining), moving
 
-    def kept(name: str) -> dict[str, frozenset[str]]:
-        regions = grown[name] & (interests.get(name, _NO_INTEREST).since.keys() | away.get(name, frozenset()))
-        return {name: frozenset(regions)} if regions else {}
 
-    is_known = announced and all(grown[name] == record.members.get(name) for name in moving)
-    if not is_lost and not is_late(plan, joining, interests) and (is_known or _are_of_one_epoch(plan, grown, moving)):
-        if announced:  # nothing of a region that was left is in flight
-            grown = {name: regions for name in grown for regions in kept(name).values()}
-        return replace(record, plan=plan, members=grown)
-    members = {name: regions for name in grown for regions in kept(name).values()}
-    return replace(record, plan=replace(plan, epoch=plan.epoch + 1, version=1, epochs={}), members=members)
+def still_wanted(members: Members, interests: Mapping[str, Interest], away: Members) -> dict[str, frozenset[str]]:
+    """Return the members without what they want no more, and without those that want nothing."""
+    return {name: left for name, regions in members.items() if (left := regions & kept(name, interests, away))}
+
+
+def kept(name: str, interests: Mapping[str, Interest], away: Members) -> AbstractSet[str]:
+    """Return the regions that a subscriber wants, or that are kept for it while it is disconnected."""
+    return interests.get(name, _NO_INTEREST).since.keys() | away.get(name, frozenset())
 
 
 def is_late(plan: Plan, joining: Members, interests: Mapping[str, Interest]) -> bool:
@@ -87,5 +110,4 @@ def union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
 
 def _are_of_one_epoch(plan: Plan, members: Members, moving: Iterable[str]) -> bool:
     """Return whether each of some subscribers has regions of one epoch, which the node orders."""
-    others: AbstractSet[str] = plan.epochs.keys()
-    return not others or all(len(set(map(plan.epoch_of, members[name]))) <= 1 for name in moving)
+    return not plan.epochs or all(len(set(map(plan.epoch_of, members[name]))) <= 1 for name in moving)

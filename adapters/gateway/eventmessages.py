@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from adapters.network import Position
+from adapters.places import Position
 
 
 def position_text(position: Position) -> str:

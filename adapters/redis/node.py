@@ -9,7 +9,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from adapters.network import Hidden, Position
+from adapters.network import Hidden
+from adapters.places import Position
 from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
@@ -114,9 +115,7 @@ class RedisNode:
 
     async def read(self, after: Mapping[str, Position], *, frames_max: int, block_ms: int | None) -> ReadResult:
         """Read egress streams; see `Reader.read`."""
-        reading = self._reading
-        if reading is None or not reading.goes_on(after):
-            reading = self._reading = StreamsRead(self._keys, after, self._evidence)
+        reading = self._turned_to(after)
         self._evidence.narrow(reading.streams.items())
         waits = block_ms is not None and self._reads.may_wait(reading.streams)
         pushes, listens = self._pushes, None
@@ -197,11 +196,15 @@ class RedisNode:
             with suppress(OtherSideError):  # who may not know it does without
                 self.client = int(await self._connection.call("CLIENT", "ID"))
             self._client_of = self._connection.opened
-        reading = self._reading
-        if reading is None or not reading.goes_on(after):
-            reading = self._reading = StreamsRead(self._keys, after, self._evidence)
+        reading = self._turned_to(after)
         self._evidence.narrow(reading.streams.keys())
         return await self._read_together(reading, frames_max, block_ms, NodeReads())
+
+    def _turned_to(self, after: Mapping[Any, Position]) -> StreamsRead:
+        """Return the reading of some streams: the last one, if it goes on."""
+        if self._reading is None or not self._reading.goes_on(after):
+            self._reading = StreamsRead(self._keys, after, self._evidence)
+        return self._reading
 
     async def _read_together(
         self, reading: StreamsRead, frames_max: int, block_ms: int | None, looks: NodeReads

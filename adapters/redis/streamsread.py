@@ -40,7 +40,6 @@ class StreamsRead:
         if isinstance(after, Places):
             after.take_changes()
         self._change(after)
-        self._turned = None
 
     @property
     def is_single(self) -> bool:

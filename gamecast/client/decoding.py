@@ -8,7 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from adapters.network import Position
+from adapters.places import Position
 from gamecast.event import Event, Gap
 from sequencing.errors import InvalidInput
 from sequencing.frames import FrameKind, StampedFrame, decode_body

@@ -12,7 +12,8 @@ from itertools import chain
 from typing import Any, Literal, TypeVar, get_args
 
 from adapters.backoff import Backoff
-from adapters.network import Network, Position, Reader
+from adapters.network import Network, Reader
+from adapters.places import Position
 from gamecast.event import Gap
 from sequencing.cut import ReadResult
 from sequencing.errors import InvalidInput, UnknownPosition, UnorderedHistory, UsageError, is_passing
@@ -246,7 +247,7 @@ class History:
                     places.setdefault(epoch, {})[region] = plan
         replays = deque[tuple[Replay, Mapping[str, Plan]]]()
         for epoch, regions in sorted(epochs.items()):
-            nodes = {region: plan.egresses[region] for region, plan in places[epoch].items()}
+            nodes = {region: plan.paths[region][-1] for region, plan in places[epoch].items()}
             replays.append((Replay(epoch, regions, nodes), places[epoch]))
         return unknown, replays
 

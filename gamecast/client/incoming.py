@@ -13,7 +13,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from adapters.network import Network, Position
+from adapters.network import Network
+from adapters.places import Position
 from gamecast.arguments import checked_regions
 from gamecast.client.configuration import Configuration
 from gamecast.client.decoding import EventDecoder

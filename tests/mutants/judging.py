@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from sequencing.identity import KeptFor
+from sequencing import plan
+from sequencing.identity import KeptFor, KeptWithin
 from tests.mutants.operators import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +227,7 @@ def bare(value: Any) -> Iterator[FunctionType]:
                 yield from bare(inner)
         case property():
             yield from bare(value.fget)
-        case KeptFor():
+        case KeptFor() | KeptWithin():
             yield from bare(value._make)
         case staticmethod() | classmethod():
             yield from bare(value.__func__)
@@ -255,8 +256,11 @@ def caches() -> Sequence[Callable[[], object]]:
                 for value in vars(module).values():
                     if isinstance(value, KeptFor):
                         _found.append(partial(setattr, value, "_kept", ()))
+                    elif isinstance(value, KeptWithin):
+                        _found.append(value.forget)
                     elif hasattr(value, "cache_clear"):
                         _found.append(value.cache_clear)
+        _found.append(plan._LATEST.clear)
     return _found
 
 

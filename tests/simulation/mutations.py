@@ -22,6 +22,7 @@ PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
+SOLE = "sequencing/sole.py"
 
 MUTATIONS = (
     Mutation(
@@ -236,9 +237,9 @@ MUTATIONS = (
     ),
     Mutation(
         "who left is forgotten within the epoch",
-        MANAGER,
-        "grown = union(record.members, joining)",
-        "grown = union({n: frozenset(w.since) for n, w in interests.items()}, joining)",
+        SOLE,
+        "return following, union(members, changes.joining), moving",
+        "return following, union({n: frozenset(w.since) for n, w in interests.items()}, changes.joining), moving",
     ),
     Mutation(
         "a frame gets new numbers when it is sent again",
@@ -314,9 +315,9 @@ MUTATIONS = (
     ),
     Mutation(
         "an epoch that was not left behind yet is forgotten when a node is lost",
-        MANAGER,
-        "plans = behind = (*record.behind, record.plan)",
-        "plans = behind = (record.plan,)",
+        SOLE,
+        "behind, abandoned, moving = (*record.behind, record.plan), record.abandoned",
+        "behind, abandoned, moving = (record.plan,), record.abandoned",
     ),
     Mutation(
         "a region that ends before its marker comes is taken out",

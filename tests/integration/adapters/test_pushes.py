@@ -15,8 +15,7 @@ import redis
 
 import gamecast
 from adapters.embedded.server import EmbeddedServer
-from adapters.network import Position
-from adapters.places import Places
+from adapters.places import Places, Position
 from adapters.redis import pushes
 from adapters.redis.node import RedisNode
 from gamecast.errors import GamecastError, NotAllowed, Unreachable

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapters.network import Position
+from adapters.places import Position
 from gamecast.client import history, regionhistory
 from gamecast.client.history import History, Recall
 from gamecast.client.regionhistory import RegionHistory
