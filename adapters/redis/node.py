@@ -125,7 +125,8 @@ class RedisNode:
             listens = await pushes.listens(reading.places, turned)
             if knew and turned and listens is not None:
                 self._caught_up = None
-                listens = waits = await self._have_nothing_new(reading, turned)
+                # Meanwhile listening may have ended, as it does after a pause.
+                listens = waits = await self._have_nothing_new(reading, turned) and pushes.is_on
                 self._caught_up = after if listens else None
             if waits and listens and self._caught_up is after:
                 frames = await self._pushed(pushes, reading, block_ms)

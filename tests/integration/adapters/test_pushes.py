@@ -388,3 +388,25 @@ async def test_a_stream_that_is_added_while_listening_is_looked_at_by_itself(
     frames, whole = await node.read(after, frames_max=3, block_ms=BLOCK_MS)
     assert ([frame.region for frame in frames], set(whole)) == (["b"], set("bcd"))
     await node.close()
+
+
+async def test_listening_that_ends_while_a_new_stream_is_looked_at_leaves_all_to_a_read(
+    redis_server: EmbeddedServer, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, listened = await listening(redis_server, publisher, "ab")
+    after = Places(listened.items())
+    await read(node, after, block_ms=10)
+    await publisher.publish("a")
+    assert [frame.region for frame in await read(node, after)] == ["a"]
+    call = node._connection.call
+
+    async def ending(*words: Any) -> Any:
+        node._pushes.end()
+        return await call(*words)
+
+    monkeypatch.setattr(node._connection, "call", ending)
+    after.put("d", (1, 0))
+    assert await read(node, after) == []
+    await publisher.publish("d")
+    assert [frame.region for frame in await read(node, after)] == ["d"]
+    await node.close()
