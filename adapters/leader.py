@@ -17,10 +17,11 @@ from typing import Any
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
-from sequencing.plan import Ordering, Plan, first_plan
+from sequencing.listing import BeginAny, BeginNoMore, first_listed
+from sequencing.plan import Ordering, Plan, first_plan, sole_plan
 from sequencing.record import Interest, Members, Record
 from sequencing.sole import following_on_one_node, is_sole
-from sequencing.transition import Task, Transition
+from sequencing.transition import Prepare, Task, Transition
 
 GATHER_S = 0.005
 GATHER_LOOKS_MAX = 10
@@ -76,10 +77,16 @@ class Leader:
     async def turn(self, seen: Seen) -> None:
         """Act on what was just seen; if there is nothing to do, wait for a new request."""
         self._look_at = time.monotonic() + LOOK_EVERY_MS / 1000
-        latest = await self._gather(seen) if seen.is_crowded() else seen
-        if latest is None:
+        if seen.record is None:
+            await self._found(seen)
             return
-        record = latest.record or Record(first_plan(self._ordering, latest.nodes, time.time_ns() // 1_000_000))
+        if seen.record.plan.sole:
+            await self._tend(seen, seen.record)
+            return
+        latest = await self._gather(seen) if seen.is_crowded() else seen
+        record = latest.record if latest is not None else None
+        if latest is None or record is None:
+            return
         self._note_gone(record, latest.interests)
         following = await self._following(latest, record)
         if following is not None:
@@ -92,6 +99,46 @@ class Leader:
         else:
             await self._forget_publishers(record.plan)
             await self._control.asked(latest.asked, block_ms=LOOK_EVERY_MS)
+
+    async def _found(self, seen: Seen) -> None:
+        """Begin the network, once there is a connection: until then, nodes may be registered."""
+        now_ms = time.time_ns() // 1_000_000
+        if not seen.connections:
+            await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+            return
+        if len(seen.nodes) > 1 or seen.may_lose:
+            await self._control.settle(self._token, Record(first_plan(self._ordering, seen.nodes, now_ms)))
+            return
+        [(node, url)] = seen.nodes.items()
+        plan = sole_plan(self._ordering, node, url, now_ms)
+        if await self._perform(BeginAny(node, plan), plan):
+            await self._control.found(self._token, plan)
+        else:
+            await self._goes_on(plan, wait_s=AGAIN_S)
+
+    async def _tend(self, seen: Seen, record: Record) -> None:
+        """Look after a network of one node, which needs no plan until it has another one, or loses something."""
+        node = record.plan.sole
+        runs = await self._operator.runs(record.plan.nodes)
+        is_lost = node in runs and seen.doubted.get(node) == runs[node]
+        is_lost = is_lost or bool(self._operator.emptied and self._found_empty(record.plan, {node}))
+        if seen.is_sole and [*seen.nodes] == [node] and not seen.may_lose and not is_lost:
+            await self._forget_publishers(record.plan)
+            await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)
+            return
+        rows = await self._control.begin_to_plan(self._token)
+        if rows is None:
+            return
+        begun = await self._perform(BeginNoMore(node, record.plan.epoch), record.plan)
+        if begun is not False:
+            following = first_listed(record, rows, begun)
+            # What has lost something takes nothing more in this epoch.
+            lacking = [] if is_lost else sorted(following.plan.paths.keys() - begun)
+            steps = tuple(following.plan.steps(node, lacking))
+            if is_lost or await self._perform(Prepare(node, following.plan, steps, ()), following.plan):
+                await self._control.settle(self._token, following)
+                return
+        await self._goes_on(record.plan, wait_s=AGAIN_S)
 
     async def close(self) -> None:
         """Close the connections to the nodes, and break off waits for them."""
@@ -150,11 +197,7 @@ class Leader:
         named = self._named_runs(seen, record.plan)
         emptied: AbstractSet[str] = frozenset()
         if self._operator.emptied and announced and not record.behind:
-            # Twice in a row for one plan: a slow answer may date from before the node knew any.
-            number = record.plan.epoch, record.plan.version
-            now = self._operator.emptied & frozenset(chain.from_iterable(record.plan.paths.values()))
-            emptied = now & self._emptied_before[1] if self._emptied_before[0] == number else frozenset()
-            self._emptied_before = number, now
+            emptied = self._found_empty(record.plan, frozenset(chain.from_iterable(record.plan.paths.values())))
         losing = {
             name: run for name, run in runs.items() if name in named or name in emptied or seen.doubted.get(name) == run
         }
@@ -176,6 +219,16 @@ class Leader:
         following = deciding.result()
         self._has_planned = self._has_planned or (following is not None and not is_sole(following, there))
         return following
+
+    def _found_empty(self, plan: Plan, used: AbstractSet[str]) -> AbstractSet[str]:
+        """Return which nodes of a plan that are used were empty twice in a row.
+
+        Once is not enough: a slow answer may date from before the node knew any plan.
+        """
+        number, now = (plan.epoch, plan.version), self._operator.emptied & used
+        emptied = now & self._emptied_before[1] if self._emptied_before[0] == number else frozenset[str]()
+        self._emptied_before = number, now
+        return emptied
 
     async def _forget_publishers(self, plan: Plan) -> None:
         """From time to time, have the nodes remove publishers that are still disconnected since the last check."""
@@ -265,7 +318,7 @@ class Leader:
         """
         return seen.may_lose | plan.runs.keys()
 
-    async def _perform(self, task: Task, plan: Plan) -> Any:
+    async def _perform(self, task: Task | BeginAny | BeginNoMore, plan: Plan) -> Any:
         try:
             return await self._operator.perform(task, plan)
         except GamecastError as error:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sequencing.listing import BeginAny, BeginNoMore, Rows
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
@@ -47,6 +48,10 @@ class Seen(NamedTuple):
     doubted: Mapping[str, str] = {}
     """Node → the run of its server in which it was found to have lost something, however it is registered."""
 
+    is_sole: bool = False
+    """Whether the control store grants joins by itself, because one node has all regions."""
+    connections: int = 0
+
     def is_crowded(self) -> bool:
         """Return whether many subscribers are there and a new interest is likely to affect all of them.
 
@@ -83,6 +88,12 @@ class Control(Protocol):
     async def settle(self, token: str, record: Record) -> bool:
         """Save and announce, in one step, a record for whose plan the nodes have nothing to do."""
 
+    async def found(self, token: str, plan: Plan) -> bool:
+        """Begin a network of one node, whose plan lists no region; False if there is one, or the lease is lost."""
+
+    async def begin_to_plan(self, token: str) -> Rows | None:
+        """From now on, grant no join without a plan; return what was granted, None without the lease."""
+
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation and the names of all open connections, both of the same moment."""
 
@@ -105,7 +116,7 @@ class NodeOperator(Protocol):
     async def runs(self, nodes: Mapping[str, str]) -> Mapping[str, str]:
         """Return the runs of the servers of some nodes, name → url; unreachable nodes are left out."""
 
-    async def perform(self, task: Task, plan: Plan) -> Any:
+    async def perform(self, task: Task | BeginAny | BeginNoMore, plan: Plan) -> Any:
         """Carry out a task at its node, if the node is in the run that the plan names; otherwise return False."""
 
     async def forget_publishers(self, plan: Plan, upto: int, living: AbstractSet[str]) -> None:

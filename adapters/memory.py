@@ -18,6 +18,7 @@ from sequencing.errors import (
     superseded_message,
 )
 from sequencing.extras import require
+from sequencing.grants import Request
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
 
@@ -80,6 +81,7 @@ class MemoryNetwork:
         self._name = name
         self._open_world.faults.require_reachable(name)
         self._connection = self._open_world.newest[name] = await self.renew()
+        self._open_world.changed()
         return self._connection
 
     async def renew(self, after: int = 0) -> int:
@@ -97,6 +99,11 @@ class MemoryNetwork:
         world.told += 1
         world.changed()
 
+    async def join(self, request: Request) -> bool:
+        """See `Network.join`."""
+        await self.beat()
+        return self._open_world.join(self._name, request)
+
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.declare_overlaps`."""
         self._require_known()
@@ -105,7 +112,7 @@ class MemoryNetwork:
         world.told += 1
         world.changed()
 
-    async def beat(self) -> bool:
+    async def beat(self, *, at_once: bool = True) -> bool:
         """See `Network.beat`."""
         self._require_known()
         if self._open_world.newest.get(self._name) != self._connection:
@@ -118,6 +125,7 @@ class MemoryNetwork:
         if world.newest.get(self._name) == self._connection:
             del world.newest[self._name]
             world.interests.pop(self._name, None)
+            world.rows.pop(self._name, None)
 
     async def announce_probe(self, name: str, text: bytes) -> None:
         """See `Network.announce_probe`."""
@@ -138,6 +146,8 @@ class MemoryNetwork:
         if not self._after(after):
             await world.change(block_ms)
             self._require_known()
+        if world.newest.get(self._name, 0) > self._connection:
+            raise Superseded(superseded_message(self._name))
         return self._after(after)
 
     def _after(self, after: Plan | None) -> list[Record]:
@@ -173,6 +183,11 @@ class MemoryNetwork:
         self._require_known()
         news = self._open_world.news
         return news[-1].plan if news else None
+
+    async def listed(self) -> Record | None:
+        """See `Network.listed`."""
+        self._require_known()
+        return self._open_world.listed()
 
     def lane(self, node: str, plan: Plan) -> MemoryNode:
         """See `Network.lane`."""

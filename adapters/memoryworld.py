@@ -21,6 +21,8 @@ from sequencing.errors import (
     session_expired_message,
 )
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
+from sequencing.grants import Request
+from sequencing.listing import BeginAny, BeginNoMore, Rows, listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
@@ -44,6 +46,10 @@ class MemoryWorld:
         self.expected: frozenset[Pair] = frozenset()
         self.probes: dict[str, bytes] = {}
         self.published: frozenset[str] = frozenset()
+        self.is_sole = False
+        """Whether one node has all regions, and joins are granted in place."""
+        self.rows: dict[str, tuple[int, int, set[str]]] = {}
+        """Name → incarnation, and regions that are granted in place up to which ``said``."""
         self.record: Record | None = None
         self.news: list[Record] = []
         self.told = 0
@@ -59,6 +65,33 @@ class MemoryWorld:
     def cannot_plan(self) -> Exception | None:
         """See `Manager.cannot_plan`."""
         return self._manager.cannot_plan
+
+    def join(self, name: str, request: Request) -> bool:
+        """See `Network.join`."""
+        if not self.is_sole:
+            return False
+        incarnation, said, regions = self.rows.get(name, (0, 0, set[str]()))
+        if incarnation == request.incarnation and request.said < said:
+            return True
+        if incarnation != request.incarnation or request.whole:
+            regions = set()
+        wanted = {region for region, since in request.changes.items() if since}
+        self.rows[name] = request.incarnation, request.said, (regions - request.changes.keys()) | wanted
+        return True
+
+    def all_rows(self) -> Rows:
+        """Return what subscribers have in place."""
+        return Rows(
+            {name: (incarnation, said) for name, (incarnation, said, _) in self.rows.items()},
+            {name: frozenset(regions) for name, (_, _, regions) in self.rows.items()},
+        )
+
+    def listed(self) -> Record | None:
+        """See `Network.listed`."""
+        record = self.news[-1] if self.news else None
+        if record is None or not record.plan.sole:
+            return record
+        return listed(record, self.all_rows(), self.nodes[record.plan.sole].begun(record.plan.epoch))
 
     def changed(self) -> None:
         """Wake all tasks that wait for something to read."""
@@ -132,6 +165,7 @@ class MemoryFaults:
         world = self._world
         self._expired.add(world.newest.pop(name))
         world.interests.pop(name, None)
+        world.rows.pop(name, None)
         world.told += 1
         world.changed()
 
@@ -191,6 +225,8 @@ class MemoryFaults:
                 for (epoch, placed), step in node.steps.items()
                 if placed == region and step.state is StepState.OPEN
             ]
+            if not ingresses and self._world.is_sole:
+                ingresses = [(node.any_epoch, node) for node in self._world.nodes.values()]
             if not ingresses:
                 self._gaps.append((region, events))
                 continue
@@ -310,6 +346,8 @@ class MemoryControl:
         return Seen(
             *(world.record, dict(world.interests), world.published, announced, str(world.told), nodes),
             expected=len(world.expected),
+            is_sole=world.is_sole,
+            connections=len(world.newest),
         )
 
     async def expected(self) -> frozenset[Pair]:
@@ -337,6 +375,16 @@ class MemoryControl:
         """See `Control.settle`."""
         self._world.record = record.settled()
         return await self.announce(token, record)
+
+    async def found(self, token: str, plan: Plan) -> bool:
+        """See `Control.found`."""
+        self._world.is_sole = True
+        return await self.settle(token, Record(plan))
+
+    async def begin_to_plan(self, token: str) -> Rows | None:
+        """See `Control.begin_to_plan`."""
+        self._world.is_sole = False
+        return self._world.all_rows()
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""
@@ -368,7 +416,7 @@ class MemoryNodeOperator:
         """See `NodeOperator.runs`."""
         return nodes
 
-    async def perform(self, task: Task, plan: Plan) -> Any:
+    async def perform(self, task: Task | BeginAny | BeginNoMore, plan: Plan) -> Any:
         """See `NodeOperator.perform`."""
         node = self._world.nodes[task.node]
         answer = task.perform(node)

@@ -9,6 +9,7 @@ from adapters.places import Position
 from sequencing.cut import ReadResult
 from sequencing.errors import NoLeader
 from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.grants import Request
 from sequencing.node import Answer
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
@@ -94,11 +95,20 @@ class Network(Protocol):
     async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
         """Store the regions that this connection wants, and those to which it publishes."""
 
+    async def join(self, request: Request) -> bool:
+        """Have a request granted in place; return whether it is. If not, the network needs plans: `set_interest`.
+
+        Of use while the plan lists no region.
+        """
+
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`."""
 
-    async def beat(self) -> bool:
-        """Report that the connection lives; return whether it must store its interest again, because it had expired."""
+    async def beat(self, *, at_once: bool = True) -> bool:
+        """Report that the connection lives; return whether it must store its interest again, because it had expired.
+
+        ``at_once``: else it may be a little later, together with other connections.
+        """
 
     async def leave(self) -> None:
         """Report that the connection ends."""
@@ -135,6 +145,9 @@ class Network(Protocol):
 
     async def latest_plan(self) -> Plan | None:
         """Return the newest announced plan."""
+
+    async def listed(self) -> Record | None:
+        """Return the newest announced record with all regions and members, also where plans list none."""
 
     def lane(self, node: str, plan: Plan) -> Lane:
         """Return an access for publishing at a node."""

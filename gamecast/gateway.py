@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from adapters.gateway.settings import GatewaySettings, HookSettings
 from adapters.redis.connection import RedisConnection
-from adapters.redis.control import RedisControl
 from adapters.redis.network import RedisNetwork
 from gamecast.client.regionhistory import RegionHistory
 from gamecast.event import Event
@@ -47,10 +45,9 @@ class ClientAccess:
     def __init__(self, url: str, *, ordering: Ordering = "acyclic", routes: Mapping[str, str] | None = None) -> None:
         """``url``: of the control Redis. Does not connect yet."""
         self._shared = share(url, ordering=ordering, routes=routes)
-        self._history = RegionHistory(RedisNetwork(url, ordering=ordering, retention_events=1, routes=routes))
-        control_url = (routes or {}).get(url, url)
-        self._probe = RedisConnection(control_url, "control")
-        self._control, self._looking = RedisControl(control_url), asyncio.Lock()
+        self._past = RedisNetwork(url, ordering=ordering, retention_events=1, routes=routes)
+        self._history = RegionHistory(self._past)
+        self._probe = RedisConnection((routes or {}).get(url, url), "control")
 
     async def open(self) -> None:
         """See `NetworkAccess.open`."""
@@ -62,9 +59,8 @@ class ClientAccess:
 
     async def regions(self) -> AbstractSet[str]:
         """See `NetworkAccess.regions`."""
-        async with self._looking:
-            plan = await self._control.latest_plan()
-        return plan.paths.keys() if plan is not None else frozenset()
+        record = await self._past.listed()
+        return record.plan.paths.keys() if record is not None else frozenset()
 
     async def history(self, region: str, *, after: str, events_max: int) -> Page:
         """See `NetworkAccess.history`."""
@@ -82,7 +78,6 @@ class ClientAccess:
         """See `NetworkAccess.close`."""
         await self._history.close()
         await self._probe.close()
-        await self._control.close()
         await self._shared.close()
 
 

@@ -69,14 +69,21 @@ class Delivery:
             self._go_on(out)
         return out
 
-    def found_end(self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False) -> None:
+    def found_end(
+        self, region: str, newest: StampedFrame | None = None, *, is_direct: bool = False, begins: bool = False
+    ) -> None:
         """Note that the start of a joined region's stream is known; its lane continues once all starts are.
 
         ``newest``: the frame after which the region is read, no older than what was read at the node before.
         ``is_direct``: whether its path visits no other node, and nothing else requires a marker; then the region may be
-        joined at once.
+        joined at once. ``begins``: whether an empty stream is then read from its first frame, because the region has no
+        earlier epoch.
         """
         self._lanes.place(region)
+        if newest is None and is_direct and begins:
+            if self._ordering.joins.do_without_marker(region, 0):
+                self._ordering.skip(region, 0)
+            return
         if newest is None or not is_direct or not node_number(newest.stamp):
             return
         if self._ordering.joins.do_without_marker(region, newest.last):

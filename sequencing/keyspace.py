@@ -27,7 +27,8 @@ class NodeKeys:
 
     @property
     def node(self) -> str:
-        """Hash: epoch, version, retention, and the admitted run, where restarts may lose something."""
+        """Hash: epoch, version, retention; the admitted run, where restarts may lose something; ``any``: the epoch in
+        which any region may begin."""
         return f"gamecast:{{{self.name}}}:node"
 
     @property
@@ -97,6 +98,8 @@ def _node_fields(node: Node) -> Iterator[tuple[str, str]]:
     if node.epoch:
         yield from (("epoch", str(node.epoch)), ("version", str(node.version)))
         yield "retention", str(node.retention_events)
+    if node.any_epoch:
+        yield "any", str(node.any_epoch)
 
 
 def _counter_fields(node: Node) -> Iterator[tuple[str, str]]:

@@ -141,6 +141,8 @@ class Node:
     version: int = 0
     run: str = ""
     """The admitted run; empty where restarts lose nothing."""
+    any_epoch: int = 0
+    """In this epoch the node begins any region that is published to; 0: only those of its steps."""
     egress: dict[tuple[int, str], list[StampedFrame]] = field(default_factory=dict)
     """(epoch, region) → the finished frames."""
     links: dict[str, list[LinkedFrame]] = field(default_factory=dict)
@@ -234,11 +236,29 @@ class Node:
             self.steps.setdefault((step.epoch, step.region), installed)
         return True
 
+    def begin_any(self, epoch: int, version: int) -> bool:
+        """From now on, begin any region of an epoch that is published to: as the only node of a network.
+
+        False if a later plan is installed already.
+        """
+        if (epoch, version) < (self.epoch, self.version):
+            return False
+        self.epoch, self.version, self.any_epoch = epoch, version, epoch
+        return True
+
+    def begin_no_more(self) -> None:
+        """Begin only the regions of steps that are installed."""
+        self.any_epoch = 0
+
+    def begun(self, epoch: int) -> frozenset[str]:
+        """Return the regions that have a step in an epoch."""
+        return frozenset(region for begun, region in self.steps if begun == epoch)
+
     def admit(self, run: str) -> None:
         """Start a run that is not the one before: keep the egress streams, and nothing else."""
         if run == self.run:
             return
-        self.run, self.epoch, self.version = run, 0, 0
+        self.run, self.epoch, self.version, self.any_epoch = run, 0, 0, 0
         self.steps.clear()
         self.region_last.clear()
         self.atom_last.clear()
@@ -339,6 +359,8 @@ class Node:
 
     def _publish(self, frame: PublishedFrame, ends: _Ends) -> Answer:
         step = self.steps.get((frame.epoch, frame.region))
+        if step is None and self.any_epoch and frame.epoch == self.any_epoch:
+            step = self.steps[frame.epoch, frame.region] = InstalledStep(StepState.OPEN, None, ())
         if step is not None and step.state is StepState.WAITING:
             # A publisher in the new epoch may have seen events of it: what comes before must not come after.
             if not step.after:

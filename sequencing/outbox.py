@@ -133,9 +133,15 @@ class Outbox(Generic[Token]):
 
     def move(self, node: str, epoch: int) -> None:
         """Go on at another ingress, or in another epoch."""
-        if self.node is not None and self.taken is not None:
-            self.been_at |= {self.node, node}
+        if self.taken is not None and (self.node is not None or self.been_at):
+            self.been_at |= {node} if self.node is None else {self.node, node}
         self.node, self.epoch = node, epoch
+
+    def unplace(self) -> None:
+        """Wait for a place again."""
+        if self.node is not None and self.taken is not None:
+            self.been_at |= {self.node}
+        self.node = None
 
     def refuse(self, frame: PublishedFrame) -> bool:
         """Take "not here, not now" for an answer; return False if the frame may have been accepted all the same, and

@@ -17,6 +17,7 @@ from typing import Any, Literal, NewType, get_args
 import orjson
 
 from sequencing.errors import PlanError, UsageError
+from sequencing.everywhere import everywhere
 from sequencing.identity import KeptFor, KeptWithin
 from sequencing.names import check_node_name, check_region
 
@@ -60,7 +61,7 @@ class Plan:
     component has changed since. ``runs``: for each node that may lose something when it restarts, the run of its server
     that is meant: a value that the server reports and that changes with each start. No process communicates with
     another run. ``first_epoch``: the one that the network began with, which distinguishes it from all others, see
-    `first_plan`.
+    `first_plan`. ``sole``: the node of a network that has one only, and lists no region: whatever is named is there.
     """
 
     epoch: int
@@ -72,6 +73,7 @@ class Plan:
     epochs: Mapping[str, int] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
     first_epoch: int = 1
+    sole: str = ""
 
     def epoch_of(self, region: str) -> int:
         """Return the epoch in which a region's numbering began."""
@@ -108,7 +110,7 @@ class Plan:
     @cached_property
     def ingresses(self) -> frozenset[str]:
         """The nodes at which some path begins."""
-        return frozenset(path[0] for path in self.paths.values())
+        return frozenset({self.sole} if self.sole else (path[0] for path in self.paths.values()))
 
     @cached_property
     def links(self) -> frozenset[tuple[str, str]]:
@@ -188,6 +190,7 @@ class Plan:
                 name: {"url": url} | ({"run": self.runs[name]} if name in self.runs else {})
                 for name, url in self.nodes.items()
             },
+            **({"sole": self.sole} if self.sole else {}),
         }
 
     def regions_json(self) -> bytes:
@@ -229,6 +232,10 @@ class Plan:
     def _of(cls, head: Any, regions: _Regions, atoms: tuple[Atom, ...]) -> Plan:
         nodes = {check_node_name(name): _text(entry.get("url", "")) for name, entry in head["nodes"].items()}
         paths, epochs = regions
+        if sole := _text(head.get("sole", "")):
+            if paths or sole not in nodes:
+                raise ValueError(f"{sole!r} is not the only node, or regions are listed")
+            paths = everywhere(sole)
         if unknown := _nodes_used(paths, atoms) - nodes.keys():
             raise ValueError(_naming_one(unknown, paths, atoms))
         if head["ordering"] not in get_args(Ordering):
@@ -237,7 +244,7 @@ class Plan:
         if any(begun > epoch for begun in epochs.values()):
             raise ValueError(f"a region's numbering begins after epoch {epoch}")
         runs = {name: _text(entry["run"]) for name, entry in head["nodes"].items() if "run" in entry}
-        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs, first_epoch)
+        return cls(epoch, version, head["ordering"], nodes, paths, atoms, epochs, runs, first_epoch, sole)
 
 
 def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Plan:
@@ -247,6 +254,11 @@ def first_plan(ordering: Ordering, nodes: Mapping[str, str], now_ms: int) -> Pla
     begins a thousand epochs a second: a position identifies its network.
     """
     return Plan(now_ms, 0, ordering, dict(nodes), {}, (), first_epoch=now_ms)
+
+
+def sole_plan(ordering: Ordering, node: str, url: str, now_ms: int) -> Plan:
+    """Return the plan of a network of one node, for good: it lists no region. ``now_ms``: see `first_plan`."""
+    return replace(first_plan(ordering, {node: url}, now_ms), version=1, paths=everywhere(node), sole=node)
 
 
 _Regions = tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]

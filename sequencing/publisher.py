@@ -126,10 +126,16 @@ class Publisher(Generic[Token]):
         moved: Iterable[str] = ()
         if before is not None and before.epoch < plan.epoch:
             moved = sorted(plan.begun_after(before.epoch, self._regions.keys() - self._unplaced.keys()))
-        for region in (*moved, *(region for region in self._unplaced if region in plan.paths)):
+        for region in (*moved, *[region for region in self._unplaced if region in plan.paths]):
             state = self._regions[region]
-            self._unplaced.pop(region, None)
             self._unready(state)
+            if region not in plan.paths:
+                # Nothing was published there, in a network that listed no region and does now.
+                state.unplace()
+                self.stale.pop(region, None)
+                self._unplaced[region] = None
+                continue
+            self._unplaced.pop(region, None)
             state.move(plan.paths[region][0], plan.epoch_of(region))
             self.stale.pop(region, None)
             self._note(state)
@@ -169,7 +175,8 @@ class Publisher(Generic[Token]):
 
     def unassigned(self) -> list[str]:
         """Return the regions that have events but no place in the plan."""
-        return [region for region in self._unplaced if self._regions[region].frames]
+        regions = self._regions
+        return [region for region in self._unplaced if regions[region].frames or regions[region].taken is not None]
 
     def waiting_events(self, node: str) -> int:
         """Return how many events a request to this node would carry now."""

@@ -23,8 +23,9 @@ Pair = tuple[str, str]
 MEMBERS_KEPT = 200_000
 """The regions of members whose JSON is kept: it is written with each record, and most members are as they were."""
 
-WIRE = 2
-"""The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node."""
+WIRE = 3
+"""The wire version of frames and plans. Before 2, nodes did not number frames: atoms ordered those of one node. Before
+3, the plan of a network of one node listed its regions."""
 
 ENDED_EPOCHS_KEPT = 256
 """For this many epochs, an ended stream is ended once more when its node is restarted: for clients still reading it."""

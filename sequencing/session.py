@@ -20,6 +20,7 @@ from sequencing.cut import ReadResult
 from sequencing.errors import GamecastError, Superseded
 from sequencing.followed import Read
 from sequencing.frames import PublishedFrame, StampedFrame
+from sequencing.grants import Request
 from sequencing.node import Answer
 from sequencing.outbox import Token
 from sequencing.publisher import Publisher
@@ -133,6 +134,10 @@ class Session(Generic[Token]):
         """Return what the control store is to know."""
         return self._subscriber.interest()
 
+    def request(self, *, whole: bool = False) -> Request | None:
+        """Return what to ask a network of one node for, instead of `interest`; see `Grants.request`."""
+        return self._subscriber.request(whole=whole)
+
     def begin(self, region: str) -> tuple[int, int]:
         """Return (epoch, region sequence) after which a region is delivered, once it is joined."""
         return self._subscriber.begin(region)
@@ -185,6 +190,10 @@ class Session(Generic[Token]):
         """
         self._publisher.assign(record.plan)
         return self._effects(self._subscriber.update(record), self._publisher.abandoned())
+
+    def granted(self, request: Request) -> Effects[Token]:
+        """Take that a network of one node has granted a request."""
+        return self._effects(self._subscriber.granted(request))
 
     def found_ends(self, ends: Iterable[tuple[str, int, StampedFrame | None]]) -> Effects[Token]:
         """Take the newest frames, None of empty streams, where `Read` has no position: (region, epoch, frame) each."""

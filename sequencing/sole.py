@@ -4,6 +4,8 @@ Every region ends at the node, so regions of one epoch need no atom, and a join 
 when the node was restarted and may have lost something, when history of a later epoch is asked for, or when regions of
 an earlier network are of several epochs. It begins for all regions, so from then on they are of one.
 
+Most networks of one node need not even that, see `sequencing.listing`.
+
 `sequencing.manager` decides for networks of several nodes. It takes libraries that a network of one node need not have.
 """
 

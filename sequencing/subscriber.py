@@ -29,7 +29,7 @@ from collections.abc import Set as AbstractSet
 from sequencing.delivery import Delivery
 from sequencing.followed import FollowedEpoch, FollowedEpochs, FollowedRegion, FollowedRegions, Read, may_be_past, skips
 from sequencing.frames import FrameKind, StampedFrame, parse_meta
-from sequencing.grants import Grants
+from sequencing.grants import Grants, Request
 from sequencing.markers import Markers
 from sequencing.owndeliveries import OwnDeliveries
 from sequencing.plan import Plan
@@ -114,20 +114,33 @@ class Subscriber:
         is not ordered any more.
         """
         plan, before = record.plan, self._plan
+        if plan.sole:
+            self._plan = plan
+            return []  # it grants what is asked for, see `granted`
         if before is not None and plan.is_laid_out_as(before) and self._grants.are_told_by(record):
             self._plan = plan
             return []  # it is about others
-        self._plan, self._adjusted = plan, False
-        fresh = self._grants.take(record)
+        self._plan = plan
+        self._take_in(self._grants.take(record))
+        self._grants.require_kept(plan.epoch)
+        if before is not None and before.epoch < plan.epoch:
+            self._begin_epochs(plan, after=before.epoch)
+        return self._handed_out(self._go_on())
+
+    def granted(self, request: Request) -> list[Ready | Missing]:
+        """Take that a network of one node has granted a request; return what may be delivered now."""
+        if self._plan is not None and self._plan.sole:
+            self._take_in(self._grants.take_in_place(request, self._plan.epoch))
+        return self._handed_out(self._go_on())
+
+    def _take_in(self, fresh: Iterable[str]) -> None:
+        """Note regions that are granted just now."""
+        self._adjusted = False
         followed = {region for region in fresh if region in self._regions.all}
         self._silence.regions |= followed
         self._surplus -= followed
         self._ripe |= followed
         self._lacking.update(region for region in fresh if region not in followed)
-        self._grants.require_kept(plan.epoch)
-        if before is not None and before.epoch < plan.epoch:
-            self._begin_epochs(plan, after=before.epoch)
-        return self._handed_out(self._go_on())
 
     def _begin_epochs(self, plan: Plan, after: int) -> None:
         """Go on to the epochs that begin with a plan; the plan before was of epoch ``after``."""
@@ -150,6 +163,10 @@ class Subscriber:
             for region in sorted(followed - self._regions.all.keys()):
                 marker = self._markers.body() if region in fresh else None
                 self._read(region, FollowedRegion(plan.paths[region][-1], epoch, 0, marker, marker))
+
+    def request(self, *, whole: bool = False) -> Request | None:
+        """Return what to ask a network of one node for; see `Grants.request`."""
+        return self._grants.request(whole=whole)
 
     def interest(self) -> Interest:
         """Return what to tell the manager, whenever it has changed."""
@@ -180,7 +197,12 @@ class Subscriber:
             self._regions.note_place(region, state)
             delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
-            delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)
+            delivery.found_end(
+                region,
+                newest,
+                is_direct=state.is_direct and not is_over,
+                begins=bool(self._epochs.all[epoch].plan.sole),
+            )
             self._regions.mark(region, delivery.marker(region))
             epochs.add(epoch)
             if is_over:

@@ -19,6 +19,7 @@ from adapters.redis.controlkeys import ControlKeys
 from adapters.redis.lease import LeaseWatch
 from adapters.redis.past import PAST_KEPT_MS, past_document, read_past
 from adapters.redis.record import Ask, read, read_all, read_plan, told
+from adapters.redis.rows import read_rows
 from adapters.urls import redacted
 from sequencing.errors import (
     NetworkRestarted,
@@ -30,7 +31,9 @@ from sequencing.errors import (
     session_expired_message,
     superseded_message,
 )
+from sequencing.grants import Request
 from sequencing.identity import KeptWithin
+from sequencing.listing import Rows
 from sequencing.names import check_node_name
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
@@ -40,6 +43,9 @@ LEADING = Script.beside(__file__, "leading.lua")
 
 INTERESTS_KEPT_BYTES = 8 * 1024 * 1024
 """The JSON of interests that are not parsed again."""
+
+SOLE_NODE = "control"
+"""A network without registered nodes sequences in the control Redis itself, under this name."""
 
 REGIONS_MAX = 4_000
 """The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
@@ -58,9 +64,6 @@ Then no connection is declared disconnected.
 
 LATE_S_MAX = 2.0
 """How much longer than asked a leader waits for interests: Redis blocks by a clock that may be set back meanwhile."""
-
-SOLE_NODE = "control"
-"""A network without registered nodes sequences in the control Redis itself, under this name."""
 
 NEVER = "0-0"
 
@@ -95,6 +98,11 @@ class RedisControl:
         """The record that was written or read last, and its story: a leader writes it, and reads it again and again."""
         self._stored: AbstractSet[bytes] = frozenset()
         """The digests of its parts."""
+        self.watches_names = False
+        """Whether `news` also looks for connections that superseded others."""
+        self.superseded: dict[str, int] = {}
+        """Name → its newest incarnation, as `news` found them; for the caller to take."""
+        self._superseded_at: str | bytes = NEVER
 
     async def ping(self) -> None:
         """Connect to the control Redis; raises `NetworkError` or `OtherSideError`."""
@@ -136,7 +144,18 @@ class RedisControl:
 
         Raises `Superseded`.
         """
-        return bool(_heard(await self._run("beat", name, connection, TTL_MS), name) == b"back")
+        [answer] = await self.beats([(name, connection)])
+        if isinstance(answer, Superseded):
+            raise answer
+        return answer
+
+    async def beats(self, living: Sequence[tuple[str, int]]) -> list[bool | Superseded]:
+        """Report that connections live; return for each what `beat` returns, or raises."""
+        answers = await self._run("beat", TTL_MS, *chain.from_iterable(living))
+        return [
+            Superseded(superseded_message(name)) if answer == b"superseded" else answer == b"back"
+            for (name, _), answer in zip(living, answers, strict=True)
+        ]
 
     async def leave(self, name: str, connection: int) -> None:
         """Report that a connection ends."""
@@ -169,6 +188,35 @@ class RedisControl:
                 refused[place] = error
         return refused
 
+    async def join(self, requests: Sequence[tuple[str, Request]]) -> list[bool | Superseded]:
+        """Have requests of connections granted in place; return of each whether it is, or the error.
+
+        It is not where the leader makes plans: there, interests are stored instead.
+        """
+        calls: list[list[Any]] = [[]]
+        whose: list[int] = []
+        for place, (name, request) in enumerate(requests):
+            regions = sorted(request.changes, key=lambda region: not request.changes[region])
+            wanted = sum(1 for since in request.changes.values() if since)
+            for start in range(0, max(len(regions), 1), REGIONS_MAX):
+                some = regions[start : start + REGIONS_MAX]
+                if calls[-1] and len(calls[-1]) + len(some) > REGIONS_MAX:
+                    calls.append([])
+                joined = min(max(wanted - start, 0), len(some))
+                is_all = int(request.whole and not start)
+                calls[-1] += (name, request.incarnation, request.said, is_all, joined, len(some) - joined, *some)
+                whose.append(place)
+        answers: list[bool | Superseded] = [True] * len(requests)
+        places = iter(whose)
+        for call in calls:
+            for answer, place in zip(await self._run("join", TTL_MS, *call), places, strict=False):
+                name, _ = requests[place]
+                if answer == b"superseded":
+                    answers[place] = Superseded(superseded_message(name))
+                elif answer == b"plan" and answers[place] is True:
+                    answers[place] = False
+        return answers
+
     async def look(self, token: str, lease_ms: int) -> Seen | None:
         """Take or renew the lease, and return what a leader decides by; None while another candidate leads."""
         stale = self._watch.stale(time.monotonic(), lease_ms)
@@ -177,7 +225,9 @@ class RedisControl:
             self._watch.refused(rest[0], time.monotonic())
             return None
         self._watch.forget()
-        record, interests, published, announced, asked, nodes, lossy, expected, taken, doubted = rest
+        record, interests, published, announced, asked, nodes, lossy, expected, taken, doubted, is_sole, connections = (
+            rest
+        )
         epoch, _, version = announced.decode().partition("-")
         return Seen(
             await self._read(record) if record else None,
@@ -190,7 +240,22 @@ class RedisControl:
             int(expected),
             bool(taken),
             {name.decode(): run.decode() for name, run in _pairs(doubted)},
+            bool(is_sole),
+            int(connections),
         )
+
+    async def found(self, token: str, plan: Plan) -> bool:
+        """See `Control.found`."""
+        story, _ = told(Record(plan))  # it is short, so it has no parts
+        return bool(await self._lead("found", token, plan.epoch, story))
+
+    async def begin_to_plan(self, token: str) -> Rows | None:
+        """See `Control.begin_to_plan`."""
+        return await self.rows() if await self._lead("plan", token) else None
+
+    async def rows(self) -> Rows:
+        """Return what connections to a network of one node have."""
+        return await read_rows(self._connection.call, self._connection.pipeline)
 
     async def declare_overlaps(self, overlaps: Iterable[Pair]) -> None:
         """Declare expected overlaps, see `sequencing.expected`; earlier declarations stay."""
@@ -312,14 +377,22 @@ class RedisControl:
     async def news(self, after: Plan | None, *, block_ms: int, turn: Turn = ALONE) -> list[Record]:
         """Return the records announced after a plan, in order, waiting up to ``block_ms``; ``turn``: as in `plans`.
 
+        With none, it may also return because of `superseded`.
+
         Raises `SessionExpired` if some of them may no longer be stored.
         """
         place = f"{after.epoch}-{after.version}" if after is not None else NEVER
         if after is not None and self._connection.opened != self._followed:
             await self._require_news(after, turn)
         async with turn:
-            reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", ControlKeys.news, place)
-        entries = reply[0][1] if reply else []
+            streams: tuple[str | bytes, ...] = (ControlKeys.news, place)
+            if self.watches_names:
+                streams = (ControlKeys.news, ControlKeys.superseded, place, self._superseded_at)
+            reply = await self._connection.call("XREAD", "BLOCK", block_ms, "STREAMS", *streams)
+        found = {key.decode(): entries for key, entries in reply or ()}
+        for self._superseded_at, (name, incarnation) in found.get(ControlKeys.superseded, ()):
+            self.superseded[name.decode()] = int(incarnation)
+        entries = found.get(ControlKeys.news, [])
         if after is not None and len(entries) >= NEWS_KEPT:
             raise SessionExpired(session_expired_message("this connection"))
         return await read_all([fields[1] for _, fields in entries], self._asking(turn))
@@ -380,7 +453,7 @@ class RedisControl:
         return True
 
     async def _run(self, *arguments: Any) -> Any:
-        return await self._connection.run(CONTROL, ControlKeys.of_connections, *arguments)
+        return await self._connection.run(CONTROL, (ControlKeys.connections,), *arguments)
 
     async def _lead(self, *arguments: Any) -> Any:
         return await self._connection.run(LEADING, ControlKeys.of_leaders, *arguments)

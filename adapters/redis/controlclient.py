@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from adapters.redis.control import RedisControl
 from sequencing.errors import GamecastError, NetworkRestarted, NoLeader, Superseded, network_restarted_message
+from sequencing.grants import Request
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair
 
@@ -71,21 +72,36 @@ class ControlClient:
         async with self._speaking(), self._turn:
             await self._control.set_interest(self._name, interest, published)
 
+    async def join(self, request: Request) -> bool:
+        """See `Network.join`."""
+        async with self._speaking(), self._turn:
+            [answer] = await self._control.join([(self._name, request)])
+            if isinstance(answer, Superseded):
+                raise answer
+            return answer
+
     async def declare_overlaps(self, overlaps: frozenset[Pair]) -> None:
         """See `Network.expect`."""
         async with self._turn:
             await self._control.declare_overlaps(overlaps)
 
-    async def report_loss(self, node: str, run: str, lost: str) -> None:
-        """Report to the leader that a node has lost something; see `adapters.redis.evidence`."""
+    async def report_loss(self, node: str, run: str, lost: str, first_epoch: int) -> None:
+        """Report to the leader that a node has lost something; see `adapters.redis.evidence`.
+
+        ``first_epoch``: with which the network began that has lost it.
+        """
         if self._reported.get(node) != run:
             self._reported[node] = run
             logger.warning("node %s has lost acknowledged events: %s", node, lost)
         with suppress(GamecastError):  # it is reported again at the next try
             async with self._turn:
-                await self._control.doubt(self._name, node, run)
+                latest = await self._control.latest_plan()
+                if (
+                    latest is None or not first_epoch or latest.first_epoch <= first_epoch
+                ):  # else a network that lost nothing began since
+                    await self._control.doubt(self._name, node, run)
 
-    async def beat(self) -> bool:
+    async def beat(self, *, at_once: bool = True) -> bool:
         """See `Network.beat`."""
         async with self._speaking(), self._turn:
             return await self._control.beat(self._name, self._connection)

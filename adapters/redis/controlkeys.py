@@ -28,10 +28,22 @@ class ControlKeys:
     gone = "gamecast:{control}:gone"
     past = PAST
     doubted = "gamecast:{control}:doubted"
-    of_connections = interests, published, asked, incarnations, connections, alive, expected, gone
-    """Of control.lua."""
+    sole = "gamecast:{control}:sole"
+    said = "gamecast:{control}:said"
+    superseded = "gamecast:{control}:superseded"
+    of_connections = (
+        *(interests, published, asked, incarnations, connections, alive, expected, gone, sole, said),
+        superseded,
+    )
+    """What control.lua uses. It is given the first of them, `connections`, and names the others from that."""
     of_leaders = (
         *(record, interests, published, lease, news, asked),
         *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
+        *(sole, said),
     )
     """Of leading.lua."""
+
+    @staticmethod
+    def rows(name: str) -> str:
+        """Return the set of the regions that a connection to a network of one node has."""
+        return f"gamecast:{{control}}:rows:{name}"

@@ -57,6 +57,10 @@ class Evidence:
         """Note the last frame that was read of a stream."""
         self._read[stream] = last, meta
 
+    def forget(self) -> None:
+        """Forget everything: the network has ended that it was about."""
+        self._receipts, self._read, self._run, self._lost = {}, {}, "", ""
+
     def narrow(self, streams: Collection[Stream]) -> None:
         """Forget all but some streams, if those are many; what was read there stays true."""
         if len(self._read) > 2 * len(streams):

@@ -1,4 +1,4 @@
--- Change which steps a node has: the twin of install, prepare, open, seal, forget, forget_publishers and admit in
+-- Change which steps a node has: the twin of install, prepare, open, seal, forget, forget_publishers, begin_any and admit in
 -- sequencing/node.py.
 --
 -- KEYS: node, steps, counters, publishers; one more where nothing is to be pushed to readers.
@@ -7,6 +7,8 @@
 --    or 'seal', then region, epoch, number of the TICK for each stream
 --    or 'forget', how many dead ends of links, those, then epoch, region for each step
 --    or 'forget publishers', incarnation, then region and publisher, a newline between, for each
+--    or 'any', epoch, version, retention: begin whatever region of that epoch is published to
+--    or 'no more': begin only those of steps
 --    or 'admit', run.
 
 local node_key, steps_key, counters_key, publishers_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -169,6 +171,11 @@ if ARGV[1] == 'admit' then
   return 1
 end
 
+if ARGV[1] == 'no more' then
+  redis.call('HDEL', node_key, 'any')
+  return 1
+end
+
 if ARGV[1] == 'open' then
   local at = 2
   while at < #ARGV do
@@ -189,6 +196,10 @@ if ARGV[1] == 'install' and epoch > node_epoch then
   begin_anew(epoch)
 end
 redis.call('HSET', node_key, 'epoch', ARGV[2], 'version', ARGV[3], 'retention', ARGV[4])
+if ARGV[1] == 'any' then
+  redis.call('HSET', node_key, 'any', ARGV[2])
+  return 1
+end
 local write = ARGV[1] == 'install' and 'HSET' or 'HSETNX'
 for at = 5, #ARGV, 3 do
   redis.call(write, steps_key, ARGV[at + 1] .. ' ' .. ARGV[at], ARGV[at + 2])

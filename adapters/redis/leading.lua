@@ -1,11 +1,14 @@
 -- The record of what is so, and the leader: what managers do.
 --
 -- KEYS: record, wishes, published, lease, news, asked, connections, alive, looked, nodes, lossy, expected, led, parts,
--- held, gone, doubted.
+-- held, gone, doubted, sole, said.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
 --       the pulse, as told before, that stood still for longer than a lease, else ''
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
+--    or 'found', token, epoch, story of the record → whether this is a network of one node from now on: it has no record, and
+--       no other nodes are registered
+--    or 'plan', token                             → 1; from now on, no join is granted without a plan
 --    or 'keep', token, lease in ms                → whether the lease is still held
 --    or 'save', token, story of the record, then parts, digest and text each
 --                                                 → 'parts', and nothing done, if a part is neither here nor given
@@ -25,6 +28,7 @@
 local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local connections, alive, looked, nodes, lossy = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local expected, led, parts, held, gone, doubted = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local sole, all_said = KEYS[18], KEYS[19]
 -- So many names that are gone may come back.
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
@@ -42,6 +46,8 @@ local function forget(who)
   redis.call('HDEL', wishes, who)
   redis.call('HDEL', connections, who)
   redis.call('ZREM', alive, who)
+  redis.call('DEL', 'gamecast:{control}:rows:' .. who)
+  redis.call('HDEL', all_said, who)
 end
 
 if verb == 'register' then
@@ -52,6 +58,7 @@ if verb == 'register' then
   end
   redis.call('HSET', nodes, name, ARGV[3])
   redis.call(ARGV[4] == '1' and 'SADD' or 'SREM', lossy, name)
+  redis.call('XADD', asked, 'MAXLEN', '=', 1, '*', 'by', name)
   return 'ok'
 end
 
@@ -103,12 +110,27 @@ if verb == 'look' or verb == 'keep' then
   return {
     1, redis.call('GET', record) or '', redis.call('HGETALL', wishes), redis.call('SMEMBERS', published),
     newest(news), newest(asked), redis.call('HGETALL', nodes), redis.call('SMEMBERS', lossy),
-    redis.call('SCARD', expected), last ~= token and 1 or 0, doubts,
+    redis.call('SCARD', expected), last ~= token and 1 or 0, doubts, redis.call('EXISTS', sole),
+    redis.call('HLEN', connections),
   }
 end
 
 if leader ~= token then
   return 0
+end
+
+if verb == 'found' then
+  if redis.call('EXISTS', record) == 1 or redis.call('HLEN', nodes) > 1 then
+    return 0
+  end
+  redis.call('SET', record, ARGV[4])
+  redis.call('SET', sole, ARGV[3])
+  redis.call('DEL', doubted) -- what was lost was of a network before
+  redis.call('XADD', news, ARGV[3] .. '-1', 'record', ARGV[4])
+  return 1
+elseif verb == 'plan' then
+  redis.call('DEL', sole)
+  return 1
 end
 
 local function parts_of(story)

@@ -16,7 +16,9 @@ from adapters.redis.control import RedisControl
 from adapters.redis.controlclient import ControlClient
 from adapters.redis.node import RedisNode
 from adapters.urls import as_user_of
+from sequencing.errors import Superseded, superseded_message
 from sequencing.extras import first_missing
+from sequencing.listing import listed
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Record
 
@@ -52,6 +54,7 @@ class RedisNetwork(ControlClient):
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
+        self._watch.watches_names = True
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
 
@@ -111,7 +114,24 @@ class RedisNetwork(ControlClient):
         """See `Network.news`."""
         if after is None and (newest := await self._watch.newest()) is not None:
             return [newest]
-        return await self._watch.news(after, block_ms=block_ms)
+        records = await self._watch.news(after, block_ms=block_ms)
+        if self._watch.superseded.pop(self._name, 0) > self._connection:
+            raise Superseded(superseded_message(self._name))
+        self._watch.superseded.clear()
+        return records
+
+    async def listed(self) -> Record | None:
+        """See `Network.listed`."""
+        async with self._turn:
+            record = await self._control.newest()
+            if record is None or not record.plan.sole:
+                return record
+            rows = await self._control.rows()
+        node = self.lane(record.plan.sole, record.plan)
+        try:
+            return listed(record, rows, await node.begun(record.plan.epoch))
+        finally:
+            await node.close()
 
     async def stop_watching(self) -> None:
         """See `Network.stop_watching`."""

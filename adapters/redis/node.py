@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -15,9 +15,10 @@ from adapters.redis.connection import RedisConnection, Script
 from adapters.redis.evidence import Evidence
 from adapters.redis.forgery import Forged, PushedFrames
 from adapters.redis.pushes import Pushes, next_of
+from adapters.redis.rows import read_begun
 from adapters.redis.streamsread import StreamsRead, frames_of
 from sequencing.cut import NodeReads, ReadResult
-from sequencing.errors import OtherSideError, PlanError
+from sequencing.errors import OtherSideError, PlanError, Unreachable
 from sequencing.frames import UNKNOWN_END, LinkedFrame, PublishedFrame, StampedFrame
 from sequencing.keyspace import NodeKeys, encode_step
 from sequencing.node import (
@@ -47,7 +48,7 @@ PUBLISHERS_MAX = 1000
 FORGED = "a forged event was delivered in their place"
 GIVEN_AGAIN = "the node lost these events after they were delivered, and may have given their numbers to others"
 
-OnLoss = Callable[[str, str, str], Awaitable[None]]
+OnLoss = Callable[[str, str, str, int], Awaitable[None]]
 
 
 class RedisNode:
@@ -56,7 +57,8 @@ class RedisNode:
     def __init__(self, name: str, url: str, plan: Plan | None = None, on_loss: OnLoss | None = None) -> None:
         """``url``: of the Redis that hosts the node. Does not connect yet. ``plan``: see `follow`.
 
-        ``on_loss``: called with the node, its run and what is missing when it has less than it had, see `Evidence`.
+        ``on_loss``: called with the node, its run and what is missing when it has less than it had, see `Evidence`;
+        and the epoch with which the network began that lost it.
         """
         self.name = name
         self._keys = NodeKeys(name)
@@ -65,19 +67,20 @@ class RedisNode:
         self._evidence = Evidence(self._keys)
         self._connection.missing = self._evidence.missing
         if on_loss is not None:
-            self._connection.on_loss = partial(on_loss, name)
+            self._connection.on_loss = self._report
         self._reads = NodeReads()
         self._reading: StreamsRead | None = None
         self.client: int | None = None
         """By what `unblock` knows the connection that `read_streams` waits on."""
         self._client_of = 0
+        self._first_epoch = plan.first_epoch if plan is not None else 0
         self.follow(plan)
         self._pushes = Pushes(url)
         self._pushed_frames = PushedFrames(name)
         self._pushed_in = ""
         """The run of the server in which they were pushed."""
         self._forged: list[Forged] = []
-        self._caught_up: Mapping[str, Position] | None = None
+        self._caught_up: Mapping[Any, Position] | None = None
         """After what a look, since there is listening, has found all, and what was pushed since is the next."""
         self._last_of: dict[bytes, int] | None = None
         """Channel → the last event that is known there."""
@@ -87,6 +90,9 @@ class RedisNode:
     def follow(self, plan: Plan | None) -> None:
         """Speak to the node in the run that a plan names, if it names one, from the next call on."""
         self._connection.run_wanted = plan.runs.get(self.name, "") if plan is not None else ""
+        if plan is not None and plan.first_epoch != self._first_epoch:
+            self._first_epoch = plan.first_epoch
+            self._evidence.forget()  # it is of a network that was here before
 
     async def ping(self) -> None:
         """Reach the server; raises `NetworkError` or `OtherSideError`."""
@@ -120,31 +126,55 @@ class RedisNode:
         waits = block_ms is not None and self._reads.may_wait(reading.streams)
         pushes, listens = self._pushes, None
         if block_ms is not None and self._connection.may_listen:
-            knew = pushes.is_on and self._caught_up is after and self._reads.is_whole
-            turned = reading.take_turned()
-            listens = await pushes.listens(reading.places, turned)
-            if knew and turned and listens is not None:
-                self._caught_up = None
-                # Meanwhile listening may have ended, as it does after a pause.
-                listens = waits = await self._have_nothing_new(reading, turned) and pushes.is_on
-                self._caught_up = after if listens else None
+            listens, has_looked = await self._go_on_listening(reading, after, is_whole=self._reads.is_whole)
+            waits = bool(listens) if has_looked else waits
             if waits and listens and self._caught_up is after:
-                frames = await self._pushed(pushes, reading, block_ms)
+                frames = await self._pushed(reading, block_ms)
                 if frames:
                     pushes.found(len(frames), waited=True)
                     return self._reads.found(reading.streams, frames, len(frames) + 1)
             waits = waits and not pushes.is_on
-        if self._pushed_frames:
-            if await self._connection.is_in(self._pushed_in):
-                self._forged += await self._pushed_frames.compare(self._connection.pipeline)
-                if self._pushed_frames.are_forged:
-                    pushes.refuse()  # and read from now on
-            else:
-                self._pushed_frames.forget()
+        await self._compare_pushed()
         frames = await self._read_together(reading, frames_max, block_ms if waits else None, self._reads)
         pushes.found(len(frames), waited=waits)
         self._caught_up, self._last_of = after if listens is not None and pushes.is_on else None, None
         return self._reads.found(reading.streams, frames, frames_max)
+
+    async def _go_on_listening(
+        self, reading: StreamsRead, after: Mapping[Any, Position], *, is_whole: bool
+    ) -> tuple[bool | None, bool]:
+        """Listen to streams, if it is time for that; see `Pushes.listens` for the first result.
+
+        ``is_whole``: whether the last read was complete. The second result: whether the streams that are new were
+        looked at alone, because nothing was missed of the others.
+        """
+        pushes = self._pushes
+        knew = pushes.is_on and self._caught_up is after and is_whole
+        turned = reading.take_turned()
+        if turned:
+            pushes.turned()
+        try:
+            listens = await pushes.listens(reading.places, turned)
+        except Unreachable:
+            self._caught_up = None  # by the streams that turned, but were not looked at
+            raise
+        if not (knew and turned and listens is not None):
+            return listens, False
+        self._caught_up = None
+        # Meanwhile listening may have ended, as it does after a pause.
+        listens = await self._have_nothing_new(reading, turned) and pushes.is_on
+        self._caught_up = after if listens else None
+        return listens, True
+
+    async def _compare_pushed(self) -> None:
+        """Compare what was pushed with what the streams have: before they are read again."""
+        if self._pushed_frames:
+            if await self._connection.is_in(self._pushed_in):
+                self._forged += await self._pushed_frames.compare(self._connection.pipeline)
+                if self._pushed_frames.are_forged:
+                    self._pushes.refuse()  # and read from now on
+            else:
+                self._pushed_frames.forget()
 
     def hidden(self) -> list[Hidden]:
         """See `Reader.hidden`."""
@@ -173,16 +203,20 @@ class RedisNode:
                 self._pushed_frames.begin_also(key, last)
         return True
 
-    async def _pushed(self, pushes: Pushes, reading: StreamsRead, block_ms: int) -> list[StampedFrame]:
-        """Return what is pushed next, waiting for it; nothing if only a look can tell what there is."""
+    async def _pushed(self, reading: StreamsRead, block_ms: int | None) -> list[StampedFrame]:
+        """Return what is pushed next, waiting for it; nothing if only a look can tell what there is.
+
+        None: return what was pushed until now, without waiting for more.
+        """
         if self._last_of is None:
             self._last_of = reading.last_of()
             self._pushed_frames.begin(self._last_of)
-        while (come := await pushes.next(block_ms / 1000)) is not None:
+        pushes = self._pushes
+        while (come := await (pushes.next(block_ms / 1000) if block_ms is not None else pushes.look())) is not None:
             frames, are_all = next_of(come, reading.places, self._last_of, self._pushed_frames)
             if not are_all:
                 self._caught_up = None
-            if frames or not are_all:
+            if frames or not are_all or block_ms is None:
                 self._pushed_in = self._connection.found_run
                 reading.moved(frames)
                 return frames
@@ -199,7 +233,28 @@ class RedisNode:
             self._client_of = self._connection.opened
         reading = self._turned_to(after)
         self._evidence.narrow(reading.streams.keys())
-        return await self._read_together(reading, frames_max, block_ms, NodeReads())
+        pushes, listens = self._pushes, None
+        if self._connection.may_listen:
+            listens, _ = await self._go_on_listening(reading, after, is_whole=True)
+            if listens and self._caught_up is after:
+                frames = await self._pushed(reading, block_ms)
+                if frames or (self._caught_up is after and pushes.is_on):
+                    pushes.found(len(frames), waited=block_ms is not None)
+                    return frames
+        await self._compare_pushed()
+        waits = block_ms is not None and not pushes.is_on
+        frames = await self._read_together(reading, frames_max, block_ms if waits else None, NodeReads())
+        pushes.found(len(frames), waited=waits)
+        found = Counter((frame.region, frame.epoch) for frame in frames)
+        is_whole = max(found.values(), default=0) < frames_max
+        self._caught_up, self._last_of = after if listens is not None and pushes.is_on and is_whole else None, None
+        return frames
+
+    def break_off_pushes(self) -> bool:
+        """Have a `read_streams` that waits for pushes return; False when none does."""
+        is_waiting = self._pushes.is_waiting
+        self._pushes.interrupt()
+        return is_waiting
 
     def _turned_to(self, after: Mapping[Any, Position]) -> StreamsRead:
         """Return the reading of some streams: the last one, if it goes on."""
@@ -285,8 +340,12 @@ class RedisNode:
 
     async def report_loss(self, lost: str) -> None:
         """See `LinkSource.report_loss`."""
-        if self._on_loss is not None and not self._connection.run_wanted:
-            await self._on_loss(self.name, self._connection.found_run, lost)
+        if not self._connection.run_wanted:
+            await self._report(self._connection.found_run, lost)
+
+    async def _report(self, run: str, lost: str) -> None:
+        if self._on_loss is not None:
+            await self._on_loss(self.name, run, lost, self._first_epoch)
 
     async def link_tails(self, targets: Iterable[str]) -> dict[str, int]:
         """Return the sequence of the newest frame of each link that holds any."""
@@ -318,6 +377,20 @@ class RedisNode:
             for step in steps
         ]
         return await self._install("prepare", plan, retention_events, flagged)
+
+    async def begin_any(self, plan: Plan, retention_events: int) -> bool:
+        """Begin whatever region of a plan's epoch is published to; False when a later plan is installed already."""
+        arguments = "any", plan.epoch, plan.version, retention_events
+        return bool(await self._connection.run(INSTALL, self._step_keys, *arguments))
+
+    async def begin_no_more(self, epoch: int) -> frozenset[str]:
+        """Begin only the regions of installed steps; return those that have begun in an epoch."""
+        await self._connection.run(INSTALL, self._step_keys, "no more")
+        return await self.begun(epoch)
+
+    async def begun(self, epoch: int) -> frozenset[str]:
+        """Return the regions that have a step in an epoch."""
+        return await read_begun(self._connection.call, self._keys.steps, epoch)
 
     async def close_ingresses(self, regions: Sequence[tuple[str, int, int]]) -> list[Answer]:
         """Close ingresses; (region, epoch, following epoch) each."""

@@ -15,6 +15,7 @@ from adapters.urls import as_user_of
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
 from sequencing.keyspace import NodeKeys
+from sequencing.listing import BeginAny, BeginNoMore
 from sequencing.plan import Plan
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 
@@ -41,7 +42,7 @@ class RedisNodeOperator:
         self._nodes: dict[tuple[str, str], RedisNode] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def perform(self, task: Task, plan: Plan) -> Any:
+    async def perform(self, task: Task | BeginAny | BeginNoMore, plan: Plan) -> Any:
         """See `NodeOperator.perform`."""
         node = self._node(task.node, plan.nodes[task.node])
         async with self._turns.setdefault(task.node, asyncio.Lock()):
@@ -114,7 +115,7 @@ class RedisNodeOperator:
         return self._nodes[place]
 
 
-async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
+async def perform(task: Task | BeginAny | BeginNoMore, node: RedisNode, retention_events: int) -> Any:
     """Do at a node in Redis what `task.perform` does at a node in memory."""
     match task:
         case Prepare(name, plan, steps, closing):
@@ -135,6 +136,10 @@ async def perform(task: Task, node: RedisNode, retention_events: int) -> Any:
             await node.seal(sealed)
         case Forget(_, old, link_ends):
             await node.forget(old, link_ends)
+        case BeginAny(_, plan):
+            return await node.begin_any(plan, retention_events)
+        case BeginNoMore(_, epoch):
+            return await node.begin_no_more(epoch)
     return True
 
 

@@ -74,6 +74,18 @@ class ServerProbe:
             self._note(" ".join(map(str, command[:2])), error)
             return None
 
+    async def ask_each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the replies to commands that are sent together, an empty one each for an error."""
+        try:
+            return list(await self._connection.pipeline(commands))
+        except (OtherSideError, Unreachable) as error:
+            self._note(str(commands[0][0]), error)
+            return [()] * len(commands)
+
+    async def scan(self, *command: Any) -> Any:
+        """Return the reply to a HSCAN, that of an empty hash for an error."""
+        return await self.ask(*command) or (b"0", ())
+
     async def run(self, script: Script, keys: Sequence[str]) -> Any:
         """Return the answer of a script, None for an error."""
         try:

@@ -46,12 +46,20 @@ MUCH_FRAMES = 32
 BUSY_READS = 8
 """After this many reads in a row that found much, reading is cheaper: many frames are less work in one answer."""
 
+TURNS = 3
+"""After this many joins or leaves, too: each time, reading names all streams again."""
+
+MANY_CHANNELS = 32
+"""A reader of so many streams goes on listening when it is quiet: to name all of them in each wait costs more."""
+
 QUIET_WAITS = 5
 """After this many waits in a row without a push, the connection is not worth its cost."""
 
 MESSAGES_MAX = 128
 PAUSE_S = 1.0
 """A reader that does not read for this long stops listening: pushes would fill the server's memory."""
+
+BROKEN_OFF = "the read was broken off"
 
 Pushed = tuple[bytes, bytes]
 """A channel, and the message."""
@@ -68,9 +76,9 @@ class Pushes:
         self._channels: set[bytes] = set()
         self._come: deque[Pushed] = deque()
         self._deadline = Deadline()
-        self._lone = self._busy = self._quiet = 0
+        self._lone = self._busy = self._quiet = self._turns = 0
         self._refused = False
-        self._waiting = self._interrupted = False
+        self._waiting = self._interrupted = self._is_brief = False
         self._has_read = False
         self._pause: asyncio.TimerHandle | None = None
 
@@ -93,6 +101,8 @@ class Pushes:
                 self.end()
         elif waited:
             self._lone = self._lone + 1 if 0 < frames <= LITTLE_FRAMES else 0
+            if frames >= MUCH_FRAMES:
+                self._turns = 0
 
     async def listens(self, channels: Collection[bytes], turned: Collection[bytes] | None) -> bool | None:
         """Listen on channels, if it is time for that; return None if it is not, True if it was listening on all before.
@@ -100,7 +110,7 @@ class Pushes:
         After any other result than True, only a read of the new streams shows what is there. ``turned``: the channels
         that are new, or gone, since the last call; None if any may be. Raises `Unreachable` when `interrupt` ends it.
         """
-        if not self.is_on and (self._lone < LONE_READS or self._refused):
+        if not self.is_on and (self._refused or (self._lone < LONE_READS and self._turns < TURNS)):
             return None
         if self.is_on and turned is not None and not turned:
             return True
@@ -109,13 +119,15 @@ class Pushes:
         new = [channel for channel in turned if channel in channels and channel not in self._channels]
         old = [channel for channel in turned if channel not in channels and channel in self._channels]
         try:
-            with self._waits(ANSWER_S_MAX):
+            with self._waits(ANSWER_S_MAX, is_brief=True):
                 await self._listen(new, old)
-            self._channels.update(new)
-            self._channels.difference_update(old)
+                self._channels.update(new)
+                self._channels.difference_update(old)
         except exceptions.ResponseError:  # may not listen
             self.refuse()
             return None
+        except Unreachable:
+            raise
         except (exceptions.RedisError, OSError, TimeoutError):  # the next read finds out what is wrong
             self.end()
             return None
@@ -123,6 +135,27 @@ class Pushes:
             self.end()
             raise
         return not new
+
+    def turned(self) -> None:
+        """Note that the streams to read have changed."""
+        if not self.is_on:
+            self._turns += 1
+
+    async def look(self) -> list[Pushed] | None:
+        """Return what was pushed until now, the oldest first; None if listening has ended. Raises as `next`."""
+        try:
+            with self._waits(ANSWER_S_MAX, is_brief=True):
+                await self._listen([*self._channels][:1], ())  # its answer comes behind all that was pushed
+        except Unreachable:
+            raise
+        except (exceptions.RedisError, OSError, TimeoutError):
+            self.end()
+            return None
+        except BaseException:
+            self.end()
+            raise
+        come, self._come = list(self._come), deque()
+        return come
 
     async def next(self, wait_s: float) -> list[Pushed] | None:
         """Return pushes, the oldest first, waiting for them; None if none came, or listening has ended.
@@ -148,15 +181,16 @@ class Pushes:
             raise
         come, self._come = list(self._come), deque()
         self._quiet = 0 if come else self._quiet + 1
-        if self._quiet >= QUIET_WAITS:
+        if self._quiet >= QUIET_WAITS and len(self._channels) < MANY_CHANNELS:
             self.end()
         return come or None
 
     def interrupt(self) -> None:
-        """End a waiting `listens` or `next`."""
+        """End a waiting `next`, or `listens` once it is done."""
         if self._waiting:
             self._interrupted = True
-            self._deadline.expire()
+            if not self._is_brief:
+                self._deadline.expire()
 
     def refuse(self) -> None:
         """Stop listening, for good."""
@@ -165,7 +199,7 @@ class Pushes:
 
     def end(self) -> None:
         """Stop listening, until it is time again."""
-        self._lone = self._busy = self._quiet = 0
+        self._lone = self._busy = self._quiet = self._turns = 0
         self._channels = set()
         self._come.clear()
         if self._pause is not None:
@@ -184,14 +218,17 @@ class Pushes:
         await asyncio.gather(*self._ending)
 
     @contextmanager
-    def _waits(self, wait_s: float) -> Iterator[None]:
-        self._waiting = True
+    def _waits(self, wait_s: float, *, is_brief: bool = False) -> Iterator[None]:
+        """``is_brief``: not broken off, for the server answers at once: listening would have to begin again."""
+        self._waiting, self._is_brief = True, is_brief
         try:
             with self._deadline.within(wait_s):
                 yield
+            if is_brief and self._interrupted:
+                raise Unreachable(BROKEN_OFF)
         except TimeoutError:
-            if self._interrupted:
-                raise Unreachable("the read was broken off") from None
+            if self._interrupted and not is_brief:
+                raise Unreachable(BROKEN_OFF) from None
             raise
         finally:
             self._waiting = self._interrupted = False

@@ -131,8 +131,8 @@ local function write(key, values)
   end
 end
 
-local node = redis.call('HMGET', node_key, 'epoch', 'retention')
-local node_epoch, retention = node[1] or '0', tonumber(node[2] or '0')
+local node = redis.call('HMGET', node_key, 'epoch', 'retention', 'any')
+local node_epoch, retention, any_epoch = node[1] or '0', tonumber(node[2] or '0'), node[3]
 
 local frames, step_fields, counter_fields, publisher_fields = {}, {}, {}, {}
 local source
@@ -202,9 +202,18 @@ local earlier_fields = read_steps(step_fields)
 if #earlier_fields > 0 then
   read_steps(earlier_fields)
 end
+local drawn, accepted_of, reflagged = {}, {}, {}
+if any_epoch and ARGV[1] == 'publish' then
+  for _, frame in ipairs(frames) do
+    if frame.epoch == any_epoch and not steps[frame.step_field] then
+      steps[frame.step_field] = { 'I', '-' }
+      reflagged[frame.step_field] = '["I","-"]'
+      counter_fields[#counter_fields + 1] = NODE
+    end
+  end
+end
 local counters = read(counters_key, counter_fields)
 local publishers = #publisher_fields > 0 and read(publishers_key, publisher_fields) or {}
-local drawn, accepted_of, reflagged = {}, {}, {}
 
 local function draw(field, count)
   local number = int((counters[field] or 0) + count)

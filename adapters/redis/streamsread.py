@@ -92,7 +92,7 @@ class StreamsRead:
     def _add(self, stream: Stream, position: Position) -> None:
         key = self._key(stream, position[0])
         self._stream_of[key] = stream
-        self.places[key] = str(stream), position[0]
+        self.places[key] = _region_of(stream), position[0]
         self._at[stream] = len(self._names)
         self._names.append(_packed(key))
         self._packed_ids.append(_packed_id(position))
@@ -116,12 +116,12 @@ class StreamsRead:
             self._turned.add(key)
 
     def _key(self, stream: Stream, epoch: int) -> bytes:
-        return self._keys.egress(epoch, stream[0] if isinstance(stream, tuple) else stream).encode()
+        return self._keys.egress(epoch, _region_of(stream)).encode()
 
     def moved(self, frames: Iterable[StampedFrame]) -> None:
         """Note frames that came another way."""
         for frame in frames:
-            self._moved.add(frame.region)
+            self._moved.add(frame.region if frame.region in self._at else (frame.region, frame.epoch))
             self._evidence.read((frame.region, frame.epoch), frame.last, frame.meta)
 
     def last_of(self) -> dict[bytes, int]:
@@ -147,11 +147,15 @@ class StreamsRead:
         for key, entries in reply or ():
             stream = self._stream_of[key]
             self._moved.add(stream)
-            region = stream[0] if isinstance(stream, tuple) else stream
+            region = _region_of(stream)
             frames += frames_of(region, entries)
             if entries:
                 self._evidence.read((region, self.streams[stream]), frames[-1].last, frames[-1].meta)
         return frames
+
+
+def _region_of(stream: Stream) -> str:
+    return str(stream[0] if isinstance(stream, tuple) else stream)
 
 
 def _packed(*words: bytes) -> bytes:

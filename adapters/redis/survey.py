@@ -25,9 +25,11 @@ from adapters.redis.networkstate import (
 )
 from adapters.redis.probe import ServerProbe, text, whole
 from adapters.redis.record import read
+from adapters.redis.rows import read_begun, read_rows
 from adapters.urls import as_user_of, redacted
 from sequencing.errors import GamecastError, NetworkError, PlanError
 from sequencing.keyspace import NodeKeys
+from sequencing.listing import Rows, listed
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
@@ -94,6 +96,11 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             for name in names
         )
         nodes = await asyncio.gather(*(_node(node, plan, asked) for node in unseen))
+        rows = None
+        if published is not None and published.plan.sole:
+            rows = await read_rows(control.scan, control.ask_each)
+            published = listed(published, rows, await _begun(asked.get(published.plan.sole), published.plan))
+            plan = published.plan
         leader, lease_ms = await _leader(control)
         publishing = await control.ask("SMEMBERS", ControlKeys.published) or ()
         state = NetworkState(
@@ -104,7 +111,7 @@ async def survey(url: str, *, regions: bool = False) -> NetworkState:
             leader=leader,
             lease_ms=lease_ms,
             nodes=tuple(nodes),
-            connections=await _connections(control, published),
+            connections=await _connections(control, published, rows),
             unplaced=frozenset(map(text, publishing)).difference(plan.paths if plan is not None else ()),
             regions=await _regions(plan, asked) if regions and plan is not None else (),
         )
@@ -229,7 +236,16 @@ async def _links(server: ServerProbe, keys: NodeKeys) -> tuple[LinkState, ...]:
     return tuple(found)
 
 
-async def _connections(control: ServerProbe, published: Record | None) -> tuple[ConnectionState, ...]:
+async def _begun(server: ServerProbe | None, plan: Plan) -> frozenset[str]:
+    """Return the regions that have begun at the only node of a network, as far as it can be asked."""
+    if server is None:
+        return frozenset()
+    return await read_begun(server.scan, NodeKeys(plan.sole).steps, plan.epoch)
+
+
+async def _connections(
+    control: ServerProbe, published: Record | None, rows: Rows | None
+) -> tuple[ConnectionState, ...]:
     alive = {
         text(name): int(float(until))
         for name, until in _pairs(await control.ask("ZRANGE", ControlKeys.alive, 0, -1, "WITHSCORES") or ())
@@ -250,6 +266,8 @@ async def _connections(control: ServerProbe, published: Record | None) -> tuple[
     found = []
     for name in sorted(alive.keys() | introduced.keys() | interests.keys()):
         interest = interests.get(name, nothing)
+        if rows is not None and name in rows.said:
+            interest = Interest(*rows.said[name], dict.fromkeys(rows.members[name], 0))
         waiting = interest.after(heard.get(name))
         found.append(
             ConnectionState(

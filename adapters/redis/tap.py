@@ -77,6 +77,8 @@ class NodeTap:
         wanted = {self._keys.egress(epoch, region).encode(): (region, BEGIN) for region, epoch in streams}
         ends = {self._keys.link(target).encode() for target in links}
         known = self._streams
+        if from_begin and not known.keys() >= wanted.keys():
+            self._answered_ns = 0  # what they have may be older than the last read
         begin = BEGIN if from_begin else None
         self._streams = {
             **{key: known.get(key) or _Stream(region, begin) for key, (region, _) in wanted.items()},

@@ -70,6 +70,11 @@ _DOUBTING = (f"~{ControlKeys.doubted}", f"~{ControlKeys.asked}")
 """Each of them reports to the leader if it finds that a node has lost something."""
 _PROBING = (f"(+hset +hdel +hgetall +pexpire ~{ControlKeys.probes})",)
 """Recording servers share the addresses at which they answer probes."""
+_ROWS = (
+    f"(+del +sadd +srem +smembers ~{ControlKeys.rows('*')})",
+    f"(+hscan %R~{ControlKeys.said} %R~gamecast:{{*}}:steps)",
+)
+"""What a connection to a network of one node has; and which regions it has, for `Client.plan`."""
 _LINKS, _EGRESS = "gamecast:{*}:link:*", "gamecast:{*}:egress:*"
 _PUSHING = ("+publish", f"&{_EGRESS}")
 _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
@@ -77,7 +82,7 @@ _PUSHED = ("+subscribe", "+unsubscribe", f"&{_EGRESS}")
 
 _PUBLISHER = (
     *(*_CONNECTING, *_calling(CONTROL, STEP), *_CONTROL_KEYS, *_NEWS, *_STEP_KEYS, *_TELLING, *_STEPPING),
-    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_PUSHING),
+    *(f"%W~{_LINKS}", *_DOUBTING, *_PROBING, *_ROWS, *_PUSHING),
 )
 
 ROLES: dict[str, tuple[str, ...]] = {

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from adapters.backoff import Backoff
 from adapters.redis.control import RedisControl
@@ -20,7 +21,8 @@ from adapters.redis.network import RedisNetwork
 from adapters.shared.lane import SharedIngress, SharedLane
 from adapters.shared.reader import SharedReader
 from adapters.shared.streams import SharedNode
-from sequencing.errors import NetworkRestarted, is_passing
+from sequencing.errors import NetworkRestarted, Superseded, is_passing, superseded_message
+from sequencing.grants import Request
 from sequencing.plan import Plan
 from sequencing.record import Interest, Record
 
@@ -28,6 +30,9 @@ NEWS_BLOCK_MS = 2_000
 
 Place = tuple[int, int]
 """Epoch and version of a plan."""
+
+BEAT_WITHIN_S = 0.25
+"""Heartbeats that come so soon after one another are sent together, and from then on at the same time."""
 
 WISHES_MAX = 256
 """Redis does nothing else while it processes a request."""
@@ -44,7 +49,9 @@ class SharedNetwork:
         self._base = base
         self.turn = asyncio.Lock()
         self.control: RedisControl
-        self.interests: SharedInterests
+        self.interests: Together[tuple[str, Interest, frozenset[str]], None]
+        self.joins: Together[tuple[str, Request], bool]
+        self.beats: Together[tuple[str, int], bool]
         self.news: SharedNews
         self._nodes: dict[str, SharedNode] = {}
         self._ingresses: dict[str, SharedIngress] = {}
@@ -67,7 +74,9 @@ class SharedNetwork:
             await self._base.close()
             raise
         self.control, self.news = self._base.way_to_control(), SharedNews(self._base.way_to_control())
-        self.interests = SharedInterests(self.control, self.turn)
+        self.interests = Together(self.control.set_interests, self.turn, "wishes")
+        self.joins = Together(self.control.join, self.turn, "joins")
+        self.beats = Together(self.control.beats, self.turn, "heartbeats")
         self._base.stand(self._base.way_to_control())
 
     async def close(self) -> None:
@@ -75,13 +84,18 @@ class SharedNetwork:
         await asyncio.gather(*(ingress.close() for ingress in self._ingresses.values()))
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
         await self.news.close()
-        await self.interests.close()
+        for together in (self.interests, self.joins, self.beats):
+            await together.close()
         await self.control.close()
         await self._base.close()
 
     def view(self) -> SharedView:
         """Return the network as one connection sees it."""
         return SharedView(self)
+
+    async def listed(self) -> Record | None:
+        """See `Network.listed`."""
+        return await self._base.listed()
 
     def node(self, name: str, plan: Plan) -> SharedNode:
         """Return the shared reading at a node."""
@@ -101,10 +115,13 @@ class SharedNews:
 
     def __init__(self, control: RedisControl) -> None:
         self._control = control
+        control.watches_names = True
         self._records: list[Record] = []
         self._waiting: set[SharedView] = set()
         self._failure: Exception | None = None
         self._closing = False
+        self.superseded: dict[str, int] = {}
+        """Name → incarnation, of connections of this process that others have superseded."""
         self.restarts: list[NetworkRestarted] = []
         """The times at which the control Redis lost what it had announced."""
         self._task = asyncio.create_task(self._run(), name="gamecast shared news")
@@ -132,6 +149,13 @@ class SharedNews:
     def _wake(self) -> None:
         for view in self._waiting:
             view.changed.set()
+
+    def _tell_superseded(self) -> None:
+        newer, self._control.superseded = self._control.superseded, {}
+        for view in self._waiting if newer else ():
+            if newer.get(view.name, 0) > view.connection:
+                self.superseded[view.name] = newer[view.name]
+                view.changed.set()
 
     async def close(self) -> None:
         """Stop."""
@@ -162,6 +186,7 @@ class SharedNews:
                     break
                 await backoff.wait()
                 continue
+            self._tell_superseded()
             if records:
                 self._records += records
                 del self._records[:-RECORDS_KEPT]
@@ -171,61 +196,63 @@ class SharedNews:
         await self._control.close()
 
 
-class _Wanting(NamedTuple):
-    """The interest of one connection, until ``heard`` is done."""
-
-    name: str
-    interest: Interest
-    published: frozenset[str]
-    heard: asyncio.Future[None]
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
-class SharedInterests:
-    """Stores the interests of this process's connections together: while a request is in progress, others gather.
+class Together(Generic[Asked, Answer]):
+    """Sends the same requests of this process's connections together: while one is in progress, others gather.
 
-    If they were stored one by one, the interests of a joining crowd would reach the leader one by one, and it would
-    make a plan for every few of them.
+    If interests were stored one by one, those of a joining crowd would reach the leader one by one, and it would make a
+    plan for every few of them.
     """
 
-    def __init__(self, control: RedisControl, turn: asyncio.Lock) -> None:
-        """``control``: an access that is shared with others, who take it by ``turn``."""
-        self._control = control
-        self._turn = turn
-        self._waiting: list[_Wanting] = []
-        self._telling: asyncio.Task[None] | None = None
+    def __init__(
+        self, send: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]], turn: asyncio.Lock, what: str
+    ) -> None:
+        """``send``: returns the answer to each, in order, or its error; ``turn``: taken for each request."""
+        self._send, self._turn, self._what = send, turn, what
+        self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._at_once = asyncio.Event()
 
-    async def set_interest(self, name: str, interest: Interest, published: frozenset[str]) -> None:
-        """See `RedisControl.set_interest`."""
-        wanting = _Wanting(name, interest, published, asyncio.get_running_loop().create_future())
-        self._waiting.append(wanting)
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell(), name="gamecast shared wishes")
-        await wanting.heard
+    async def ask(self, what: Asked, *, within_s: float = 0.0) -> Answer:
+        """Return the answer; the request is sent within some seconds, with others."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((what, answer))
+        if not within_s:
+            self._at_once.set()
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._run(within_s), name=f"gamecast shared {self._what}")
+        return await answer
 
     async def close(self) -> None:
-        """Close; the request in progress still gets its answer."""
-        if self._telling is not None:
-            await self._telling
+        """Close; the requests in progress still get their answers."""
+        self._at_once.set()
+        if self._sending is not None:
+            await self._sending
 
-    async def _tell(self) -> None:
+    async def _run(self, within_s: float) -> None:
+        if within_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._at_once.wait()
         while self._waiting:
             async with self._turn:
+                self._at_once.clear()
                 together, self._waiting = self._waiting[:WISHES_MAX], self._waiting[WISHES_MAX:]
+                answers: Sequence[Answer | Exception]
                 try:
-                    refused = await self._control.set_interests(
-                        [(one.name, one.interest, one.published) for one in together]
-                    )
-                except Exception as error:  # noqa: BLE001 - whatever it is, who wants must hear of it
-                    failures: list[Exception | None] = [error] * len(together)
-                else:
-                    failures = [*refused]
-            for one, failure in zip(together, failures, strict=True):
-                if one.heard.done():
+                    answers = await self._send([asked for asked, _ in together])
+                except Exception as error:  # noqa: BLE001 - whatever it is, who asks must hear of it
+                    answers = [error] * len(together)
+            for (_, heard), answer in zip(together, answers, strict=True):
+                if heard.done():
                     continue
-                if failure is None:
-                    one.heard.set_result(None)
+                if isinstance(answer, Exception):
+                    heard.set_exception(answer)
                 else:
-                    one.heard.set_exception(failure)
+                    heard.set_result(answer)
 
 
 class SharedView(ControlClient):
@@ -248,6 +275,16 @@ class SharedView(ControlClient):
         self._stopping = False
 
     @property
+    def name(self) -> str:
+        """The name of the connection."""
+        return self._name
+
+    @property
+    def connection(self) -> int:
+        """Its incarnation."""
+        return self._connection
+
+    @property
     def cannot_lead(self) -> Exception | None:
         """See `ControlClient`."""
         return self._shared.cannot_lead
@@ -255,7 +292,22 @@ class SharedView(ControlClient):
     async def set_interest(self, interest: Interest, published: frozenset[str]) -> None:
         """See `Network.set_interest`."""
         async with self._speaking():
-            await self._shared.interests.set_interest(self._name, interest, published)
+            await self._shared.interests.ask((self._name, interest, published))
+
+    async def join(self, request: Request) -> bool:
+        """See `Network.join`."""
+        async with self._speaking():
+            return await self._shared.joins.ask((self._name, request))
+
+    async def beat(self, *, at_once: bool = True) -> bool:
+        """See `Network.beat`."""
+        async with self._speaking():
+            within_s = 0.0 if at_once else BEAT_WITHIN_S
+            return await self._shared.beats.ask((self._name, self._connection), within_s=within_s)
+
+    async def listed(self) -> Record | None:
+        """See `Network.listed`."""
+        return await self._shared.listed()
 
     async def close(self) -> None:
         """See `Network.close`: the shared access stays open."""
@@ -266,6 +318,8 @@ class SharedView(ControlClient):
         while not self._stopping:
             if len(restarts := self._shared.news.restarts) > self._restarts:
                 raise restarts[-1]
+            if self._shared.news.superseded.get(self._name, 0) > self._connection:
+                raise Superseded(superseded_message(self._name))
             records = self._shared.news.after(max(_place(after), self._passed) if after is not None else None)
             if records is None:
                 records = await self._control.news(after, block_ms=1, turn=self._turn)

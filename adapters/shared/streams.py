@@ -59,6 +59,7 @@ class SharedNode:
         self._direct_turn = asyncio.Lock()
         self._changed = asyncio.Event()
         self._is_waiting = False
+        self._was_broken_off = False
         self._looks_anew = False
         """Whether the next read must not wait."""
         self._interrupt: asyncio.Task[None] | None = None
@@ -156,7 +157,8 @@ class SharedNode:
                 self._looks_anew = True
                 if self._closing:
                     break
-                if self._interrupt is not None and not self._interrupt.done():
+                was_broken_off, self._was_broken_off = self._was_broken_off, False
+                if was_broken_off or (self._interrupt is not None and not self._interrupt.done()):
                     continue
                 if not (isinstance(error, GamecastError) and is_passing(error)):
                     self._fail(error)
@@ -209,6 +211,9 @@ class SharedNode:
 
     async def _break_off(self) -> None:
         """End the read in progress, because another one is needed."""
+        if self._is_waiting and self._node.break_off_pushes():
+            self._was_broken_off = True
+            return
         with suppress(GamecastError):
             for _ in range(UNBLOCK_TRIES):
                 if not self._is_waiting or self._node.client is None:

@@ -342,9 +342,10 @@ class Client:
                     await result
 
     async def plan(self) -> Plan | None:
-        """Return the network's newest plan, None before the first publish."""
+        """Return the network's newest plan, None before there is one. A plan of one node has the regions in use."""
         self._working()
-        return await self._network.latest_plan()
+        record = await self._network.listed()
+        return record.plan if record is not None else None
 
     async def ping(self) -> None:
         """Return when the network has said that this is the connection of its name; raises `Superseded` if not."""

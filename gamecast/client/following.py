@@ -32,6 +32,11 @@ class Following:
         self._to_tell = asyncio.Event()
         self._stopping = False
         self._told: tuple[Interest, frozenset[str]] | None = None
+        self._plan: Plan | None = None
+        self._is_planned = False
+        """Whether the leader makes plans: else the control store grants what is asked for."""
+        self._is_forgotten = False
+        """Whether the network has forgotten what is wanted."""
         self._tasks: list[asyncio.Task[None]] = []
         outgoing.on_unplaced = incoming.on_interest = self._to_tell.set
 
@@ -52,21 +57,19 @@ class Following:
     def tell_again(self) -> None:
         """Tell what the network has forgotten, because it took the connection for gone."""
         self._told = None
+        self._is_forgotten = True
         self._to_tell.set()
 
     async def _tell(self) -> None:
         backoff = Backoff()
         while not self._stopping:
-            telling = self._incoming.interest(), self._outgoing.unplaced()
-            if telling == self._told or not (telling[0].said or telling[1]):
+            try:
+                if await (self._tell_interest() if self._is_planned else self._ask_in_place()):
+                    backoff.reset()
+                    self._health.mark_up("telling the network what is wanted")
+                    continue
                 self._to_tell.clear()
                 await self._to_tell.wait()
-                continue
-            self._told = telling
-            try:
-                await self._network.set_interest(*telling)
-                backoff.reset()
-                self._health.mark_up("telling the network what is wanted")
             except Exception as error:  # noqa: BLE001 - whatever it is, the application must hear of it
                 if not is_passing(error):
                     self.fail(error)
@@ -74,6 +77,30 @@ class Following:
                 self._told = None
                 self._health.mark_down("telling the network what is wanted", error)
                 await backoff.wait()
+
+    async def _tell_interest(self) -> bool:
+        """Tell the leader what is wanted; return whether that was news."""
+        telling = self._incoming.interest(), self._outgoing.unplaced()
+        if telling == self._told or not (telling[0].said or telling[1]):
+            return False
+        self._told = telling
+        await self._network.set_interest(*telling)
+        return True
+
+    async def _ask_in_place(self) -> bool:
+        """Ask the control store for what is wanted; return whether anything was asked for."""
+        if self._plan is None:
+            return False
+        was_forgotten = self._is_forgotten
+        request = self._incoming.request(whole=was_forgotten)
+        if request is None:
+            return False
+        if not await self._network.join(request):
+            self._is_planned = True
+        else:
+            self._is_forgotten = self._is_forgotten and not was_forgotten
+            self._incoming.granted(request)
+        return True
 
     async def _follow(self) -> None:
         backoff = Backoff()
@@ -87,6 +114,12 @@ class Following:
                     self._incoming.require_name(record)
                     self._outgoing.follow(plan)
                     self._incoming.follow(record)
+                    self._outgoing.await_places()
+                    self._plan, was_planned = plan, self._is_planned
+                    self._is_planned = not plan.sole
+                    if self._is_planned != was_planned or plan.sole:
+                        self._told = None
+                        self._to_tell.set()
                 backoff.reset()
                 self._health.mark_up("hearing of plans")
             except Exception as error:  # noqa: BLE001 - as above

@@ -27,9 +27,9 @@ class Heartbeat:
         """End the task soon."""
         self._stop.set()
 
-    async def beat(self) -> None:
-        """Beat once; raises `Superseded`, `NetworkRestarted`, and what the network raises."""
-        if await self._network.beat():
+    async def beat(self, *, at_once: bool = True) -> None:
+        """Beat once; raises `Superseded`, `NetworkRestarted`, and what the network raises. ``at_once``: see there."""
+        if await self._network.beat(at_once=at_once):
             self._following.tell_again()
 
     async def _run(self) -> None:
@@ -41,7 +41,7 @@ class Heartbeat:
                     await self._stop.wait()
             except TimeoutError:
                 try:
-                    await self.beat()
+                    await self.beat(at_once=False)
                     backoff.reset()
                     self._health.mark_up("heartbeat")
                     wait_s = usual_s

@@ -39,6 +39,7 @@ from sequencing.errors import (
     UsageError,
     superseded_message,
 )
+from sequencing.grants import Request
 from sequencing.plan import Plan
 from sequencing.ready import Missing, Ready
 from sequencing.record import Interest, Record
@@ -145,6 +146,14 @@ class Incoming:
     def interest(self) -> Interest:
         """Return what the manager is to know."""
         return self._session.interest()
+
+    def request(self, *, whole: bool) -> Request | None:
+        """Return what to ask the control store for; see `Session.request`."""
+        return self._session.request(whole=whole)
+
+    def granted(self, request: Request) -> None:
+        """Take that a request was granted."""
+        self.carry_out(self._session.granted(request))
 
     async def subscribe(
         self, regions: Iterable[str], since: Since | None, order: ReplayOrder = "common"

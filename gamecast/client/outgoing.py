@@ -290,6 +290,11 @@ class Outgoing:
                 ),
             )
 
+    def await_places(self) -> None:
+        """Ask for places of the regions that the latest plan took them from."""
+        for region in self._session.unassigned():
+            self._await_place(region)
+
     def unplaced(self) -> frozenset[str]:
         """Return the regions that events wait for a place for, and those that did."""
         return frozenset(self._unplaced)

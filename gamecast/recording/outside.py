@@ -21,15 +21,19 @@ import orjson
 
 from adapters.backoff import Backoff
 from adapters.redis.control import RedisControl
+from adapters.redis.node import RedisNode
 from adapters.redis.tap import Look, NodeTap, Seen
 from adapters.urls import as_user_of
 from gamecast.recording.recorder import Recorder
 from sequencing.errors import GamecastError, InvalidInput, is_passing
 from sequencing.frames import FrameKind, parse_meta, parse_stamp
+from sequencing.listing import listed
 from sequencing.plan import Plan
 from sequencing.record import Record
 
 BLOCK_MS = 500
+LIST_S = 1.0
+"""Seconds between two looks at the regions of a network whose plan lists none."""
 CLOCK_S = 1.0
 """Seconds between requests to each node's server for its time."""
 
@@ -69,6 +73,9 @@ class OutsideTap:
         self._stays = 0
         self._from_begin = False
         """Whether new streams are read from their beginning; those that existed when the tap started are not."""
+        self._sole: Record | None = None
+        """The newest record, if it lists no region."""
+        self._lister: RedisNode | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self.failure: Exception | None = None
@@ -83,7 +90,7 @@ class OutsideTap:
         await self._control.ping()
         newest = await self._control.newest()
         if newest is not None:
-            self._hear(newest)
+            await self._hear(newest)
             await asyncio.gather(*(node.tap.find_ends() for node in self._nodes.values()))
         self._from_begin = True
         for node in self._nodes.values():
@@ -107,6 +114,8 @@ class OutsideTap:
                 self.failure = self.failure or error
             await node.tap.close()
             await node.clock.close()
+        if self._lister is not None:
+            await self._lister.close()
         await self._control.close()
 
     async def _follow(self) -> None:
@@ -114,7 +123,9 @@ class OutsideTap:
         while not self._stopping:
             try:
                 for record in await self._control.news(self.plan, block_ms=BLOCK_MS):
-                    self._hear(record)
+                    await self._hear(record)
+                if self._sole is not None and time.monotonic() > self._plans[-1][1] + LIST_S:
+                    await self._look_for_regions(self._sole)
                 self._forget_old()
                 backoff.reset()
             except GamecastError as error:
@@ -123,10 +134,26 @@ class OutsideTap:
                     return
                 await backoff.wait()
 
-    def _hear(self, record: Record) -> None:
+    async def _hear(self, record: Record) -> None:
         self._recorder.planned(record.plan)
         self._plans.append((record.plan, time.monotonic()))
-        self._note_members(record)
+        self._sole = record if record.plan.sole else None
+        if self._sole is not None:
+            await self._look_for_regions(self._sole)
+        else:
+            self._note_members(record)
+            self._turn_to_plans()
+
+    async def _look_for_regions(self, record: Record) -> None:
+        """Learn which regions and members there are, in a network whose plan lists none."""
+        node = record.plan.sole
+        if self._lister is None:
+            url = as_user_of(record.plan.nodes[node], self._url) or self._url
+            self._lister = RedisNode(node, self._way(url))
+        found = listed(record, await self._control.rows(), await self._lister.begun(record.plan.epoch))
+        self._plans[-1] = found.plan, time.monotonic()
+        self._recorder.list_regions(found.plan.paths)
+        self._note_members(found)
         self._turn_to_plans()
 
     def _forget_old(self) -> None:

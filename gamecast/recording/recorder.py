@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from gamecast.recording.gathering import Gathering, let_others_go_on
 from gamecast.recording.options import Recording, RecordingStatistics
 from gamecast.recording.tap import Receipts, Row, Tap, cut
 from sequencing.errors import UsageError
+from sequencing.listing import listing
 from sequencing.plan import Plan
 
 logger = logging.getLogger("gamecast.recording")
@@ -88,6 +89,10 @@ class Recorder:
         self._stamped = Gathering(STAMPS, NotedStamp, partial(columns.stamps, self.host))
         self._gatherings = self._delivered, self._published, self._received, self._noted, self._stamped
         self._plan: tuple[int, int] | None = None
+        self._sole: tuple[Plan, dict[str, Any]] | None = None
+        """A plan that lists no region, and its row."""
+        self._listed: set[str] = set()
+        """The regions that rows of this plan have: as they are seen first."""
         self._seen_last: dict[tuple[str, int], int] = {}
         self._stop = threading.Event()
         self._complained = False
@@ -144,9 +149,18 @@ class Recorder:
             "version": plan.version,
             "began_at_ns": time.time_ns(),
             "reason": REASON_FIRST if before is None else changed,
-            "plan": shown.to_json().decode(),
+            "plan": listing(shown, ()).to_json().decode(),
         }
         self.add(EPOCHS.name, row)
+        self._listed, self._sole = set(), (shown, row) if plan.sole else None
+
+    def list_regions(self, regions: Iterable[str]) -> None:
+        """Note regions that are in use, where the plan lists none."""
+        if self._sole is None or not (new := set(regions) - self._listed):
+            return
+        plan, row = self._sole
+        self._listed |= new
+        self.add(EPOCHS.name, {**row, "plan": listing(plan, new).to_json().decode()})
 
     def statistics(self) -> RecordingStatistics:
         """Return the numbers of rows written and lost."""
@@ -260,6 +274,8 @@ class Recorder:
         received: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         for tap, receipts in list(self._taps.items()):
             taken = tap.take()
+            if self._sole is not None:
+                self.list_regions(taken.regions())
             if taken.receives:
                 region, epoch, last, _, _, size, at = zip(*taken.receives, strict=True)
                 self._received.add((*_names(tap, len(at)), region, epoch, last, size, at))

@@ -204,6 +204,11 @@ class Taken:
     publishes: list[tuple[Any, ...]]
     single: list[tuple[str, Row]]
 
+    def regions(self) -> set[str]:
+        """Return the regions that notes are about."""
+        noted = (row["region"] for table, row in self.single if table == "stays")
+        return {note[0] for notes in (self.receives, self.publishes) for note in notes}.union(noted)
+
     @property
     def rows(self) -> int:
         """The number of rows, as the tap counted them."""

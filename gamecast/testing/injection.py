@@ -106,7 +106,8 @@ def _check(events: int) -> None:
 
 
 def _regions_of(world: MemoryWorld) -> Collection[str]:
-    return world.news[-1].plan.paths.keys() if world.news else ()
+    record = world.listed()
+    return record.plan.paths.keys() if record is not None else ()
 
 
 def _require(wanted: str, known: Collection[str], problem: str) -> None:

@@ -173,7 +173,7 @@ async def test_who_waits_goes_on_once_somebody_leads(two_nodes: str) -> None:
     program = BASE_ONLY + TAKE_PART
     waiting = asyncio.create_task(run(program, two_nodes))
     async with patience(30), redis.asyncio.Redis.from_url(two_nodes) as client:
-        while not await client.exists(ControlKeys.interests):  # noqa: ASYNC110 - it is another process that acts
+        while not await client.exists(ControlKeys.connections):  # noqa: ASYNC110 - it is another process that acts
             await asyncio.sleep(0.01)
     async with gamecast.connect(two_nodes, name="leads"):
         told, _ = await waiting

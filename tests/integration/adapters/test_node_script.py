@@ -83,6 +83,17 @@ class Admit:
 
 
 @dataclass(frozen=True)
+class BeginAny:
+    node: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class BeginNoMore:
+    node: str
+
+
+@dataclass(frozen=True)
 class Publish:
     node: str
     frames: tuple[PublishedFrame, ...]
@@ -160,6 +171,8 @@ def actions(draw: st.DrawFn) -> list[Any]:
                 Seal(node, ((region, epoch, tick),)),
                 Admit(node, draw(st.sampled_from("12"))),
                 draw(forgetting(node)),
+                BeginAny(node, Plan(epoch, following, "overlap", dict.fromkeys(NODES, ""), {}, ())),
+                BeginNoMore(node),
             )
             found.append(draw(st.sampled_from(changes)))
         elif kind < 7:
@@ -270,6 +283,12 @@ async def play(script: Sequence[Any], url: str) -> None:
             elif isinstance(action, Admit):
                 machines[action.node].admit(action.run)
                 await scripts[action.node].admit(action.run)
+            elif isinstance(action, BeginAny):
+                begun = machines[action.node].begin_any(action.plan.epoch, action.plan.version)
+                assert await scripts[action.node].begin_any(action.plan, RETENTION_EVENTS) == begun
+            elif isinstance(action, BeginNoMore):
+                machines[action.node].begin_no_more()
+                assert await scripts[action.node].begin_no_more(2) == machines[action.node].begun(2)
             elif isinstance(action, Publish):
                 expected = machines[action.node].publish(action.frames)
                 if runs_backwards(machines[action.node]):

@@ -305,6 +305,8 @@ async def test_a_network_that_nobody_leads_is_found_and_so_are_wishes_that_are_n
 ) -> None:
     url = redis_server.url
     control = RedisControl(url)
+    for node in ("n1", "n2"):
+        await control.register_node(node, "")
     await control.set_interest("s1", Interest(await control.introduce("s1"), 1, {"forest": 1, "river": 1}), {"cave"})
     connection = (await asyncio.to_thread(status, url))["connections"][0]
     assert (connection["regions"], connection["waiting"]) == (["forest", "river"], ["forest", "river"])

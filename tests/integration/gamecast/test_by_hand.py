@@ -133,7 +133,6 @@ def test_lines_of_standard_input_are_events(redis_server: EmbeddedServer, call: 
         said, _ = tail.communicate(timeout=scaled(10))
     assert [json.loads(line)["payload"] for line in said.splitlines()] == [1, "zwölf", "", '{"x"', "end"]
     assert (status, complained) == (0, "")
-    # The first number went to the mark of who subscribed.
     told = json.loads(report)
     epoch = told["first"]["epoch"]
     assert told == {
@@ -143,8 +142,8 @@ def test_lines_of_standard_input_are_events(redis_server: EmbeddedServer, call: 
         "failed": 0,
         "uncertain": 0,
         "error": None,
-        "first": {"region": "a", "epoch": epoch, "sequence": 2, "position": f"{epoch}-2"},
-        "last": {"region": "a", "epoch": epoch, "sequence": 6, "position": f"{epoch}-6"},
+        "first": {"region": "a", "epoch": epoch, "sequence": 1, "position": f"{epoch}-1"},
+        "last": {"region": "a", "epoch": epoch, "sequence": 5, "position": f"{epoch}-5"},
     }
 
 
@@ -193,7 +192,7 @@ def test_many_lines_are_published_in_their_order(redis_server: EmbeddedServer, c
         status, receipts, _ = call("publish", redis_server.url, "a", typed=lines)
         said, _ = tail.communicate(timeout=scaled(20))
     assert status == 0
-    assert plain(receipts).splitlines() == [f"a 1-{number}" for number in range(2, 20_002)]
+    assert plain(receipts).splitlines() == [f"a 1-{number}" for number in range(1, 20_001)]
     assert [json.loads(line)["payload"] for line in said.splitlines()] == list(range(20_000))
 
 
@@ -206,23 +205,23 @@ def test_people_get_a_line_for_each_event_and_no_escape_sequences(redis_server: 
         said, _ = tail.communicate(timeout=scaled(10))
     clock = r"\d\d:\d\d:\d\d\.\d{3}"
     one, two, three = plain(said).splitlines()
-    assert re.fullmatch(clock + r' a 1-2 ann {"text":"two words"}', one)
-    assert re.fullmatch(clock + r" a 1-3 ann b'\\x1b\[2J'", two)
-    assert re.fullmatch(clock + r' a 1-4 ann "\\u001b\[2J \\x9b2J \\u202e"', three)
+    assert re.fullmatch(clock + r' a 1-1 ann {"text":"two words"}', one)
+    assert re.fullmatch(clock + r" a 1-2 ann b'\\x1b\[2J'", two)
+    assert re.fullmatch(clock + r' a 1-3 ann "\\u001b\[2J \\x9b2J \\u202e"', three)
 
 
 def test_bytes_come_as_base64_and_a_gap_is_a_line(redis_server: EmbeddedServer) -> None:
     with tailing(redis_server, "a", "--count", "2", "--json") as tail:
         with gamecast.blocking.connect(redis_server.url, name="ann") as cast, redis.Redis.from_url(cast.url) as client:
             epoch = cast.publish("a", b"\x00\xff").epoch
-            for last, meta, body in ((4, "0 2 1 2 s", "not a body"), (5, "0 1 1 4 s", "[0,[0],[4]]")):
+            for last, meta, body in ((3, "0 2 1 2 s", "not a body"), (4, "0 1 1 4 s", "[0,[0],[4]]")):
                 key = NodeKeys(SOLE_NODE).egress(epoch, "a")
                 client.xadd(key, {"m": meta, "s": "", "b": body}, id=f"{epoch}-{last}")
         said, _ = tail.communicate(timeout=scaled(10))
     first, gap, last = map(json.loads, said.splitlines())
     assert (first["base64"], base64.b64decode(first["payload"])) == (True, b"\x00\xff")
     assert (gap["kind"], gap["region"], gap["epoch"]) == ("gap", "a", epoch)
-    assert (gap["first_sequence"], gap["last_sequence"]) == (3, 4)
+    assert (gap["first_sequence"], gap["last_sequence"]) == (2, 3)
     assert "cannot be read" in gap["reason"]
     assert (last["payload"], last["base64"]) == (4, False)
 

@@ -351,9 +351,9 @@ async def test_a_publish_to_a_stalled_server_fails_after_its_timeout_and_closing
         assert 0.9 < took_s < 2 * slowness()
         told_s = float(str(error).partition("ingress for ")[2].partition(" s")[0])
         assert told_s == pytest.approx(took_s, abs=0.3)
-        for region in ("a", "b"):  # whose events wait behind that, and for a place
+        for region in ("a", "b"):
             took_s, error = await seconds_of(client.publish(region, "waits"))
-            assert isinstance(error, gamecast.Unreachable)
+            assert isinstance(error, gamecast.Unreachable | gamecast.PublishUncertain)
             assert took_s < 2.5 * slowness()
         took_s, _ = await seconds_of(client.close())
         assert took_s < 2.5 * slowness()

@@ -24,6 +24,7 @@ class Announcing:
         self._records: list[Record] = []
         self._more = asyncio.Event()
         self._closed = False
+        self.superseded: dict[str, int] = {}
 
     def announce(self, *records: Record) -> None:
         self._records += records

@@ -43,6 +43,9 @@ class ScriptedNode:
     def hidden(self) -> tuple[()]:
         return ()
 
+    def break_off_pushes(self) -> bool:
+        return False
+
     async def unblock(self, client: int) -> bool:
         return False
 

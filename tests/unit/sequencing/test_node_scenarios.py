@@ -62,6 +62,12 @@ class Nodes:
                 node.seal(region, int(epoch), int(tick))
             case "admits", [run]:
                 node.admit(run)
+            case "begins", ["any", number]:
+                epoch, version = map(int, number.split("."))
+                yield told(node.begin_any(epoch, version))
+            case "begins", ["no", "more", "of", epoch]:
+                node.begin_no_more()
+                yield " ".join(sorted(node.begun(int(epoch))))
             case "forgets", keys:
                 over = [(int(key[2:]), key[0]) for key in keys if key[1] == "."]
                 node.forget(over, [key for key in keys if key[1] != "."])
