@@ -17,11 +17,10 @@ from typing import Any
 from adapters.leadership import LEASE_MS, LOOK_EVERY_MS, Control, NodeOperator, Seen
 from sequencing.changes import Changes, changes_asked
 from sequencing.errors import GamecastError
-from sequencing.listing import BeginAny, BeginNoMore, first_listed
 from sequencing.plan import Ordering, Plan, first_plan, sole_plan
 from sequencing.record import Interest, Members, Record
-from sequencing.sole import following_on_one_node, is_sole
-from sequencing.transition import Prepare, Task, Transition
+from sequencing.sole import BeginAny, BeginNoMore, begin_listed, first_listed, following_on_one_node, is_sole
+from sequencing.transition import Task, Transition
 
 GATHER_S = 0.005
 GATHER_LOOKS_MAX = 10
@@ -129,14 +128,11 @@ class Leader:
         rows = await self._control.begin_to_plan(self._token)
         if rows is None:
             return
-        begun = await self._perform(BeginNoMore(node, record.plan.epoch), record.plan)
-        if begun is not False:
-            following = first_listed(record, rows, begun)
-            # What has lost something takes nothing more in this epoch.
-            lacking = [] if is_lost else sorted(following.plan.paths.keys() - begun)
-            steps = tuple(following.plan.steps(node, lacking))
-            if is_lost or await self._perform(Prepare(node, following.plan, steps, ()), following.plan):
-                await self._control.settle(self._token, following)
+        # What has lost something takes nothing more in this epoch.
+        if is_lost or await self._perform(begin_listed(record, rows), record.plan):
+            begun = await self._perform(BeginNoMore(node, record.plan.epoch), record.plan)
+            if begun is not False:
+                await self._control.settle(self._token, first_listed(record, rows, begun))
                 return
         await self._goes_on(record.plan, wait_s=AGAIN_S)
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sequencing.listing import BeginAny, BeginNoMore, Rows
+from sequencing.listing import Rows
 from sequencing.plan import Plan
 from sequencing.record import Interest, Pair, Record
 
 if TYPE_CHECKING:  # a candidate performs none
+    from sequencing.sole import BeginAny, BeginNoMore
     from sequencing.transition import Task
 
 LEASE_MS = 2_000
@@ -92,7 +93,10 @@ class Control(Protocol):
         """Begin a network of one node, whose plan lists no region; False if there is one, or the lease is lost."""
 
     async def begin_to_plan(self, token: str) -> Rows | None:
-        """From now on, grant no join without a plan; return what was granted, None without the lease."""
+        """From now on, grant no join without a plan; return what was granted, None without the lease.
+
+        Until subscribers say something newer, that is what they want.
+        """
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """Return the last incarnation and the names of all open connections, both of the same moment."""

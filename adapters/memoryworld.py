@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapters.leadership import Seen
 from adapters.manager import Manager
@@ -22,12 +22,15 @@ from sequencing.errors import (
 )
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, StampedFrame, parse_meta
 from sequencing.grants import Request
-from sequencing.listing import BeginAny, BeginNoMore, Rows, listed
+from sequencing.listing import Rows, listed
 from sequencing.node import Answer, Node, TransferAnswer
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
 from sequencing.steps import StepState
 from sequencing.transition import Task
+
+if TYPE_CHECKING:  # the leader brings them
+    from sequencing.sole import BeginAny, BeginNoMore
 
 FAULTS = "gamecast.testing.faults"
 """The name of the publisher whose events are lost, to make gaps."""
@@ -383,8 +386,11 @@ class MemoryControl:
 
     async def begin_to_plan(self, token: str) -> Rows | None:
         """See `Control.begin_to_plan`."""
-        self._world.is_sole = False
-        return self._world.all_rows()
+        world = self._world
+        world.is_sole = False
+        rows = world.all_rows()
+        world.interests = {**rows.interests(), **world.interests}
+        return rows
 
     async def incarnations(self) -> tuple[int, frozenset[str]]:
         """See `Control.incarnations`."""

@@ -4,7 +4,7 @@ Every region ends at the node, so regions of one epoch need no atom, and a join 
 when the node was restarted and may have lost something, when history of a later epoch is asked for, or when regions of
 an earlier network are of several epochs. It begins for all regions, so from then on they are of one.
 
-Most networks of one node need not even that, see `sequencing.listing`.
+Most networks of one node need not even that, see `sequencing.listing`; they begin and end here.
 
 `sequencing.manager` decides for networks of several nodes. It takes libraries that a network of one node need not have.
 """
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sequencing.changes import Changes
+from sequencing.listing import Rows, listed
+from sequencing.node import Node
 from sequencing.plan import Plan
 from sequencing.record import Interest, Members, Record
+from sequencing.transition import Prepare
 
 _NO_INTEREST = Interest(0, 0)
 
@@ -113,3 +116,48 @@ def union(members: Members, joining: Members) -> dict[str, frozenset[str]]:
 def _are_of_one_epoch(plan: Plan, members: Members, moving: Iterable[str]) -> bool:
     """Return whether each of some subscribers has regions of one epoch, which the node orders."""
     return not plan.epochs or all(len(set(map(plan.epoch_of, members[name]))) <= 1 for name in moving)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAny:
+    """Have a node begin whatever region of a plan's epoch is published to. The answer: if no later plan is there."""
+
+    node: str
+    plan: Plan
+
+    def perform(self, node: Node) -> bool:
+        """Perform the task at a node in memory."""
+        return node.begin_any(self.plan.epoch, self.plan.version)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginNoMore:
+    """Have a node begin only the regions of its steps. The answer: those that have begun in an epoch."""
+
+    node: str
+    epoch: int
+
+    def perform(self, node: Node) -> frozenset[str]:
+        """Perform the task at a node in memory."""
+        node.begin_no_more()
+        return node.begun(self.epoch)
+
+
+def begin_listed(record: Record, rows: Rows) -> Prepare:
+    """Return the task that begins all regions of the members, before the node begins no more.
+
+    So none of these is refused in an epoch in which it goes on.
+    """
+    plan = first_listed(record, rows, frozenset()).plan
+    return Prepare(record.plan.sole, plan, tuple(plan.steps(record.plan.sole)), ())
+
+
+def first_listed(record: Record, rows: Rows, begun: AbstractSet[str]) -> Record:
+    """Return the record with which a network of one node begins to make plans.
+
+    What is there stays as it is, in its epoch. The plan's epoch is a new one, in which other regions begin: a publisher
+    that was refused in the old one goes on in a later one only.
+    """
+    found = listed(record, rows, begun)
+    epochs = dict.fromkeys(found.plan.paths, found.plan.epoch)
+    return replace(found, plan=replace(found.plan, epoch=found.plan.epoch + 1, version=1, epochs=epochs))

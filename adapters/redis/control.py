@@ -47,6 +47,8 @@ INTERESTS_KEPT_BYTES = 8 * 1024 * 1024
 SOLE_NODE = "control"
 """A network without registered nodes sequences in the control Redis itself, under this name."""
 
+INTERESTS_A_CALL = 100
+
 REGIONS_MAX = 4_000
 """The maximum number of regions in one call: a script can unpack no more than some 8,000 arguments."""
 
@@ -251,7 +253,13 @@ class RedisControl:
 
     async def begin_to_plan(self, token: str) -> Rows | None:
         """See `Control.begin_to_plan`."""
-        return await self.rows() if await self._lead("plan", token) else None
+        if not await self._lead("plan", token):
+            return None
+        rows = await self.rows()
+        wanting = [(name, interest, ()) for name, interest in rows.interests().items()]
+        for start in range(0, len(wanting), INTERESTS_A_CALL):
+            await self.set_interests(wanting[start : start + INTERESTS_A_CALL])
+        return rows
 
     async def rows(self) -> Rows:
         """Return what connections to a network of one node have."""

@@ -15,8 +15,8 @@ from adapters.urls import as_user_of
 from sequencing.errors import GamecastError, NetworkError
 from sequencing.expected import Emptied, Tails
 from sequencing.keyspace import NodeKeys
-from sequencing.listing import BeginAny, BeginNoMore
 from sequencing.plan import Plan
+from sequencing.sole import BeginAny, BeginNoMore
 from sequencing.transition import Close, Closed, Drain, Forget, Open, Prepare, Seal, Task
 
 RUN_TIMEOUT_S = 0.5

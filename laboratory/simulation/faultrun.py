@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from random import Random
@@ -17,6 +17,8 @@ from sequencing.plan import Ordering
 
 REST_MS = 20_000.0
 ORDERINGS: tuple[Ordering, ...] = ("acyclic", "causal", "overlap")
+ALONE = 0.3
+"""The part of the scenarios, of those in which no node loses anything, that begin with one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Scenario:
     """The regions lie on a line: overlaps of those so near to each other are expected, and servers walk along it."""
     forgettings: int = 0
     """How often a node forgets publishers."""
+    alone_ms: float = 0.0
+    """Until then, the first node is the only one of the network, whose plan lists no region."""
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -58,7 +62,7 @@ class Scenario:
             lost_answer=bad * random.random(),
             late=bad * random.random(),
         )
-        return cls(
+        found = cls(
             seed=seed,
             ordering=ORDERINGS[seed % len(ORDERINGS)],
             regions=random.randint(2, 6),
@@ -77,6 +81,10 @@ class Scenario:
             reach=random.choice((0, 0, 1, 1, 2)),
             forgettings=random.choice((0, 0, 2, 6)),
         )
+        # Drawn apart, so that older seeds are the worlds that they were.
+        more = Random(f"alone {seed}")
+        is_alone = more.random() < ALONE and not found.losses
+        return replace(found, alone_ms=found.busy_ms * more.uniform(0.1, 1.1)) if is_alone else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ def run_faults(scenario: Scenario) -> Outcome:
         expected=frozenset(
             (one, other) for one, other in combinations(regions, 2) if ord(other) - ord(one) <= scenario.reach
         ),
+        alone_ms=scenario.alone_ms,
     )
     causal = scenario.ordering == "causal"
     servers = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 from laboratory.simulation.engine import Call, Engine, Lost, Process, Sleep, Task, Wait
 from laboratory.simulation.lines import plan_along
 from placement.planner import make_plan
+from sequencing.everywhere import everywhere
 from sequencing.frames import FrameKind, LinkedFrame, PublishedFrame, decode_body
+from sequencing.grants import Request
+from sequencing.listing import Rows
 from sequencing.manager import next_record
 from sequencing.membership import Membership
 from sequencing.node import Answer, Node, Verdict
 from sequencing.plan import Ordering, Plan
 from sequencing.record import Interest, Pair, Record
 from sequencing.relay import Relay
+from sequencing.sole import BeginNoMore, begin_listed, first_listed
 from sequencing.transition import Transition
 
 Steps = Generator[Wait, Any, Any]
@@ -35,6 +39,10 @@ class Store:
     announced: list[Record] = field(default_factory=list)
     interests: dict[str, Interest] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
+    is_sole: bool = False
+    """Whether joins are granted in place, because one node has all regions."""
+    rows: dict[str, tuple[int, int, frozenset[str]]] = field(default_factory=dict)
+    """Name → incarnation, and regions that are granted in place up to which ``said``."""
     token: int = 0
     lease_until: float = 0.0
     incarnation: int = 0
@@ -51,6 +59,34 @@ class Store:
             self.interests[name] = interest
         self.published |= published
         return True
+
+    def join(self, name: str, request: Request) -> bool:
+        """Grant what a connection asks for, if that takes no plan."""
+        if not self.is_sole:
+            return False
+        incarnation, said, regions = self.rows.get(name, (0, 0, frozenset[str]()))
+        if (request.incarnation, request.said) >= (incarnation, said):
+            kept = regions if incarnation == request.incarnation and not request.whole else frozenset[str]()
+            wanted = {region for region, since in request.changes.items() if since}
+            self.rows[name] = request.incarnation, request.said, (kept - request.changes.keys()) | wanted
+        return True
+
+    def begin_to_plan(self, token: int) -> Rows | None:
+        """Grant nothing in place from now on, if the leader with this token leads still; return what is granted."""
+        if token != self.token:
+            return None
+        self.is_sole = False
+        rows = Rows(
+            {name: (incarnation, said) for name, (incarnation, said, _) in self.rows.items()},
+            {name: regions for name, (*_, regions) in self.rows.items()},
+        )
+        for name, interest in rows.interests().items():
+            self.want(name, interest, frozenset())
+        return rows
+
+    def settle(self, token: int, record: Record) -> bool:
+        """Save and announce in one step."""
+        return self.save(token, record) and self.announce(token, record)
 
     def acquire(self, now: float) -> int | None:
         """Give the free lease to the first candidate that asks; the token fences earlier leaders."""
@@ -117,9 +153,11 @@ class Network:
         scattered: bool,
         forgetful: bool,
         expected: frozenset[Pair] = frozenset(),
+        alone_ms: float = 0.0,
     ) -> None:
         """``scattered``: whether plans are sound but bad, with long paths; ``forgetful``: whether nodes may come back
-        from a crash with an older state."""
+        from a crash with an older state; ``alone_ms``: until when the first node is the only one, and plans list no
+        region."""
         self.engine = engine
         self.ordering = ordering
         self.scattered = scattered
@@ -134,7 +172,14 @@ class Network:
         for name in runs:
             self.machines[name].admit("1")
         self.first_plan = Plan(1, 1, ordering, dict.fromkeys(node_names, ""), {}, (), runs=runs)
-        self.store = Store(Record(self.first_plan))
+        self.alone_ms = alone_ms
+        if alone_ms:
+            only = node_names[0]
+            self.first_plan = replace(self.first_plan, nodes={only: ""}, paths=everywhere(only), sole=only)
+            self.machines[only].begin_any(1, 1)
+        self.store = Store(Record(self.first_plan), is_sole=alone_ms > 0)
+        if alone_ms:
+            self.store.announced.append(self.store.record)
         self.control = Process("control", list)
         self.past: dict[str, frozenset[str]] = {}
         """Event → what happened before it, as its publisher knew."""
@@ -226,17 +271,24 @@ class Network:
                 continue
 
     def _lead(self, token: int) -> Steps:
-        store = self.store
+        store, engine = self.store, self.engine
         while True:
             runs = yield from self._runs(self.first_plan.runs)
             seen = yield Call(self.control, lambda: store.look(token, self.engine.now) or False)
             if not seen:
                 return
+            if seen.record.plan.sole:
+                if engine.now < self.alone_ms:
+                    yield Sleep(5)
+                else:
+                    yield from self._list_regions(seen.record, token)
+                continue
             following = next_record(
                 seen.record,
                 seen.interests,
                 seen.published,
                 self.plan,
+                nodes=dict.fromkeys(self.machines, ""),
                 runs=runs,
                 announced=seen.announced,
                 expected=self.expected,
@@ -247,6 +299,18 @@ class Network:
                 yield from self._move(seen.record, token)
             else:
                 yield Sleep(5)
+
+    def _list_regions(self, record: Record, token: int) -> Steps:
+        """Begin to make plans, where the only node had all regions."""
+        store, node = self.store, record.plan.sole
+        rows = yield Call(self.control, lambda: store.begin_to_plan(token) or False)
+        if not rows:
+            return
+        machine, begin_no_more = self.machines[node], BeginNoMore(node, record.plan.epoch)
+        yield self.at(node, {}, partial(begin_listed(record, rows).perform, machine))
+        begun = yield self.at(node, {}, partial(begin_no_more.perform, machine))
+        following = first_listed(record, rows, begun)
+        yield Call(self.control, partial(store.settle, token, following))
 
     def _leads(self, token: int) -> Steps:
         store, engine = self.store, self.engine

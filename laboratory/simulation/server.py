@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from laboratory.simulation.engine import Call, Lost, Process, Signal, Sleep, Task
-from laboratory.simulation.network import Network, events_in
+from laboratory.simulation.network import Network, Steps, events_in
 from sequencing.cut import NodeReads, Streams
 from sequencing.errors import PublishUncertain
 from sequencing.followed import Read
@@ -127,6 +127,7 @@ class _Life:
         self.incarnation = incarnation
         self.seen_plans: int | None = None
         self.unplaced: set[str] = set()
+        self.is_planned = not self.network.alone_ms
         self.known: set[str] = set()
         self.undelivered: dict[str, set[str]] = {}
         """Region → the own events that are under way."""
@@ -179,6 +180,9 @@ class _Life:
         store = self.network.store
         told: tuple[Interest, frozenset[str]] | None = None
         while True:
+            if not self.is_planned:
+                yield from self._ask_in_place()
+                continue
             telling = self.session.interest(), frozenset(self.unplaced)
             if telling == told:
                 yield self.to_tell
@@ -188,6 +192,21 @@ class _Life:
                 told = telling
             except Lost:
                 told = None
+
+    def _ask_in_place(self) -> Steps:
+        """Have the control store grant what this connection wants."""
+        request = self.session.request()
+        if request is None or self.seen_plans is None:
+            yield self.to_tell
+            return
+        try:
+            granted = yield Call(self.network.control, partial(self.network.store.join, self.server.name, request))
+        except Lost:
+            return
+        if granted:
+            self._carry_out(self.session.granted(request))
+        else:
+            self.is_planned = True
 
     def renew(self) -> Task:
         """Go on as another incarnation where that is needed."""
@@ -219,6 +238,9 @@ class _Life:
             for record in news:
                 self.runs = record.plan.runs
                 self._carry_out(self.session.changed(record))
+                self.is_planned = self.is_planned or not record.plan.sole
+                self.unplaced |= set(self.session.unassigned())
+                self.engine.give(self.to_tell)
 
     def lane(self, node: str) -> Task:
         """Publish at one node."""
