@@ -54,7 +54,6 @@ class RedisNetwork(ControlClient):
         self._routes = routes or {}
         super().__init__(self.way_to_control(), asyncio.Lock())
         self._watch = self.way_to_control()
-        self._watch.watches_names = True
         self._manager: Manager | None = None
         self._managing: asyncio.Task[None] | None = None
 
@@ -93,6 +92,7 @@ class RedisNetwork(ControlClient):
     async def introduce(self, name: str) -> int:
         """See `Network.introduce`. From now on this connection is a leader candidate, see `stand`."""
         connection = await super().introduce(name)
+        self._watch.watches_names = True
         self.stand(self.way_to_control())
         return connection
 

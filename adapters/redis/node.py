@@ -190,15 +190,14 @@ class RedisNode:
 
         Then pushes go on where they were: a join does not cost a read of all streams.
         """
-        new = [key for key in turned if key in reading.places]
+        new = {key: place for key in turned if (place := reading.position(key)) is not None}
         if not new:
             return True
-        positions = [reading.position(key) for key in new]
-        ids = (f"{epoch}-{last}" for epoch, last in positions)
+        ids = (f"{epoch}-{last}" for epoch, last in new.values())
         if await self._connection.call("XREAD", "COUNT", 1, "STREAMS", *new, *ids):
             return False
         if self._last_of is not None:
-            for key, (_, last) in zip(new, positions, strict=True):
+            for key, (_, last) in new.items():
                 self._last_of[key] = last
                 self._pushed_frames.begin_also(key, last)
         return True

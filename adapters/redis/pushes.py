@@ -284,8 +284,8 @@ def next_of(
     """
     frames: list[StampedFrame] = []
     for channel, said in come:
-        if channel not in streams:
-            continue
+        if channel not in streams or channel not in last_of:
+            continue  # it is not read any more
         head, pushed, parts = said.partition(b"\n")
         try:
             last, meta_size, stamp_size = map(int, head.split()) if pushed else (int(head), 0, 0)

@@ -65,9 +65,10 @@ class StreamsRead:
         turned, self._turned = self._turned, set()
         return turned
 
-    def position(self, key: bytes) -> Position:
-        """Return the position in the stream of a key."""
-        return self._after[self._stream_of[key]]
+    def position(self, key: bytes) -> Position | None:
+        """Return the position in the stream of a key; None if it is not read any more, perhaps since just now."""
+        stream = self._stream_of.get(key)
+        return self._after.get(stream) if stream is not None else None
 
     def _change(self, changed: Collection[Stream]) -> None:
         """Take over streams that are new, gone, or read from elsewhere on."""
@@ -84,6 +85,8 @@ class StreamsRead:
             if epoch is None:
                 changes[stream] = position[0]
                 self._add(stream, position)
+            else:
+                self._turn(self._key(stream, epoch))  # it may go on from elsewhere
             self._moved.add(stream)
         if changes:
             self.streams = self.streams.with_changes(changes)
@@ -126,7 +129,8 @@ class StreamsRead:
 
     def last_of(self) -> dict[bytes, int]:
         """Return the positions: key → region sequence."""
-        return {key: self._after[stream][1] for key, stream in self._stream_of.items()}
+        places = ((key, self._after.get(stream)) for key, stream in self._stream_of.items())
+        return {key: place[1] for key, place in places if place is not None}
 
     def command(self, frames_max: int, block_ms: int | None) -> bytes:
         """Return the command that reads; ``block_ms``: for how long it may wait, None for not at all."""

@@ -124,6 +124,8 @@ async def test_what_happens_is_told_as_it_happens(redis_server: EmbeddedServer) 
             assert "1 subscriber joined: s1" in [note["text"] for note in shown["notes"]]
             assert any(re.match(r"plan \d{13}\.", note["text"]) for note in shown["notes"])
             await cast.subscribe("river")
+            await cast.publish("forest", 1)
+            await cast.publish("river", 1)
             async with gamecast.connect(url, name="s2") as other:
                 await other.subscribe("forest", "river")
                 shown = await until(states, lambda state: state["network"]["totals"]["subscribers"] == 2)

@@ -142,7 +142,9 @@ async def test_history_comes_page_by_page_in_order(redis_server: EmbeddedServer)
         assert [event.get("payload", event.get("base64")) for event in found] == [0, 1, 2, "AQ==", *range(4, 10)]
         assert pages >= 4
         async with client.get(running.url + "/v1/regions/nothing/events") as response:
-            assert await response.json() == {"region": "nothing", "events": [], "next": "0-0", "more": False}
+            page = await response.json()
+            assert page.pop("next").endswith("-0")
+            assert page == {"region": "nothing", "events": [], "more": False}
 
 
 async def test_a_key_publishes_once_at_whichever_gateway(redis_server: EmbeddedServer) -> None:

@@ -16,7 +16,7 @@ from adapters.embedded.ports import free_port
 from adapters.embedded.server import EmbeddedServer
 from adapters.redis.control import TTL_MS
 from adapters.redis.controlkeys import ControlKeys
-from tests.integration.gamecast.test_faults import count_as_gone
+from tests.integration.gamecast.test_faults import count_as_gone, plan_for
 from tests.integration.gateway_clients import Socket, running_gateway, until_listening
 
 PLAYERS = [f"player-{number}" for number in range(4)]
@@ -78,6 +78,7 @@ async def test_a_gateway_that_stood_still_goes_on_with_everybody(redis_server: E
 
 
 async def test_players_whom_the_network_went_on_without_are_told_to_come_again(redis_server: EmbeddedServer) -> None:
+    await plan_for(redis_server.url)
     async with (
         gamecast.connect(redis_server.url, name="server", resume_s=0.01) as server,
         running_gateway(redis_server.url) as running,
