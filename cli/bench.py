@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from cli.bench_all import bench_all
+from cli.bench_crowds import bench_crowds
 from cli.bench_embedding import bench_embedding
 from cli.bench_gateway import bench_gateway
 from cli.bench_joins import bench_joins
@@ -176,4 +177,5 @@ bench.add_command(bench_memory)
 bench.add_command(bench_embedding)
 bench.add_command(bench_gateway)
 bench.add_command(bench_recording)
+bench.add_command(bench_crowds)
 bench.add_command(bench_regions)

@@ -81,6 +81,8 @@ class Pushes:
         self._waiting = self._interrupted = self._is_brief = False
         self._has_read = False
         self._pause: asyncio.TimerHandle | None = None
+        self.has_asked = False
+        """Whether the last `listens` asked the server for anything: its answer comes behind all that was pushed."""
 
     @property
     def is_on(self) -> bool:
@@ -112,6 +114,7 @@ class Pushes:
         """
         if not self.is_on and (self._refused or (self._lone < LONE_READS and self._turns < TURNS)):
             return None
+        self.has_asked = False
         if self.is_on and turned is not None and not turned:
             return True
         if not self.is_on or turned is None:
@@ -119,6 +122,7 @@ class Pushes:
         new = [channel for channel in turned if channel in channels and channel not in self._channels]
         old = [channel for channel in turned if channel not in channels and channel in self._channels]
         try:
+            self.has_asked = bool(new or old)
             with self._waits(ANSWER_S_MAX, is_brief=True):
                 await self._listen(new, old)
                 self._channels.update(new)
@@ -142,10 +146,14 @@ class Pushes:
             self._turns += 1
 
     async def look(self) -> list[Pushed] | None:
-        """Return what was pushed until now, the oldest first; None if listening has ended. Raises as `next`."""
+        """Return what was pushed until now, or until `listens` ended, the oldest first; None if listening has ended.
+
+        Raises as `next`.
+        """
         try:
-            with self._waits(ANSWER_S_MAX, is_brief=True):
-                await self._listen([*self._channels][:1], ())  # its answer comes behind all that was pushed
+            if not self.has_asked:
+                with self._waits(ANSWER_S_MAX, is_brief=True):
+                    await self._listen([*self._channels][:1], ())  # its answer comes behind all that was pushed
         except Unreachable:
             raise
         except (exceptions.RedisError, OSError, TimeoutError):

@@ -27,6 +27,8 @@ class SharedReader:
         """What was to be read at the last call."""
         self._epochs = Streams({})
         """The epochs of these streams. Another object whenever it changes."""
+        self._ends: dict[str, Position] = {}
+        """Region → the end that was found of it: there is nothing behind it to be read directly."""
         self._suspects: dict[str, None] = {}
         """Regions of which frames may be missing that are not kept."""
         self._since = 0
@@ -104,7 +106,10 @@ class SharedReader:
 
     async def newest(self, streams: Sequence[StreamKey]) -> list[StampedFrame | None]:
         """See `Reader.newest`."""
-        return await self._node.newest(streams)
+        found = await self._node.newest(streams)
+        for (region, epoch), frame in zip(streams, found, strict=True):
+            self._ends[region] = epoch, frame.last if frame is not None else 0
+        return found
 
     async def close(self) -> None:
         """See `Reader.close`."""
@@ -155,8 +160,9 @@ class SharedReader:
                 continue
             epoch, sequence = after[region]
             stream = self._streams.get(region)
-            if stream is None and self._node.is_read((region, epoch)):
+            if stream is None and (self._node.is_read((region, epoch)) or self._ends.get(region) == (epoch, sequence)):
                 stream = self._hear(region, epoch, sequence)
+            self._ends.pop(region, None)
             if stream is None or sequence < stream.start != self._nothing_before.get(region):
                 behind[region] = epoch, sequence
         self._suspects = dict.fromkeys(behind)

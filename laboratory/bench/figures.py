@@ -28,3 +28,10 @@ def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, 
         for key in ours
         if key in theirs and theirs[key] and not math.isnan(ours[key]) and not math.isnan(theirs[key])
     }
+
+
+def exponent(values: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return e of the growth between the last two sizes: value ~ size^e; not a number for one size, or no cost."""
+    if len(sizes) < 2 or min(values[-2:]) <= 0:
+        return math.nan
+    return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])

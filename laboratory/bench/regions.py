@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from rich.table import Table
 
 import gamecast
 from laboratory.bench.crowd import memory_of_this_process
-from laboratory.bench.figures import percentile
+from laboratory.bench.figures import exponent, percentile
 from laboratory.bench.parent import end_with_parent
 from laboratory.bench.surroundings import managed, server_for
 
@@ -194,13 +193,7 @@ def report(result: Mapping[str, Any]) -> Group:
 
 def _row(words: str, peer: str, values: Sequence[float], sizes: Sequence[int]) -> Iterator[str]:
     yield from (words, peer, *(f"{value:,.2f}" for value in values))
-    yield f"{_exponent(values, sizes):.2f}"
-
-
-def _exponent(values: Sequence[float], sizes: Sequence[int]) -> float:
-    if len(sizes) < 2 or min(values[-2:]) <= 0:
-        return math.nan
-    return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
+    yield f"{exponent(values, sizes):.2f}"
 
 
 _context = get_context("spawn")

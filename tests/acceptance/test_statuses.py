@@ -70,6 +70,7 @@ ROWS = {
     "bench": Row("--against pubsub"),
     "bench all": Row(),
     "bench arrangements": Row("--worlds 1", quick=True),
+    "bench crowds": Row(),
     "bench embedding": Row(),
     "bench gateway": Row(),
     "bench joins": Row(),

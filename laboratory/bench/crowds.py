@@ -1,0 +1,285 @@
+"""What one more join costs as a network of one node grows: by its connections, in one process or in several.
+
+Each process has its share of the connections, over the sockets of one `gamecast.share`. Beside it, Redis Pub/Sub: as
+many channels, in as many processes, with one connection each, and ``SUBSCRIBE`` for a join.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import redis
+from redis import asyncio as redis_asyncio
+from rich import box
+from rich.console import Group
+from rich.table import Table
+
+import gamecast
+from laboratory.bench.figures import exponent, percentile
+from laboratory.bench.parent import end_with_parent
+from laboratory.bench.surroundings import managed, server_for
+
+REGIONS = 10
+"""Regions of each connection."""
+JOINS = 200
+"""Joins one after the other, each of a region that nothing has."""
+WARM_UP = 5
+IDLE_S = 4.0
+BUSY_S = 3.0
+AT_ONCE = 64
+"""Joins under way in each process, for the most that there are per second."""
+OPENING = 256
+SUBSCRIBE_S_MAX = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What was measured with so many connections in so many processes. Bytes, and CPU of Redis, are those of a join.
+
+    ``idle_bytes_per_s``: in and out of Redis together, while nothing happens.
+    """
+
+    connections: int
+    processes: int
+    all_joined_s: float
+    join_ms: float
+    longest_join_ms: float
+    bytes_in: float
+    bytes_out: float
+    redis_us: float
+    idle_bytes_per_s: float
+    joins_per_s: float
+
+
+class Part(Protocol):
+    """The connections of one process."""
+
+    async def open(self, begin: int, end: int) -> None:
+        """Open the connections of these numbers, and have each join its regions."""
+
+    async def join(self, connection: int, region: str) -> None:
+        """Have one of them join one more region."""
+
+
+class _Shared:
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self._url, self._stack = url, stack
+        self._casts: list[gamecast.Client] = []
+
+    async def open(self, begin: int, end: int) -> None:
+        process = await self._stack.enter_async_context(gamecast.share(self._url, subscribe_timeout_s=SUBSCRIBE_S_MAX))
+        for first in range(begin, end, OPENING):
+            casts = [process.connect(name=f"server-{number:05d}") for number in range(first, min(end, first + OPENING))]
+            await asyncio.gather(*(self._stack.enter_async_context(cast) for cast in casts))
+            self._casts += casts
+            numbered = enumerate(casts, first)
+            await asyncio.gather(*(cast.subscribe(*_regions_of(number)) for number, cast in numbered))
+
+    async def join(self, connection: int, region: str) -> None:
+        await self._casts[connection % len(self._casts)].subscribe(region)
+
+
+class _PubSub:
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self._client = redis_asyncio.Redis.from_url(url)
+        self._pubsub = self._client.pubsub()
+        stack.push_async_callback(self._client.aclose)
+        stack.push_async_callback(self._pubsub.aclose)
+        self._turn = asyncio.Lock()
+
+    async def open(self, begin: int, end: int) -> None:
+        for number in range(begin, end):
+            await self._subscribe(*_regions_of(number))
+
+    async def join(self, connection: int, region: str) -> None:
+        await self._subscribe(region)
+
+    async def _subscribe(self, *channels: str) -> None:
+        async with self._turn:
+            await self._pubsub.subscribe(*channels)
+            for _ in channels:
+                await self._pubsub.get_message(timeout=SUBSCRIBE_S_MAX)
+
+
+PARTS: Mapping[str, Callable[[str, AsyncExitStack], Part]] = {"gamecast": _Shared, "SUBSCRIBE": _PubSub}
+
+
+def measure_crowds(
+    sizes: Sequence[tuple[int, int]], on_trial: Callable[[str, int, int], None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return peer → what `Crowd` says of each size: (connections, processes) each. Blocks.
+
+    The manager and the redis-server have a process each. Raises `EmbeddedServerError` and `TrialError`.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for peer in PARTS:
+        for connections, processes in sizes:
+            on_trial(peer, connections, processes)
+            with server_for(16 * processes) as server, managed(server.url):
+                found.setdefault(peer, []).append(asdict(_measure(peer, server.url, connections, processes)))
+    return found
+
+
+def _measure(peer: str, url: str, connections: int, processes: int) -> Crowd:
+    with _parts(peer, url, processes) as parts, redis.Redis.from_url(url) as client:
+        began = time.perf_counter()
+        shares = [(connections * at // processes, connections * (at + 1) // processes) for at in range(processes)]
+        _tell(parts, [("open", *share) for share in shares])
+        all_joined_s = time.perf_counter() - began
+        _tell(parts[:1], [("join", "warm up", WARM_UP)])
+        before = _spent(client)
+        time.sleep(IDLE_S)
+        idle = _difference(_spent(client), before)
+        before = _spent(client)
+        [latencies_s] = _tell(parts[:1], [("join", "more", JOINS)])
+        of_joins = _difference(_spent(client), before)
+        busy = _tell(parts, [("busy", f"busy {at}", BUSY_S) for at in range(processes)])
+    ordered = sorted(1000 * each for each in latencies_s)
+    return Crowd(
+        connections,
+        processes,
+        all_joined_s,
+        percentile(ordered, 50),
+        ordered[-1],
+        of_joins["in"] / JOINS,
+        of_joins["out"] / JOINS,
+        1e6 * of_joins["cpu_s"] / JOINS,
+        (idle["in"] + idle["out"]) / IDLE_S,
+        sum(busy),
+    )
+
+
+def _spent(client: redis.Redis) -> dict[str, float]:
+    # INFO itself goes through Redis, too: in a request of its own it is counted with the next one.
+    stats: Any = client.info("stats")
+    cpu: Any = client.info("cpu")
+    return {
+        "in": stats["total_net_input_bytes"],
+        "out": stats["total_net_output_bytes"],
+        "cpu_s": cpu["used_cpu_sys_main_thread"] + cpu["used_cpu_user_main_thread"]
+        if "used_cpu_sys_main_thread" in cpu
+        else cpu["used_cpu_sys"] + cpu["used_cpu_user"],
+    }
+
+
+def _difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {what: value - before[what] for what, value in after.items()}
+
+
+@contextmanager
+def _parts(peer: str, url: str, processes: int) -> Iterator[list[Connection]]:
+    pipes = [_context.Pipe() for _ in range(processes)]
+    running = [_context.Process(target=_serve, args=(theirs, peer, url), daemon=True) for _, theirs in pipes]
+    for process in running:
+        process.start()
+    for _, theirs in pipes:
+        theirs.close()
+    try:
+        yield [ours for ours, _ in pipes]
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def _tell(parts: Sequence[Connection], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    for part, command in zip(parts, commands, strict=True):
+        part.send(command)
+    return [part.recv() for part in parts]
+
+
+def _serve(commands: Connection, peer: str, url: str) -> None:
+    end_with_parent()
+    asyncio.run(_serve_for_ever(commands, peer, url))
+
+
+async def _serve_for_ever(commands: Connection, peer: str, url: str) -> None:
+    async with _part(peer, url) as part:
+        while True:
+            what, *arguments = await asyncio.to_thread(commands.recv)
+            match what:
+                case "open":
+                    await part.open(*arguments)
+                    answer: Any = None
+                case "join":
+                    answer = await _join(part, *arguments)
+                case _:
+                    answer = await _busy(part, *arguments)
+            commands.send(answer)
+
+
+@asynccontextmanager
+async def _part(peer: str, url: str) -> AsyncIterator[Part]:
+    async with AsyncExitStack() as stack:
+        yield PARTS[peer](url, stack)
+
+
+async def _join(part: Part, name: str, joins: int) -> list[float]:
+    """Return how many seconds each of some joins took, one after the other."""
+    found: list[float] = []
+    for number in range(joins):
+        began = time.perf_counter()
+        await part.join(number, f"{name} {number}")
+        found.append(time.perf_counter() - began)
+    return found
+
+
+async def _busy(part: Part, name: str, seconds: float) -> float:
+    """Return how many joins per second there are, when many are under way."""
+    began, joined = time.perf_counter(), 0
+
+    async def join_again_and_again(at: int) -> None:
+        nonlocal joined
+        while time.perf_counter() < began + seconds:
+            joined += 1
+            await part.join(at, f"{name} {joined}")
+
+    await asyncio.gather(*map(join_again_and_again, range(AT_ONCE)))
+    return joined / (time.perf_counter() - began)
+
+
+def _regions_of(number: int) -> list[str]:
+    return [f"region {number:05d} {region}" for region in range(REGIONS)]
+
+
+_FIGURES = {
+    "all_joined_s": "all joined, s",
+    "join_ms": "one more join, p50 ms",
+    "longest_join_ms": "the longest of 200, ms",
+    "bytes_in": "bytes into Redis, a join",
+    "bytes_out": "bytes out of Redis, a join",
+    "redis_us": "CPU of Redis, a join, us",
+    "idle_bytes_per_s": "bytes/s when idle",
+    "joins_per_s": "joins/s at most",
+}
+
+
+def crowds_report(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
+    """A table of 80 columns, with the exponent e of the growth between the last two sizes: cost ~ connections^e."""
+    first = next(iter(result.values()))
+    sizes = [each["connections"] for each in first]
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("connections in\nprocesses", no_wrap=True)
+    for heading in ("", *(f"{each['connections']:,}\nin {each['processes']}" for each in first), "e"):
+        table.add_column(heading, justify="right")
+    for figure, words in _FIGURES.items():
+        for place, (peer, crowds) in enumerate(result.items()):
+            values = [each[figure] for each in crowds]
+            shown = (f"{value:,.2f}" if value < 100 else f"{value:,.0f}" for value in values)
+            table.add_row("" if place else words, peer, *shown, f"{exponent(values, sizes):.2f}")
+    return Group(
+        table,
+        f"{REGIONS} regions each. e: the exponent of the growth from the last but one size to\n"
+        "the last: cost ~ connections^e.",
+    )
+
+
+_context = get_context("spawn")
