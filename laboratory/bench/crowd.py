@@ -23,7 +23,7 @@ from typing import Any, Self
 from redis import Redis
 
 import gamecast
-from adapters.redis.control import RedisControl
+from adapters.redis.network import RedisNetwork
 from gamecast.testing import DeliverySequence, judge
 from laboratory.bench.board import Board
 from laboratory.bench.parent import end_with_parent, told
@@ -161,13 +161,13 @@ async def _publish(url: str, region_of: Sequence[str], expected: int, crowd: _Cr
 
 
 async def _plan(url: str) -> Any:
-    control = RedisControl(url)
+    network = RedisNetwork(url, ordering="acyclic", retention_events=1)
     try:
-        newest = await control.newest()
+        found = await network.listed()
     finally:
-        await control.close()
-    assert newest is not None
-    return newest.plan
+        await network.close()
+    assert found is not None
+    return found.plan
 
 
 def _stage(crowd: _Crowd, url: str) -> dict[str, int]:
