@@ -197,12 +197,8 @@ class Subscriber:
             self._regions.note_place(region, state)
             delivery = self._epochs.all[epoch].delivery
             is_over = newest is not None and parse_meta(newest.meta).kind == FrameKind.TICK
-            delivery.found_end(
-                region,
-                newest,
-                is_direct=state.is_direct and not is_over,
-                begins=bool(self._epochs.all[epoch].plan.sole),
-            )
+            is_direct, begins = state.is_direct and not is_over, bool(self._epochs.all[epoch].plan.sole)
+            delivery.found_end(region, newest, is_direct=is_direct, begins=begins)
             self._regions.mark(region, delivery.marker(region))
             epochs.add(epoch)
             if is_over:

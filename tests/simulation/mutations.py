@@ -22,7 +22,7 @@ PUBLISHER, OUTBOX, SUBSCRIBER = "sequencing/publisher.py", "sequencing/outbox.py
 GRANTS, SHADOWS = "sequencing/grants.py", "sequencing/shadows.py"
 SESSION, FOLLOWED = "sequencing/session.py", "sequencing/followed.py"
 MANAGER, TRANSITION = "sequencing/manager.py", "sequencing/transition.py"
-SOLE = "sequencing/sole.py"
+SOLE, LISTING = "sequencing/sole.py", "sequencing/listing.py"
 
 MUTATIONS = (
     Mutation(
@@ -373,7 +373,7 @@ MUTATIONS = (
     Mutation(
         "a lane goes on before the end of what joins it is found",
         SUBSCRIBER,
-        "        delivery.found_end(region, newest, is_direct=state.is_direct and not is_over)\n",
+        "            delivery.found_end(region, newest, is_direct=is_direct, begins=begins)\n",
         "",
     ),
     Mutation(
@@ -465,5 +465,59 @@ MUTATIONS = (
         SESSION,
         "reads_changed, self._generation = self._generation != subscriber.generation, subscriber.generation",
         "reads_changed, self._generation = False, subscriber.generation",
+    ),
+    Mutation(
+        "the first plan that lists regions does not count who joined in place",
+        LISTING,
+        "        members={name: regions for name, regions in rows.members.items() if regions},\n",
+        "",
+    ),
+    Mutation(
+        "the leader does not know what was granted in place",
+        LISTING,
+        "        heard=rows.interests(),\n",
+        "",
+    ),
+    Mutation(
+        "the first plan that lists regions leaves out where something was published",
+        SOLE,
+        "    found = listed(record, rows, begun)\n",
+        "    found = listed(record, rows, frozenset())\n",
+    ),
+    Mutation(
+        "regions that are joined do not begin before the node begins no more",
+        SOLE,
+        "tuple(plan.steps(record.plan.sole))",
+        "()",
+    ),
+    Mutation(
+        "the first plan that lists regions begins no epoch",
+        SOLE,
+        "epoch=found.plan.epoch + 1, version=1",
+        "epoch=found.plan.epoch, version=2",
+    ),
+    Mutation(
+        "a node begins regions of any epoch",
+        NODE,
+        "if step is None and self.any_epoch and frame.epoch == self.any_epoch:",
+        "if step is None and self.any_epoch:",
+    ),
+    Mutation(
+        "a node begins regions for ever",
+        NODE,
+        "        self.any_epoch = 0\n\n    def begun",
+        "        pass\n\n    def begun",
+    ),
+    Mutation(
+        "a publisher does not ask for a place again for what was refused",
+        PUBLISHER,
+        "regions[region].frames or regions[region].taken is not None]",
+        "regions[region].frames]",
+    ),
+    Mutation(
+        "a request that was answered is not forgotten, and its grant is not taken",
+        GRANTS,
+        "            if since and self._asked.get(region) == since:\n",
+        "            if False:\n",
     ),
 )
