@@ -22,7 +22,6 @@ import sequencing.subscriber
 from classic.protocols.two_phase import TwoPhase
 from cli.main import cli
 from cli.running import status_of
-from gamecast.client.configuration import Limits
 from laboratory.demo.protocols import EVENTS_MAX
 from laboratory.match.hosting import build_workload
 from laboratory.match.skirmish import generate_skirmish
@@ -147,7 +146,7 @@ def _join_without_lanes(
 
 def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
-    monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=3.0))
+    monkeypatch.setattr(laboratory.demo.replay, "SUBSCRIBE_S_MAX", 3.0)
     done = call("demo", "--json")
     assert isinstance(done.exception, gamecast.Unreachable)
     assert "C3" in caplog.text
@@ -155,7 +154,7 @@ def test_a_reversed_path_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_a_reversed_path_that_is_installed_makes_the_demo_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(laboratory.demo.replay, "IDLE_S_MAX", 1.5)
-    monkeypatch.setattr(Limits, "__init__", partialmethod(Limits.__init__, subscribe_timeout_s=3.0))
+    monkeypatch.setattr(laboratory.demo.replay, "SUBSCRIBE_S_MAX", 3.0)
     monkeypatch.setattr(adapters.planning, "make_plan", reversing(make_plan))
     monkeypatch.setattr(sequencing.manager, "require_sound", lambda *_: None)
     done = call("demo", "--record", tmp_path / "logs", "--json")
