@@ -464,7 +464,7 @@ class RedisControl:
         return await self._connection.run(CONTROL, (ControlKeys.connections,), *arguments)
 
     async def _lead(self, *arguments: Any) -> Any:
-        return await self._connection.run(LEADING, ControlKeys.of_leaders, *arguments)
+        return await self._connection.run(LEADING, (ControlKeys.record,), *arguments)
 
 
 @partial(KeptWithin, INTERESTS_KEPT_BYTES)

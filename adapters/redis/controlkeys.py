@@ -35,13 +35,7 @@ class ControlKeys:
         *(interests, published, asked, incarnations, connections, alive, expected, gone, sole, said),
         superseded,
     )
-    """What control.lua uses. It is given the first of them, `connections`, and names the others from that."""
-    of_leaders = (
-        *(record, interests, published, lease, news, asked),
-        *(connections, alive, looked, nodes, lossy, expected, led, parts, held, gone, doubted),
-        *(sole, said),
-    )
-    """Of leading.lua."""
+    """What control.lua uses: it is given `connections` and names the others from that; leading.lua is given `record`."""
 
     @staticmethod
     def rows(name: str) -> str:

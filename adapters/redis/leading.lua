@@ -1,7 +1,6 @@
 -- The record of what is so, and the leader: what managers do.
 --
--- KEYS: record, wishes, published, lease, news, asked, connections, alive, looked, nodes, lossy, expected, led, parts,
--- held, gone, doubted, sole, said.
+-- KEYS: record; the others are beside it: see controlkeys.py.
 -- ARGV: 'register', node, url, '1' if it may lose something, else '0' → 'ok', or the url that it is registered at
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
 --       the pulse, as told before, that stood still for longer than a lease, else ''
@@ -25,10 +24,12 @@
 -- by a clock of its own that its pulse, a count of how often it was prolonged, stands still. And no jump makes anybody
 -- count as gone, or as there for longer than a ttl.
 
-local record, wishes, published, lease, news, asked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local connections, alive, looked, nodes, lossy = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local expected, led, parts, held, gone, doubted = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local sole, all_said = KEYS[18], KEYS[19]
+local record, prefix = KEYS[1], string.match(KEYS[1], '^(.*:)')
+local wishes, published, lease, news = prefix .. 'wishes', prefix .. 'published', prefix .. 'leader', prefix .. 'news'
+local asked, connections, alive, looked = prefix .. 'asked', prefix .. 'connections', prefix .. 'alive', prefix .. 'looked'
+local nodes, lossy, expected, led = prefix .. 'nodes', prefix .. 'lossy', prefix .. 'expected', prefix .. 'led'
+local parts, held, gone, doubted = prefix .. 'parts', prefix .. 'held', prefix .. 'gone', prefix .. 'doubted'
+local sole, all_said, all_rows = prefix .. 'sole', prefix .. 'said', prefix .. 'rows:'
 -- So many names that are gone may come back.
 local GONE_MAX = 10000
 -- So many plans of the past are forgotten in one call: more than are added.
@@ -46,7 +47,7 @@ local function forget(who)
   redis.call('HDEL', wishes, who)
   redis.call('HDEL', connections, who)
   redis.call('ZREM', alive, who)
-  redis.call('DEL', 'gamecast:{control}:rows:' .. who)
+  redis.call('DEL', all_rows .. who)
   redis.call('HDEL', all_said, who)
 end
 
@@ -222,7 +223,7 @@ elseif verb == 'settle' then
   announce(ARGV[6], given)
   save(ARGV[7], given)
 elseif verb == 'past' then
-  local past, id, kept_ms = 'gamecast:{control}:past', ARGV[3], tonumber(ARGV[4])
+  local past, id, kept_ms = prefix .. 'past', ARGV[3], tonumber(ARGV[4])
   if follows(id, newest(past)) then
     redis.call('XADD', past, id, 'at', string.format('%.0f', now_ms), 'left', ARGV[5])
     for _ = 1, FORGET_MAX do

@@ -143,7 +143,7 @@ REFUSED: dict[str, list[tuple[object, ...]]] = {
         ("SET", "gamecast:{gateway}:once:x", "1"),
         ("HSET", ControlKeys.nodes, "n1", "redis://mallory:6379"),
         ("FCALL", CONTROL.function, 1, ControlKeys.nodes, "introduce", "x", "1"),
-        ("FCALL", LEADING.function, 16, *ControlKeys.of_leaders, "register", "n3", "redis://mallory:6379", "0"),
+        ("FCALL", LEADING.function, 1, ControlKeys.record, "register", "n3", "redis://mallory:6379", "0"),
         ("FCALL", INSTALL.function, 4, f"{NODE}node", f"{NODE}steps", f"{NODE}counters", f"{NODE}publishers", "seal"),
     ],
     "subscriber": [
