@@ -35,7 +35,7 @@ class ControlKeys:
         *(interests, published, asked, incarnations, connections, alive, expected, gone, sole, said),
         superseded,
     )
-    """What control.lua uses: it is given `connections` and names the others from that; leading.lua is given `record`."""
+    """Of control.lua. It is given `connections` and names the others from that, as leading.lua does from `record`."""
 
     @staticmethod
     def rows(name: str) -> str:
