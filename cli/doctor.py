@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -87,7 +88,8 @@ async def findings_of(url: str) -> list[Finding]:
             left[node.name] = await leftovers(url, node.url, node.name)
         except GamecastError as error:
             accesses[node.name] = AccessState(None, f"it disconnected: {error}")
-    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left)))
+    at_ms = time.time_ns() // 1_000_000
+    return list(judge(Examination(first, second, LOOK_AGAIN_S, accesses, left, at_ms)))
 
 
 async def _look(url: str) -> NetworkState:

@@ -35,3 +35,5 @@ class Examination:
     apart_s: float
     accesses: Mapping[str, AccessState] = field(default_factory=dict)
     leftovers: Mapping[str, LeftoverState] = field(default_factory=dict)
+    at_ms: int = 0
+    """When the second one was made, in ms since 1970; 0 if that is not to be judged by."""

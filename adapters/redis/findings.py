@@ -17,6 +17,12 @@ from sequencing.plan import Plan
 WEIGHED_EVENTS_MIN = 100
 """With fewer events, the memory per event cannot be estimated."""
 
+EPOCHS_MIN, EPOCH_EVERY_MS_MIN = 30, 10_000
+"""So many epochs, more often than so, are worth a warning: servers walk, and nothing says where."""
+
+REGIONS_MIN = 20
+"""With fewer, all of them on one node may well be the best plan."""
+
 BEGIN_ANEW = (
     "stop all programs that use the network, empty its Redis servers, and start it again; and turn persistence on, so "
     "that this does not happen again"
@@ -49,6 +55,7 @@ def judge(examined: Examination) -> Iterator[Finding]:
         yield from _links(examined)
         yield from _regions(examined)
     yield from _growth(examined)
+    yield from _layout(examined)
 
 
 def under_way(network: NetworkState) -> bool:
@@ -97,6 +104,34 @@ def _leading(examined: Examination) -> Iterator[Finding]:
             "prevents that"
         )
         yield Finding("problem", "leader", seen, advice)
+
+
+def _layout(examined: Examination) -> Iterator[Finding]:
+    """Yield findings about what several nodes are used for."""
+    network = examined.second
+    plan, registered = network.plan, [node for node in network.nodes if node.registered]
+    if plan is None or len(registered) < 2:
+        return
+    epochs, age_ms = plan.epoch - plan.first_epoch, examined.at_ms - plan.first_epoch
+    if epochs >= EPOCHS_MIN and 0 < age_ms < epochs * EPOCH_EVERY_MS_MIN:
+        yield Finding(
+            "warning",
+            "plan",
+            f"{epochs:,} epochs have begun in {age_ms / 60_000:,.0f} minutes: each keeps joins waiting, and changes "
+            "the streams of all regions around",
+            "declare the overlaps that servers walk into (`gamecast manager --overlaps FILE`, or declare_overlaps), or "
+            "run the network on one node, where a join takes no epoch",
+        )
+    used = {node for path in plan.paths.values() for node in path}
+    if len(plan.paths) >= REGIONS_MIN and len(used) == 1:
+        yield Finding(
+            "warning",
+            "plan",
+            f"all {len(plan.paths):,} regions are on node {min(used)}, of {len(registered)} that are registered: "
+            "overlaps, those that servers have or declared ones, connect all regions",
+            "run the network on one node, which grants joins without a leader; or declare only overlaps of neighbours, "
+            "so that regions fall into parts",
+        )
 
 
 def _changing(examined: Examination) -> Iterator[Finding]:

@@ -34,6 +34,7 @@ from cli import doctor as doctor_command
 from cli.main import cli
 from gamecast.errors import AuthenticationFailed, UnknownScheme, Unreachable, UsageError
 from sequencing.keyspace import NodeKeys
+from sequencing.plan import Plan
 from sequencing.record import Interest
 from tests.integration.gamecast.test_faults import CHAIN, server_that_claims
 from tests.patience import patience
@@ -388,6 +389,31 @@ async def test_a_healthy_network_whose_servers_walk_has_nothing_to_mend(three_re
         finally:
             walking = False
             await asyncio.gather(*walks)
+
+
+async def test_nodes_that_do_nothing_and_epochs_that_never_end_are_worth_a_warning(
+    three_redis_servers: EmbeddedServers,
+) -> None:
+    async with world(three_redis_servers):
+        state = await survey(three_redis_servers.urls[0])
+    assert state.plan is not None
+
+    def warned(plan: Plan, *, minutes: float) -> list[str]:
+        at_ms = int(plan.first_epoch + minutes * 60_000)
+        found = judge(Examination(state, replace(state, plan=plan), 1.0, at_ms=at_ms))
+        return [each.seen for each in found if each.subject == "plan" and each.level == "warning"]
+
+    quiet = replace(state.plan, paths={}, atoms=(), epoch=state.plan.first_epoch + 29)
+    assert warned(quiet, minutes=1) == []
+    restless = replace(quiet, epoch=quiet.first_epoch + 60)
+    assert warned(restless, minutes=11) == []
+    [churn] = warned(restless, minutes=5)
+    assert churn.startswith("60 epochs have begun in 5 minutes")
+    heaped = replace(quiet, paths={f"r{number}": ("n1",) for number in range(20)})
+    [heap] = warned(heaped, minutes=1)
+    assert heap.startswith("all 20 regions are on node n1, of 3 that are registered")
+    spread = {f"r{number}": (f"n{number % 3 + 1}",) for number in range(20)}
+    assert warned(replace(quiet, paths=spread), minutes=1) == []
 
 
 async def test_what_a_newer_plan_left_behind_during_a_look_is_no_loss_of_data(
