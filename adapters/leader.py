@@ -108,19 +108,22 @@ class Leader:
         if len(seen.nodes) > 1 or seen.may_lose:
             await self._control.settle(self._token, Record(first_plan(self._ordering, seen.nodes, now_ms)))
             return
+        # First of all it is saved: so no node ever gets an epoch that is not the network's.
         [(node, url)] = seen.nodes.items()
-        plan = sole_plan(self._ordering, node, url, now_ms)
-        if await self._perform(BeginAny(node, plan), plan):
-            await self._control.found(self._token, plan)
-        else:
-            await self._goes_on(plan, wait_s=AGAIN_S)
+        await self._control.save(self._token, Record(sole_plan(self._ordering, node, url, now_ms)))
 
     async def _tend(self, seen: Seen, record: Record) -> None:
         """Look after a network of one node, which needs no plan until it has another one, or loses something."""
         node = record.plan.sole
+        if not seen.is_announced(record.plan):
+            if await self._perform(BeginAny(node, record.plan), record.plan):
+                await self._control.found(self._token, record)
+            else:
+                await self._goes_on(record.plan, wait_s=AGAIN_S)
+            return
         runs = await self._operator.runs(record.plan.nodes)
         is_lost = node in runs and seen.doubted.get(node) == runs[node]
-        is_lost = is_lost or bool(self._operator.emptied and self._found_empty(record.plan, {node}))
+        is_lost = bool(self._found_empty(record.plan, {node})) or is_lost
         if seen.is_sole and [*seen.nodes] == [node] and not seen.may_lose and not is_lost:
             await self._forget_publishers(record.plan)
             await self._control.asked(seen.asked, block_ms=LOOK_EVERY_MS)

@@ -89,8 +89,8 @@ class Control(Protocol):
     async def settle(self, token: str, record: Record) -> bool:
         """Save and announce, in one step, a record for whose plan the nodes have nothing to do."""
 
-    async def found(self, token: str, plan: Plan) -> bool:
-        """Begin a network of one node, whose plan lists no region; False if there is one, or the lease is lost."""
+    async def found(self, token: str, record: Record) -> bool:
+        """Announce a plan that lists no region, and grant joins in place from now on; False if the lease is lost."""
 
     async def begin_to_plan(self, token: str) -> Rows | None:
         """From now on, grant no join without a plan; return what was granted, None without the lease.

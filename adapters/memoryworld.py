@@ -379,10 +379,10 @@ class MemoryControl:
         self._world.record = record.settled()
         return await self.announce(token, record)
 
-    async def found(self, token: str, plan: Plan) -> bool:
+    async def found(self, token: str, record: Record) -> bool:
         """See `Control.found`."""
         self._world.is_sole = True
-        return await self.settle(token, Record(plan))
+        return await self.announce(token, record)
 
     async def begin_to_plan(self, token: str) -> Rows | None:
         """See `Control.begin_to_plan`."""

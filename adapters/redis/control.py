@@ -246,10 +246,11 @@ class RedisControl:
             int(connections),
         )
 
-    async def found(self, token: str, plan: Plan) -> bool:
+    async def found(self, token: str, record: Record) -> bool:
         """See `Control.found`."""
-        story, _ = told(Record(plan))  # it is short, so it has no parts
-        return bool(await self._lead("found", token, plan.epoch, story))
+        story, _ = told(record.news())  # it is short, so it has no parts
+        number = record.plan.epoch, record.plan.version
+        return bool(await self._lead("found", token, *number, NEWS_KEPT, story))
 
     async def begin_to_plan(self, token: str) -> Rows | None:
         """See `Control.begin_to_plan`."""

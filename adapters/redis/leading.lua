@@ -5,8 +5,7 @@
 --    or 'look', token, lease in ms, the longest time between two looks in ms, unless something is wrong, ttl in ms, and
 --       the pulse, as told before, that stood still for longer than a lease, else ''
 --                                                 → 0 and the pulse of the lease, or 1 and what there is
---    or 'found', token, epoch, story of the record → whether this is a network of one node from now on: it has no record, and
---       no other nodes are registered
+--    or 'found', token, epoch, version, how many to keep, story of the news → 1; from now on, joins are granted in place
 --    or 'plan', token                             → 1; from now on, no join is granted without a plan
 --    or 'keep', token, lease in ms                → whether the lease is still held
 --    or 'save', token, story of the record, then parts, digest and text each
@@ -120,16 +119,7 @@ if leader ~= token then
   return 0
 end
 
-if verb == 'found' then
-  if redis.call('EXISTS', record) == 1 or redis.call('HLEN', nodes) > 1 then
-    return 0
-  end
-  redis.call('SET', record, ARGV[4])
-  redis.call('SET', sole, ARGV[3])
-  redis.call('DEL', doubted) -- what was lost was of a network before
-  redis.call('XADD', news, ARGV[3] .. '-1', 'record', ARGV[4])
-  return 1
-elseif verb == 'plan' then
+if verb == 'plan' then
   redis.call('DEL', sole)
   return 1
 end
@@ -222,6 +212,10 @@ elseif verb == 'settle' then
   end
   announce(ARGV[6], given)
   save(ARGV[7], given)
+elseif verb == 'found' then
+  redis.call('SET', sole, ARGV[3])
+  redis.call('DEL', doubted) -- what was lost was of a network before
+  announce(ARGV[6], {})
 elseif verb == 'past' then
   local past, id, kept_ms = prefix .. 'past', ARGV[3], tonumber(ARGV[4])
   if follows(id, newest(past)) then
