@@ -337,7 +337,7 @@ def servers(number: int) -> Iterator[EmbeddedServers]:
 
 
 async def _registered(redis: EmbeddedServers) -> gamecast.Client:
-    """Register nodes n1 and on, and subscribe once, so that there is a plan; returns a connection that is not open."""
+    """Register nodes n1 and on, and publish once, so that there is a region; returns a connection that is not open."""
     from adapters.redis.control import RedisControl
 
     control = RedisControl(redis.urls[0])
@@ -345,7 +345,7 @@ async def _registered(redis: EmbeddedServers) -> gamecast.Client:
         await control.register_node(f"n{number}", "" if number == 1 else url, may_lose=number > 1)
     await control.close()
     async with gamecast.connect(redis.urls[0], name="first") as cast:
-        await cast.subscribe("forest")
+        await cast.publish("forest", {})
     assert (await survey(redis.urls[0])).plan is not None
     return gamecast.connect(redis.urls[0], name="s1")
 
